@@ -1,0 +1,3 @@
+"""Scores the tool-call trajectories of traced agents from OpenTelemetry spans."""
+
+from __future__ import annotations

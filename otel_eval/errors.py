@@ -1,0 +1,41 @@
+"""The errors a caller may see, and what each says about whose fault it was.
+
+Knows nothing else of the package.
+
+OtelEvalError
+├── ConfigError      what the user wrote cannot be used: raised at start, never later
+├── InputError       a file or a payload is not what it claims to be; a retry cannot help
+└── Overloaded       there is no room now; the sender should come again
+"""
+
+from __future__ import annotations
+
+__all__ = ["ConfigError", "InputError", "OtelEvalError", "Overloaded"]
+
+
+class OtelEvalError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ConfigError(OtelEvalError, ValueError):
+    """A configuration or a scorer's specification cannot be used.
+
+    The message is one line that names the key, the value received, what would be right and the remedy:
+    ``evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write e.g. 30000``.
+    """
+
+
+class InputError(OtelEvalError, ValueError):
+    """Bytes or a file that cannot be read as traces. Sending the same again cannot help."""
+
+
+class Overloaded(OtelEvalError):
+    """Intake is full for now.
+
+    Attributes:
+        retry_after_s: how long the sender should wait before it tries again, in seconds.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,218 @@
+"""The nouns: tool calls, trajectories, outcomes and results.
+
+Knows no attribute name, no wire, no clock; everything here is frozen and holds plain Python values.
+Times are Unix nanoseconds as the spans gave them; ids are lower-case hexadecimal text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, Final, Literal
+
+__all__ = [
+    "UNRECORDED",
+    "Completeness",
+    "Failed",
+    "Kind",
+    "Outcome",
+    "Report",
+    "Result",
+    "Scored",
+    "Skipped",
+    "SpanVisit",
+    "ToolCall",
+    "ToolError",
+    "Trajectory",
+    "Unrecorded",
+]
+
+
+class Unrecorded(Enum):
+    """The type of `UNRECORDED`: a value that nobody wrote down, which is not the same as null."""
+
+    UNRECORDED = "unrecorded"
+
+    def __repr__(self) -> str:
+        return "UNRECORDED"
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+UNRECORDED: Final = Unrecorded.UNRECORDED
+
+
+class Kind(StrEnum):
+    """What a span is to an agent run."""
+
+    AGENT = "agent"
+    MODEL = "model"
+    TOOL = "tool"
+    OTHER = "other"
+
+
+class Completeness(StrEnum):
+    """Why a trace was closed; travels with each of its scores."""
+
+    COMPLETE = "complete"
+    ORPHANED = "orphaned"
+    IDLE = "idle"
+    AGED = "aged"
+    OVERFLOW = "overflow"
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolError:
+    """How a call failed: `type` is a low-cardinality class name, `message` free text (content)."""
+
+    type: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One real call of a tool, whatever number of spans describe it.
+
+    Attributes:
+        name: the tool's name, exactly as recorded.
+        arguments: a JSON value, normally an object; `UNRECORDED` if nobody wrote it down.
+            A bare value that cannot be named is ``{"__value__": value}``.
+        result: a JSON value, or `UNRECORDED`.
+        error: how it failed, or None.
+        call_id: the model's id of the call, or "".
+        span_id: hex id of the outermost span that describes the call, or "".
+        start_ns, end_ns: Unix nanoseconds, or None where no time was recorded.
+        enclosing: span ids of the calls this one was made within, outermost first.
+        agent_path: names of the agents from the run down to the one that made the call.
+    """
+
+    name: str
+    arguments: Any = UNRECORDED
+    result: Any = UNRECORDED
+    error: ToolError | None = None
+    call_id: str = ""
+    span_id: str = ""
+    start_ns: int | None = None
+    end_ns: int | None = None
+    enclosing: tuple[str, ...] = ()
+    agent_path: tuple[str, ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether both ends were recorded."""
+        return self.start_ns is not None and self.end_ns is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SpanVisit:
+    """A span of a run by name and time: what `of: spans` scorers look at."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    span_id: str = ""
+    enclosing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """The tool calls of one agent run in order of `(start_ns, end_ns, span_id)`, and the run's own facts.
+
+    Attributes:
+        calls: the calls, ordered; calls without times keep the order given.
+        trace_id, span_id: hex ids of the trace and of the run's own span.
+        agent, name, service: the agent's name, the name of the run's span, the service that ran it ("" unknown).
+        start_ns, end_ns: the run's own span, or None.
+        model_calls: model spans of the run; input_tokens, output_tokens: their sums, or None.
+        input, output: what the run was asked and what it answered, or `UNRECORDED`.
+        spans: every span of the run in order of time, filled only where a scorer asks for it.
+        attributes: the span, resource or scope attributes that the configuration asked for.
+        conversation_id: the session the run belongs to, or "".
+        completeness: why the trace was closed.
+        incomplete: "" or what of the evidence is missing: then no scorer may guess.
+        tool_data: False if the instrumentation records no tool calls and no message tells of any.
+        outermost: False for a run inside another run.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    trace_id: str = ""
+    span_id: str = ""
+    agent: str = ""
+    name: str = ""
+    service: str = ""
+    start_ns: int | None = None
+    end_ns: int | None = None
+    model_calls: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input: Any = UNRECORDED
+    output: Any = UNRECORDED
+    spans: tuple[SpanVisit, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    conversation_id: str = ""
+    completeness: Completeness = Completeness.COMPLETE
+    incomplete: str = ""
+    tool_data: bool = True
+    outermost: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A score: `value` in [0, 1], whether it passed, why, and the scorer's documented details (JSON)."""
+
+    value: float
+    passed: bool
+    explanation: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """It could not be told. Unknown is never zero."""
+
+    why: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The scorer itself broke. `message` may quote content and stays in the process."""
+
+    error_type: str
+    message: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Outcome = Scored | Skipped | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One outcome of one scorer on one run.
+
+    Attributes:
+        evaluation, scorer: their names in the configuration; `type`, `version`: the scorer's own.
+        revision: 0 for the first scoring of a run, n+1 each time late spans changed it.
+        result_id: 32 hex digits, the same for the same run, evaluation, scorer and revision.
+    """
+
+    evaluation: str
+    scorer: str
+    type: str
+    version: str
+    outcome: Outcome
+    revision: int
+    result_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Every result of one evaluation of one run, with the run itself."""
+
+    trajectory: Trajectory
+    evaluation: str
+    revision: int
+    results: tuple[Result, ...]

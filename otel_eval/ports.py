@@ -1,0 +1,189 @@
+"""What the core asks of the rooms around it.
+
+Knows the shapes at the seams: how a span's payload is read, what a scorer and a sink are. Knows no implementation.
+
+A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source understands (raw
+protobuf bytes, an SDK span): tuples of bytes cost a third of an object and nothing is decoded for a span that no
+table asks for. When the trace closes, the frame's `Envelope` turns the payload into a `View`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from otel_eval.model import Completeness, Outcome, Report, Trajectory
+
+__all__ = [
+    "ClosedTrace",
+    "Envelope",
+    "Frame",
+    "LogEnvelope",
+    "LogFrame",
+    "Scorer",
+    "Sink",
+    "SpanEvent",
+    "Verdict",
+    "View",
+    "Wanted",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which attributes to decode: exact keys, and prefixes of flattened families such as `llm.output_messages.`."""
+
+    keys: frozenset[str]
+    prefixes: tuple[str, ...] = ()
+    # The same as UTF-8, for sources that look at raw bytes.
+    raw_keys: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
+    raw_prefixes: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "raw_keys", frozenset(key.encode() for key in self.keys))
+        object.__setattr__(self, "raw_prefixes", tuple(prefix.encode() for prefix in self.prefixes))
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEvent:
+    """An event of a span, or a log record that belongs to it (then `body` may be set)."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    body: Any = None
+
+
+class View(Protocol):
+    """One span, readable. Values are plain JSON-like Python values (bytes become base64 text, tuples lists)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def span_kind(self) -> int:
+        """OTLP's number: 0 unspecified, 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
+        ...
+
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def status_code(self) -> int:
+        """0 unset, 1 ok, 2 error."""
+        ...
+
+    @property
+    def status_message(self) -> str: ...
+
+    def attributes(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes that the span has."""
+        ...
+
+    def events(self) -> Sequence[SpanEvent]:
+        """The span's events in order, attributes decoded."""
+        ...
+
+
+class Envelope(Protocol):
+    """What the spans of one resource and instrumentation scope share, and how to read them."""
+
+    @property
+    def service(self) -> str:
+        """`service.name` of the resource, or ""."""
+        ...
+
+    @property
+    def scope_name(self) -> str: ...
+
+    def shared(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes of the resource, then of the scope where the resource has none."""
+        ...
+
+    def view(self, payload: Any) -> View: ...
+
+    def rank(self, payload: Any) -> tuple[Any, ...]:
+        """Of two spans with one id the greater rank counts: (end, number of attributes, bytes)."""
+        ...
+
+    def parent_is_remote(self, payload: Any) -> bool | None:
+        """What the span's flags say of its parent; None if they say nothing."""
+        ...
+
+
+Frame = tuple[bytes, Any, Envelope]
+"""A span in assembly: its parent's id (b"" if it has none), its payload, its envelope. The span's id is the key."""
+
+
+class LogEnvelope(Protocol):
+    """How to read the log records of one resource and scope."""
+
+    def event(self, payload: Any) -> SpanEvent: ...
+
+
+LogFrame = tuple[Any, LogEnvelope]
+
+
+class Verdict(NamedTuple):
+    """What was last said of a run: the revision, and why it could not be judged ("" if it could)."""
+
+    revision: int
+    incomplete: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedTrace:
+    """A trace that is to be judged now.
+
+    Attributes:
+        trace_id: 16 bytes.
+        frames: span id (8 bytes) → frame.
+        logs: span id → log records joined to it, in order of arrival.
+        reason: why it was closed.
+        cut: "" or the limit that dropped spans of this trace.
+        changed: None the first time; later the ids of spans that are new or replaced since the last closing.
+        verdicts: run's span id → what was said of it; the engine writes it, the buffer keeps it while the trace is kept.
+    """
+
+    trace_id: bytes
+    frames: Mapping[bytes, Frame]
+    reason: Completeness
+    logs: Mapping[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
+    cut: str = ""
+    changed: frozenset[bytes] | None = None
+    verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Scores one trajectory. Equal trajectories give equal outcomes.
+
+    `needs` names what must be read for it beyond names, times and errors of the calls:
+    any of "arguments", "results", "content" (the run's input and output), "spans".
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    def __call__(self, trajectory: Trajectory) -> Outcome: ...
+
+
+class Sink(Protocol):
+    """Takes reports out. A sink may raise or be slow: whoever calls it isolates it and counts."""
+
+    @property
+    def name(self) -> str: ...
+
+    def emit(self, report: Report) -> None: ...
+
+    def flush(self, timeout_s: float) -> bool:
+        """Deliver what is held; False if not all could be in time."""
+        ...
+
+    def close(self, timeout_s: float) -> None: ...
