@@ -1,0 +1,6 @@
+"""Assembly: spans in, closed traces out. Knows no clock, no thread, no attribute name."""
+
+from otel_eval.assembly.buffer import TraceBuffer
+from otel_eval.assembly.limits import Limits, Tally
+
+__all__ = ["Limits", "Tally", "TraceBuffer"]

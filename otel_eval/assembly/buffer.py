@@ -1,0 +1,334 @@
+"""Hold the spans of open traces until they may be judged.
+
+Knows trace ids, parent links, limits and the instants it is told; knows no clock, no thread, no attribute name and
+nothing of what a span says. Whoever calls it owns time and concurrency.
+
+How a trace ends. A trace closes once its root has ended and nothing of it is known to be open:
+
+* every parent link resolves and one service took part: `settle_s` after its last span (`complete`);
+* several services took part: `settle_partial_s` after it (`complete`);
+* a parent is missing, but a root or the entry span of a service has arrived: `settle_partial_s` after it (`orphaned`);
+* otherwise something is still running as far as anyone can tell: `idle_s` after its last span (`idle`), or
+  `max_age_s` after its first (`aged`); a size limit (`overflow`) or the end of the process (`shutdown`) may come first.
+
+A source that counts started and ended spans itself says so with `close`, and nothing waits.
+
+A closed trace is kept for `late_s`, so that spans which arrive after the verdict can change it: the trace opens again
+and closes with `changed` set. It is the first thing given up when room is short. After that only its id is remembered:
+spans later still are counted and form no run.
+
+Of two spans with one id the greater rank counts (later end, more attributes, greater bytes), never the later arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_eval.assembly.evidence import Wait, outlook, rank
+from otel_eval.assembly.limits import Limits, Tally
+from otel_eval.model import Completeness
+from otel_eval.ports import ClosedTrace, Frame, LogFrame, Verdict
+
+__all__ = ["TraceBuffer"]
+
+# What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
+SPAN_OVERHEAD_BYTES: Final = 280
+
+
+@dataclass(slots=True, eq=False)
+class _Trace:
+    """What is held of one trace."""
+
+    touched: float
+    created: float
+    check: float  # when it is looked at next
+    frames: dict[bytes, Frame] = field(default_factory=dict)
+    logs: dict[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
+    size: int = 0
+    cut: str = ""
+    changed: set[bytes] | None = None
+    verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+
+
+class TraceBuffer:
+    """Spans in, closed traces out: `push`, then `due` from time to time.
+
+    Instants are seconds of any monotonic clock. Not safe for several threads at once; the caller holds a lock.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits: Final = limits or Limits()
+        self.tally: Final = Tally()
+        self._open: dict[bytes, _Trace] = {}
+        self._late: dict[bytes, _Trace] = {}  # by the instant of closing
+        self._gone: dict[bytes, float] = {}  # ids only, by the instant they are forgotten
+        self._checks: list[tuple[float, int, bytes, _Trace]] = []
+        self._ready: dict[bytes, tuple[_Trace, Completeness]] = {}  # closed, not yet handed over
+        self._bytes = 0  # of what is open or late
+        self._backlog = 0  # of what is ready
+        self._sequence = 0
+
+    # ------------------------------------------------------------------ in
+
+    def push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
+        """Take one span of `size` payload bytes."""
+        self.push_many(((trace_id, span_id, frame, size),), now)
+
+    def push_many(self, spans: Iterable[tuple[bytes, bytes, Frame, int]], now: float) -> None:
+        """Take spans as `(trace id, span id, frame, size)`; the order does not matter."""
+        traces, limits = self._open, self.limits
+        soon, most, most_bytes = now + limits.settle_s, limits.max_spans_per_trace, limits.max_bytes_per_trace
+        before = after = 0
+        for trace_id, span_id, frame, size in spans:
+            trace = traces.get(trace_id)
+            if trace is None:
+                trace = self._enter(trace_id, now)
+                if trace is None:
+                    continue
+            frames = trace.frames
+            if span_id in frames:
+                self._settle_duplicate(trace, span_id, frame, size)
+                continue
+            if len(frames) >= most or trace.size + size > most_bytes:
+                self._cut(trace_id, trace, most if len(frames) >= most else 0)
+                continue
+            frames[span_id] = frame
+            size += SPAN_OVERHEAD_BYTES
+            trace.size += size
+            after += size
+            before += 1
+            trace.touched = now
+            if trace.changed is not None:
+                trace.changed.add(span_id)
+                self.tally.spans_late += 1
+            if soon < trace.check:
+                self._schedule(trace_id, trace, soon)
+        self.tally.spans_kept += before
+        self._bytes += after
+        self._relieve()
+
+    def push_logs(self, logs: Iterable[tuple[bytes, bytes, LogFrame, int]], now: float) -> None:
+        """Take log records as `(trace id, span id, frame, size)`: content that travels beside its span."""
+        for trace_id, span_id, frame, size in logs:
+            trace = self._open.get(trace_id) or self._enter(trace_id, now)
+            if trace is None:
+                continue
+            if trace.size + size > self.limits.max_bytes_per_trace:
+                self._cut(trace_id, trace, 0)
+                continue
+            held = trace.logs.get(span_id, ())
+            if frame in held:
+                continue
+            trace.logs[span_id] = (*held, frame)
+            trace.touched = now
+            trace.size += size + SPAN_OVERHEAD_BYTES
+            self._bytes += size + SPAN_OVERHEAD_BYTES
+            if trace.changed is not None:
+                trace.changed.add(span_id)
+            if now + self.limits.settle_s < trace.check:
+                self._schedule(trace_id, trace, now + self.limits.settle_s)
+        self._relieve()
+
+    def _enter(self, trace_id: bytes, now: float) -> _Trace | None:
+        """The trace to put a span of an id that is not open into; None if it comes too late for any."""
+        if trace_id in self._gone:
+            self.tally.spans_too_late += 1
+            return None
+        trace = self._reopen(trace_id)
+        if trace is None:
+            trace = _Trace(touched=now, created=now, check=float("inf"))
+            self.tally.traces_opened += 1
+        elif trace.cut:
+            self.tally.spans_over_limit += 1
+            return None
+        trace.created, trace.check = now, float("inf")
+        self._open[trace_id] = trace
+        self._schedule(trace_id, trace, now + self.limits.settle_s)
+        return trace
+
+    def _reopen(self, trace_id: bytes) -> _Trace | None:
+        """A trace that was closed: taken back before anyone judged it, or because late spans change it."""
+        if trace_id in self._ready:
+            trace, _ = self._ready[trace_id]
+            if not trace.cut:
+                del self._ready[trace_id]
+                self._backlog -= trace.size
+                self._bytes += trace.size
+            return trace
+        late = self._late.get(trace_id)
+        if late is not None and not late.cut:
+            del self._late[trace_id]
+            late.changed = set()
+        return late
+
+    def _settle_duplicate(self, trace: _Trace, span_id: bytes, frame: Frame, size: int) -> None:
+        self.tally.spans_duplicate += 1
+        if rank(frame) <= rank(trace.frames[span_id]):
+            return
+        trace.frames[span_id] = frame
+        trace.size += size  # the size of the one put aside is not known: count both rather than too little
+        self._bytes += size
+        if trace.changed is not None:
+            trace.changed.add(span_id)
+
+    def _cut(self, trace_id: bytes, trace: _Trace, most: int) -> None:
+        """A limit of one trace: it closes now, and nothing that is not there can be judged."""
+        self.tally.spans_over_limit += 1
+        limit = (
+            f"more than {most} spans (traces.max_spans_per_trace)"
+            if most
+            else f"more than {self.limits.max_bytes_per_trace} bytes (traces.max_bytes_per_trace)"
+        )
+        trace.cut = trace.cut or limit
+        self._set_ready(trace_id, trace, Completeness.OVERFLOW)
+
+    def _relieve(self) -> None:
+        """Make room: first what is already judged, then the oldest open trace, judged on what it has."""
+        limits = self.limits
+        while self._bytes > limits.max_bytes or len(self._open) + len(self._late) > limits.max_traces:
+            if self._late:
+                trace_id = next(iter(self._late))
+                self._forget(trace_id, self._late.pop(trace_id))
+                self.tally.late_given_up += 1
+            elif self._open:
+                trace_id = next(iter(self._open))
+                self.tally.traces_over_limit += 1
+                self._set_ready(trace_id, self._open[trace_id], Completeness.OVERFLOW)
+            else:
+                return
+
+    # ----------------------------------------------------------------- out
+
+    def due(self, now: float, most: int = 1_000_000) -> list[ClosedTrace]:
+        """Close what is due at `now` and hand it over, at most `most` traces at once."""
+        self._expire(now)
+        self._check(now, most)
+        return self._take(most, now)
+
+    def close(self, trace_id: bytes, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
+        """Close one trace now, because its source knows that nothing of it is open, or for the `reason` given."""
+        trace = self._open.get(trace_id)
+        if trace is not None:
+            self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
+        return self._take(1_000_000, now)
+
+    def drain(self, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
+        """Close every open trace: for the `reason` given, else as after settling."""
+        for trace_id, trace in list(self._open.items()):
+            self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
+        return self._take(1_000_000, now)
+
+    def _check(self, now: float, most: int) -> None:
+        checks = self._checks
+        while checks and checks[0][0] <= now and len(self._ready) < most:
+            when, _, trace_id, trace = heapq.heappop(checks)
+            if trace.check != when or self._open.get(trace_id) is not trace:
+                continue  # it was looked at since, or closed
+            deadline, reason = self._deadline(trace)
+            if deadline <= now:
+                self._set_ready(trace_id, trace, reason)
+            else:
+                self._schedule(trace_id, trace, deadline)
+
+    def _deadline(self, trace: _Trace) -> tuple[float, Completeness]:
+        """When the trace closes if nothing more comes, and why."""
+        limits = self.limits
+        wait, reason = outlook(trace.frames)
+        if wait is Wait.OPEN:
+            reason = Completeness.IDLE
+        quiet = trace.touched + {Wait.SETTLE: limits.settle_s, Wait.PARTIAL: limits.settle_partial_s}.get(wait, limits.idle_s)
+        aged = trace.created + limits.max_age_s
+        return (aged, Completeness.AGED) if aged < quiet else (quiet, reason)
+
+    def _schedule(self, trace_id: bytes, trace: _Trace, when: float) -> None:
+        trace.check = when
+        self._sequence += 1
+        heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
+        if len(self._checks) > 4 * len(self._open) + 1024:  # mostly entries that were overtaken
+            self._checks = [
+                entry for entry in self._checks if self._open.get(entry[2]) is entry[3] and entry[3].check == entry[0]
+            ]
+            heapq.heapify(self._checks)
+
+    def _set_ready(self, trace_id: bytes, trace: _Trace, reason: Completeness) -> None:
+        if self._open.pop(trace_id, None) is not None:
+            self._ready[trace_id] = (trace, reason)
+            self._bytes -= trace.size
+            self._backlog += trace.size
+
+    def _take(self, most: int, now: float) -> list[ClosedTrace]:
+        closed = []
+        for trace_id in list(self._ready)[:most]:
+            trace, reason = self._ready.pop(trace_id)
+            self._backlog -= trace.size
+            if trace.frames:
+                self.tally.traces_closed += 1
+                closed.append(_closed(trace_id, trace, reason))
+            self._keep(trace_id, trace, now)
+        return closed
+
+    def _keep(self, trace_id: bytes, trace: _Trace, now: float) -> None:
+        """Keep a judged trace for late spans; of one that a limit closed only the id: what comes now is over it too."""
+        if trace.cut:
+            trace = _Trace(now, now, now, cut=trace.cut)
+        trace.touched = now
+        self._late[trace_id] = trace
+        self._bytes += trace.size
+        self._relieve()
+
+    def _expire(self, now: float) -> None:
+        for trace_id in _older(self._late, now - self.limits.late_s):
+            self._forget(trace_id, self._late.pop(trace_id))
+        for trace_id in [t for t, until in _head(self._gone, now)]:
+            del self._gone[trace_id]
+
+    def _forget(self, trace_id: bytes, trace: _Trace) -> None:
+        self._bytes -= trace.size
+        self._gone[trace_id] = trace.touched + self.limits.max_age_s
+        if len(self._gone) > self.limits.max_traces:
+            del self._gone[next(iter(self._gone))]
+
+    # ---------------------------------------------------------------- state
+
+    def __len__(self) -> int:
+        """Open traces."""
+        return len(self._open)
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""
+        return self._bytes + self._backlog
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Of it, what is closed and waits to be judged: when this grows, whoever brings spans should wait."""
+        return self._backlog
+
+    def next_check(self) -> float | None:
+        """The instant at which `due` next has something to look at, or None."""
+        return self._checks[0][0] if self._checks else None
+
+
+def _closed(trace_id: bytes, trace: _Trace, reason: Completeness) -> ClosedTrace:
+    changed = None if trace.changed is None else frozenset(trace.changed)
+    return ClosedTrace(trace_id, dict(trace.frames), reason, dict(trace.logs), trace.cut, changed, trace.verdicts)
+
+
+def _older(traces: dict[bytes, _Trace], before: float) -> list[bytes]:
+    """The ids at the head of an ordered dictionary that were touched at or before an instant."""
+    ids = []
+    for trace_id, trace in traces.items():
+        if trace.touched > before:
+            break
+        ids.append(trace_id)
+    return ids
+
+
+def _head(times: dict[bytes, float], now: float) -> Iterator[tuple[bytes, float]]:
+    for trace_id, until in times.items():
+        if until > now:
+            return
+        yield trace_id, until

@@ -1,0 +1,49 @@
+"""Tell from parent links what a trace still waits for.
+
+Knows frames; knows no instant and no limit. Reads a span only if its parent is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+from otel_eval.model import Completeness
+from otel_eval.ports import Frame
+
+__all__ = ["Wait", "outlook", "rank"]
+
+_ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They enter a service even where no flag says so.
+
+
+class Wait(Enum):
+    """How long to wait for more of a trace."""
+
+    SETTLE = "settle"
+    PARTIAL = "partial"
+    OPEN = "open"
+
+
+def outlook(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
+    """What a trace waits for, and what it is called if it closes so."""
+    tops = [frame for frame in frames.values() if frame[0] not in frames]
+    if tops and not any(frame[0] for frame in tops):
+        services = {frame[2].service for frame in frames.values()}
+        return (Wait.SETTLE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
+    return (Wait.PARTIAL if any(map(_enters, tops)) else Wait.OPEN), Completeness.ORPHANED
+
+
+def _enters(frame: Frame) -> bool:
+    """Whether a span without a known parent is a root, or the first span of a service: it has ended, so has the work."""
+    parent, payload, envelope = frame
+    if not parent:
+        return True
+    remote = envelope.parent_is_remote(payload)
+    return envelope.view(payload).span_kind in _ENTRY_KINDS if remote is None else remote
+
+
+def rank(frame: Frame) -> tuple[Any, ...]:
+    """Total order on the versions of one span: the greatest counts, whichever came first."""
+    parent, payload, envelope = frame
+    return (*envelope.rank(payload), parent, envelope.service, envelope.scope_name)

@@ -1,0 +1,156 @@
+"""Judge closed traces: which evaluations apply to which run, what their scorers say, under which revision.
+
+Knows evaluations and outcomes; knows no clock, no thread, no wire. The same closed trace gives the same reports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+from otel_eval.conventions import TABLES, Convention
+from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.ports import ClosedTrace, Scorer, Verdict
+from otel_eval.trajectory import Plan, Run, build
+
+__all__ = ["Engine", "Evaluation", "Match", "result_id"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which runs an evaluation is for; everything given must hold.
+
+    Attributes:
+        service, agent, span: case-sensitive globs over the service's, the agent's and the run's span's name.
+        runs: "outermost", or "all" for runs inside runs as well.
+        attributes: attribute of the run's span, its resource or its scope → value, text values as globs.
+    """
+
+    service: str = "*"
+    agent: str = "*"
+    span: str = "*"
+    runs: Literal["outermost", "all"] = "outermost"
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id)."""
+
+    name: str
+    scorers: tuple[Scorer, ...]
+    match: Match = field(default_factory=Match)
+    sample: float = 1.0
+
+
+class _Matcher:
+    """One evaluation's conditions, compiled once."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        match = evaluation.match
+        self._names: Final = [
+            (name, re.compile(translate(pattern)).match)
+            for name, pattern in (("service", match.service), ("agent", match.agent), ("name", match.span))
+            if pattern != "*"
+        ]
+        self._outermost: Final = match.runs == "outermost"
+        self._attributes: Final = [(key, _condition(value)) for key, value in match.attributes.items()]
+        self._sample: Final = evaluation.sample
+
+    def __call__(self, trajectory: Trajectory, draw: float) -> bool:
+        if draw >= self._sample or (self._outermost and not trajectory.outermost):
+            return False
+        return all(fits(getattr(trajectory, name)) for name, fits in self._names) and all(
+            key in trajectory.attributes and fits(trajectory.attributes[key]) for key, fits in self._attributes
+        )
+
+
+class Engine:
+    """Closed traces in, reports out."""
+
+    def __init__(self, evaluations: Sequence[Evaluation], tables: Sequence[Convention] = TABLES) -> None:
+        self.evaluations: Final = tuple(evaluations)
+        self._matchers: Final = [(evaluation, _Matcher(evaluation)) for evaluation in self.evaluations]
+        self.plan: Final = Plan(
+            tables=tuple(tables),
+            needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
+            asked=frozenset(key for each in evaluations for key in each.match.attributes),
+        )
+
+    def judge(self, trace: ClosedTrace) -> list[Report]:
+        """The reports of every run of the trace that is new, or changed since its last verdict."""
+        draw = _draw(trace.trace_id)
+        reports = []
+        for run in build(trace, self.plan):
+            revision = _revision(trace, run)
+            if revision is None:
+                continue
+            trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete)
+            for evaluation, applies in self._matchers:
+                if applies(run.trajectory, draw):
+                    reports.append(_report(run.trajectory, evaluation, revision))
+        return reports
+
+
+def _revision(trace: ClosedTrace, run: Run) -> int | None:
+    """The revision to score a run under; None if nothing about it changed."""
+    said = trace.verdicts.get(run.span_id)
+    if said is None:
+        return 0
+    changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
+    return said.revision + 1 if changed or said.incomplete != run.trajectory.incomplete else None
+
+
+def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int) -> Report:
+    results = tuple(_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.scorers)
+    return Report(trajectory, evaluation.name, revision, results)
+
+
+def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:
+    return Result(
+        evaluation=evaluation,
+        scorer=scorer.name,
+        type=scorer.type,
+        version=scorer.version,
+        outcome=_outcome(scorer, trajectory),
+        revision=revision,
+        result_id=result_id(trajectory.trace_id, trajectory.span_id, evaluation, scorer.name, revision),
+    )
+
+
+def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
+    """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
+    try:
+        outcome = scorer(trajectory)
+    except Exception as error:  # noqa: BLE001 - whatever a user's scorer does
+        return Failed(type(error).__name__, str(error))
+    if isinstance(outcome, Scored | Skipped | Failed):
+        return outcome
+    return Failed("TypeError", f"the scorer returned {type(outcome).__name__}, not an outcome")
+
+
+def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
+    """32 hex digits that are the same for the same run, evaluation, scorer and revision, wherever it is scored."""
+    parts = "\0".join((trace_id, span_id, evaluation, scorer, str(revision)))
+    return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _draw(trace_id: bytes) -> float:
+    """A number in [0, 1) that only the trace id decides; hashed, because samplers before us cut by the id's own bits."""
+    return int.from_bytes(blake2b(trace_id, digest_size=7).digest(), "big") / 2**56
+
+
+def _condition(wanted: Any) -> Any:
+    """A test of one attribute's value: text as a glob over the value's text, anything else by equality."""
+    if not isinstance(wanted, str):
+        return lambda value: type(value) is type(wanted) and value == wanted
+    fits = re.compile(translate(wanted)).match
+    return lambda value: bool(fits(_text(value)))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,162 @@
+"""Run the core for a process: one buffer, one lock, one worker.
+
+Knows threads, the monotonic clock, sinks and what is under way; knows nothing of how spans come in or scores go out.
+
+The lock guards the buffer alone and is never held while a trace is read, scored or emitted. Traces are judged one at a
+time, by the worker or by whoever flushes, so that revisions follow one another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.engine import Engine
+from otel_eval.errors import Overloaded
+from otel_eval.model import Completeness, Report
+from otel_eval.ports import ClosedTrace, Frame, LogFrame
+
+__all__ = ["Pipeline"]
+
+_log = logging.getLogger("otel_eval")
+
+_TICK_S: Final = 0.1  # how late a verdict may be beside the waits that are configured
+_AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the pipeline did, as counts that only rise."""
+
+    reports: int = 0
+    traces_failed: int = 0  # reading a trace raised: a defect of ours, and the trace is lost
+    spans_refused: int = 0  # not taken because judging is behind or the process ends
+
+
+class Pipeline:
+    """Spans in, reports to `emit`.
+
+    Args:
+        engine: judges what is closed.
+        emit: takes each report out; isolates its own failures.
+        limits: of the buffer.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        emit: Callable[[Report], None],
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._emit, self._clock = engine, emit, clock
+        self._buffer: Final = TraceBuffer(limits)
+        self._lock = threading.Lock()  # guards _buffer
+        self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
+        self._tally: Final = _Tally()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._worker: threading.Thread | None = None
+
+    # ------------------------------------------------------------------ in
+
+    def spans(self, spans: Sequence[tuple[bytes, bytes, Frame, int]]) -> None:
+        """Take framed spans.
+
+        Raises:
+            Overloaded: judging is behind by a quarter of `max_bytes`, or the process ends.
+        """
+        self._admit(len(spans))
+        with self._lock:
+            self._buffer.push_many(spans, self._clock())
+
+    def logs(self, logs: Sequence[tuple[bytes, bytes, LogFrame, int]]) -> None:
+        """Take framed log records; raises as `spans` does."""
+        self._admit(len(logs))
+        with self._lock:
+            self._buffer.push_logs(logs, self._clock())
+
+    def _admit(self, count: int) -> None:
+        if self._stopping:
+            self._tally.spans_refused += count
+            raise Overloaded("the process is ending")
+        if self._buffer.backlog_bytes > self._buffer.limits.max_bytes // 4:
+            self._tally.spans_refused += count
+            self._wake.set()
+            raise Overloaded("closed traces wait to be scored; come again")
+
+    def whole(self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None) -> None:
+        """Take all that a source holds of a trace and judge it now: nothing of it is open any more, or `why` says otherwise."""
+        now = self._clock()
+        with self._judging:
+            with self._lock:
+                self._buffer.push_many(spans, now)
+                closed = self._buffer.close(trace_id, now, why)
+            self._judge(closed)
+
+    # ------------------------------------------------------------------ out
+
+    def start(self) -> None:
+        """Start the worker that closes traces in time."""
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name="otel-eval", daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        while not self._stopping:
+            if not self.step():
+                self._wake.wait(_TICK_S)
+                self._wake.clear()
+
+    def step(self) -> bool:
+        """Judge what is due; True if there may be more at once."""
+        with self._judging:
+            with self._lock:
+                closed = self._buffer.due(self._clock(), _AT_ONCE)
+            self._judge(closed)
+        return len(closed) >= _AT_ONCE
+
+    def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
+        """Close and judge everything that is held; False if `deadline` (monotonic) came first."""
+        with self._judging:
+            with self._lock:
+                closed = self._buffer.drain(self._clock(), reason)
+            for index in range(0, len(closed), _AT_ONCE):
+                if deadline is not None and self._clock() > deadline:
+                    self._tally.traces_failed += len(closed) - index
+                    _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
+                    return False
+                self._judge(closed[index : index + _AT_ONCE])
+        return True
+
+    def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
+        """Take nothing more, judge what is pending; True if all of it was."""
+        deadline = self._clock() + timeout_s
+        self._stopping = True
+        self._wake.set()
+        if self._worker is not None and self._worker is not threading.current_thread():
+            self._worker.join(timeout_s)
+        return self.drain(reason, deadline)
+
+    def _judge(self, closed: Sequence[ClosedTrace]) -> None:
+        for trace in closed:
+            try:
+                reports = self._engine.judge(trace)
+            except Exception:  # a trace that cannot be read must not cost the others theirs
+                self._tally.traces_failed += 1
+                _log.exception("trace %s could not be judged", trace.trace_id.hex())
+                continue
+            for report in reports:
+                self._tally.reports += 1
+                self._emit(report)
+
+    def counts(self) -> dict[str, Any]:
+        """Everything the pipeline and its buffer counted, and what they hold now."""
+        held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes}
+        return asdict(self._tally) | asdict(self._buffer.tally) | held

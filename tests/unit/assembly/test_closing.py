@@ -1,0 +1,106 @@
+"""When a trace closes, and what it is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.model import Completeness
+from otel_eval.testing import FakeSpan, span
+
+LIMITS = Limits(settle_s=1, settle_partial_s=6, late_s=30, idle_s=300, max_age_s=3600)
+TRACE = b"t" * 16
+
+
+def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE) -> None:
+    for each in spans:
+        buffer.push(trace, each.span_id.encode(), (each.parent.encode(), each, each.envelope), 100, now)
+
+
+def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] | None:
+    """The first whole second at which a trace closes, and why."""
+    for now in range(upto):
+        for trace in buffer.due(now):
+            return now, trace.reason
+    return None
+
+
+@pytest.mark.parametrize(
+    ("spans", "when", "reason"),
+    [
+        pytest.param([span("r"), span("c", "r")], 1, Completeness.COMPLETE, id="every link resolves: settle"),
+        pytest.param([span("r"), span("c", "r", service="b")], 6, Completeness.COMPLETE, id="two services: settle_partial"),
+        pytest.param([span("r"), span("c", "gone")], 6, Completeness.ORPHANED, id="a parent is missing: settle_partial"),
+        pytest.param([span("r", "gone", remote=True)], 6, Completeness.ORPHANED, id="remote parent never comes: orphaned"),
+        pytest.param([span("r", "gone", kind=2)], 6, Completeness.ORPHANED, id="no flags, a server span enters"),
+        pytest.param([span("r", "gone", kind=5)], 6, Completeness.ORPHANED, id="no flags, a consumer span enters"),
+        pytest.param([span("c", "gone", remote=False)], 300, Completeness.IDLE, id="the local root is still open: idle"),
+        pytest.param([span("c", "gone")], 300, Completeness.IDLE, id="nothing says that anything ended: idle"),
+        pytest.param([span("s", "s")], 300, Completeness.IDLE, id="its own parent"),
+        pytest.param([span("a", "b"), span("b", "a")], 300, Completeness.IDLE, id="a cycle"),
+        pytest.param([span("r"), span("a", "b"), span("b", "a")], 1, Completeness.COMPLETE, id="a cycle beside a root"),
+    ],
+)
+def test_a_trace_closes_when_nothing_is_known_to_be_open(spans, when, reason):
+    """Parent links, services and remoteness decide how long to wait."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, *spans)
+    assert closing(buffer) == (when, reason)
+
+
+def test_every_span_starts_the_wait_anew():
+    """A trace settles after its last span, not after its first."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, span("r"), now=0)
+    push(buffer, span("c", "r"), now=0.9)
+    assert buffer.due(1.5) == []
+    assert len(buffer.due(1.9)) == 1
+
+
+def test_a_root_that_arrives_late_ends_the_long_wait():
+    """Children alone wait for idle_timeout; the root's arrival makes it settle."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, span("c", "r"), now=0)
+    assert buffer.due(50) == []
+    push(buffer, span("r"), now=60)
+    assert [t.reason for t in buffer.due(61)] == [Completeness.COMPLETE]
+
+
+def test_a_trace_that_never_rests_closes_for_its_age():
+    """A span every minute keeps a trace open until max_age."""
+    buffer = TraceBuffer(LIMITS)
+    closed = []
+    for minute in range(61):
+        push(buffer, span(f"c{minute}", "r"), now=minute * 60)
+        closed += buffer.due(minute * 60)
+    assert [t.reason for t in closed] == [Completeness.AGED]
+
+
+def test_a_source_that_counts_need_not_wait():
+    """`close` judges at once, by the same evidence."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, span("r", "gone", remote=True), span("c", "r"))
+    assert [t.reason for t in buffer.close(TRACE, 0)] == [Completeness.ORPHANED]
+    assert buffer.close(TRACE, 0) == []
+
+
+def test_the_end_closes_everything_in_order_of_arrival():
+    """`drain` says shutdown if told so, else what settling would have said."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, span("a"), trace=b"1" * 16)
+    push(buffer, span("b", "gone"), trace=b"2" * 16)
+    assert [(t.trace_id[:1], t.reason) for t in buffer.drain(0)] == [(b"1", Completeness.COMPLETE), (b"2", Completeness.ORPHANED)]
+    push(buffer, span("c"), trace=b"3" * 16)
+    assert [t.reason for t in buffer.drain(0, Completeness.SHUTDOWN)] == [Completeness.SHUTDOWN]
+
+
+def test_log_records_alone_are_no_trace():
+    """Content without a span forms nothing, and joins its span when that comes."""
+    buffer = TraceBuffer(LIMITS)
+    frame = ("payload", None)
+    buffer.push_logs([(TRACE, b"r", frame, 10), (TRACE, b"r", frame, 10)], 0)
+    push(buffer, span("r"), now=2)
+    (trace,) = buffer.due(3)
+    assert trace.logs == {b"r": (frame,)}
+    buffer.push_logs([(b"9" * 16, b"r", frame, 10)], 3)
+    assert buffer.drain(4) == []

@@ -1,0 +1,152 @@
+"""What spans do that arrive after the verdict, and what limits do."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.model import Completeness
+from otel_eval.testing import FakeSpan, span
+
+TRACE = b"t" * 16
+
+
+def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = TRACE, size: int = 100) -> None:
+    for each in spans:
+        buffer.push(trace, each.span_id.encode(), (each.parent.encode(), each, each.envelope), size, now)
+
+
+def test_a_late_span_opens_the_trace_again():
+    """The whole trace comes out once more, with what changed and what was said."""
+    buffer = TraceBuffer(Limits(settle_s=1, late_s=30))
+    push(buffer, span("r"))
+    (first,) = buffer.due(1)
+    first.verdicts[b"r"] = "said"  # type: ignore[assignment]
+    push(buffer, span("c", "r"), now=20)
+    (second,) = buffer.due(21)
+    assert (first.changed, second.changed) == (None, frozenset({b"c"}))
+    assert (set(second.frames), second.verdicts) == ({b"r", b"c"}, {b"r": "said"})
+    assert buffer.tally.spans_late == 1
+
+
+def test_later_still_is_counted_and_forms_nothing():
+    """After late_s only the id is remembered, and for max_age_s."""
+    buffer = TraceBuffer(Limits(settle_s=1, late_s=30, max_age_s=100))
+    push(buffer, span("r"))
+    buffer.due(1)
+    buffer.due(31)
+    push(buffer, span("c", "r"), now=40)
+    assert (buffer.due(500), buffer.tally.spans_too_late, buffer.held_bytes) == ([], 1, 0)
+
+
+def test_spans_that_come_before_anyone_judged_join_the_trace():
+    """A closed trace that is not handed over yet is simply taken back."""
+    buffer = TraceBuffer(Limits(settle_s=1, max_traces=1))
+    push(buffer, span("r"), trace=b"1" * 16)
+    push(buffer, span("x"), trace=b"2" * 16)  # pushes the first one out
+    push(buffer, span("c", "r"), trace=b"1" * 16)
+    closed = {t.trace_id[:1]: set(t.frames) for t in buffer.drain(0)}
+    assert closed[b"1"] == {b"r", b"c"}
+
+
+def test_of_two_spans_with_one_id_the_greater_counts_whichever_came_first():
+    """Later end, then more attributes, then the greater bytes."""
+    versions = [
+        span("r", end_ns=1, attributes={"a": 1, "b": 2}),
+        span("r", end_ns=2),
+        span("r", end_ns=2, attributes={"a": 1}),
+        span("r", end_ns=2, attributes={"a": 2}),
+    ]
+    for order in (versions, versions[::-1]):
+        buffer = TraceBuffer(Limits())
+        push(buffer, *order)
+        (trace,) = buffer.drain(0)
+        assert trace.frames[b"r"][1].given == {"a": 2}
+        assert buffer.tally.spans_duplicate == 3
+
+
+def test_a_repeated_span_is_no_change():
+    """The very same span again does not make a revision."""
+    buffer = TraceBuffer(Limits(settle_s=1))
+    push(buffer, span("r"))
+    buffer.due(1)
+    push(buffer, span("r"), now=2)
+    (again,) = buffer.due(3)
+    assert again.changed == frozenset()
+
+
+def test_a_trace_over_its_span_limit_closes_at_once_and_says_which_limit():
+    """What comes later is over the limit too and is not kept."""
+    buffer = TraceBuffer(Limits(max_spans_per_trace=2))
+    push(buffer, *(span(f"c{n}", "r") for n in range(5)))
+    (trace,) = buffer.due(0)
+    assert (trace.reason, len(trace.frames)) == (Completeness.OVERFLOW, 2)
+    assert trace.cut == "more than 2 spans (traces.max_spans_per_trace)"
+    push(buffer, span("r"))
+    assert (buffer.due(1000), buffer.tally.spans_over_limit) == ([], 4)
+
+
+def test_a_trace_over_its_byte_limit_closes_too():
+    """The bytes of one trace are bounded."""
+    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000))
+    push(buffer, span("a"), span("b"), size=600)
+    (trace,) = buffer.due(0)
+    assert trace.cut == "more than 1000 bytes (traces.max_bytes_per_trace)"
+
+
+def test_what_is_already_judged_goes_first_when_room_is_short():
+    """A closed trace is given up before an open one is judged early."""
+    buffer = TraceBuffer(Limits(settle_s=1, max_traces=2))
+    push(buffer, span("r"), trace=b"1" * 16)
+    buffer.due(1)
+    push(buffer, span("r"), trace=b"2" * 16, now=1)
+    push(buffer, span("r"), trace=b"3" * 16, now=1)
+    assert (buffer.tally.late_given_up, buffer.tally.traces_over_limit, len(buffer)) == (1, 0, 2)
+    push(buffer, span("r"), trace=b"4" * 16, now=1)
+    assert [(t.trace_id[:1], t.reason) for t in buffer.due(1)] == [(b"2", Completeness.OVERFLOW)]
+
+
+events = st.lists(
+    st.tuples(
+        st.integers(0, 6),  # trace
+        st.integers(0, 9),  # span
+        st.integers(-1, 9),  # parent
+        st.integers(0, 4000),  # size
+        st.floats(0, 20),  # seconds that pass
+        st.booleans(),  # look at what is due
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(events)
+def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequence):
+    """Held bytes and traces stay under their limits; pushed = kept + duplicate + too late + over a limit."""
+    limits = Limits(settle_s=1, settle_partial_s=2, late_s=5, idle_s=10, max_age_s=30, max_traces=3, max_spans_per_trace=4)
+    buffer, now = TraceBuffer(Limits(**{f: getattr(limits, f) for f in limits.__slots__} | {"max_bytes": 9000})), 0.0
+    for trace, number, parent, size, pause, look in sequence:
+        now += pause
+        push(buffer, span(f"s{number}", f"s{parent}" if parent >= 0 else ""), now=now, trace=bytes([trace]) * 16, size=size)
+        assert buffer.held_bytes - buffer.backlog_bytes <= 9000
+        assert len(buffer) <= 3
+        if look:
+            buffer.due(now)
+    tally = buffer.tally
+    assert tally.spans_kept + tally.spans_duplicate + tally.spans_too_late + tally.spans_over_limit == len(sequence)
+    buffer.drain(now)
+    buffer.due(now + 1000)
+    assert (len(buffer), buffer.held_bytes) == (0, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=8))
+def test_order_and_repetition_do_not_change_what_comes_out(order, again):
+    """Any order, with any spans twice, gives the same frames and the same reason."""
+    spans = [span("s0"), *(span(f"s{n}", f"s{n // 2}", service="ab"[n % 2]) for n in range(1, 8))]
+    buffer = TraceBuffer(Limits())
+    push(buffer, *(spans[n] for n in (*order, *again)))
+    (trace,) = buffer.drain(0)
+    assert {k: f[1].name for k, f in trace.frames.items()} == {s.span_id.encode(): s.name for s in spans}
+    assert trace.reason is Completeness.COMPLETE
