@@ -1,0 +1,38 @@
+"""The configuration: one YAML file or the same as Python objects, validated once at the start.
+
+Knows pydantic and YAML, which nothing below it does; starts nothing.
+
+>>> load({"traces": {"settle": "250ms"}}).traces.settle
+0.25
+"""
+
+from __future__ import annotations
+
+from otel_eval.config.places import (
+    Exporters,
+    GrpcServer,
+    HttpServer,
+    JsonlExporter,
+    OtlpExporter,
+    OtlpReceiver,
+    Protocols,
+    Receivers,
+)
+from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
+from otel_eval.config.source import load
+
+__all__ = [
+    "EvalConfig",
+    "Evaluation",
+    "Exporters",
+    "GrpcServer",
+    "HttpServer",
+    "JsonlExporter",
+    "Match",
+    "OtlpExporter",
+    "OtlpReceiver",
+    "Protocols",
+    "Receivers",
+    "Traces",
+    "load",
+]

@@ -1,0 +1,166 @@
+"""Where spans come in and scores go out: receivers and exporters.
+
+Knows addresses, sizes and protocols; opens nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+
+from otel_eval.config.door import Shape
+from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
+
+__all__ = [
+    "Count",
+    "Exporters",
+    "GrpcServer",
+    "HttpServer",
+    "JsonlExporter",
+    "OtlpExporter",
+    "OtlpReceiver",
+    "Protocols",
+    "Receivers",
+    "Seconds",
+    "Share",
+    "Signals",
+    "Size",
+]
+
+_NUMBER: Final = {"type": "number", "minimum": 0}
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(ns|us|ms|s|m|h|d)$"}]}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(bytes_of),
+    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(B|KB|MB|GB|KiB|MiB|GiB)$"}]}),
+]
+Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
+Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
+
+
+def _address(text: str) -> str:
+    found = _ADDRESS.fullmatch(text)
+    if not found or int(found["port"]) > 65535:
+        raise ValueError(f"{text!r} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
+    return text
+
+
+def _target(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{text!r} is not a URL with a host; write e.g. http://127.0.0.1:5317")
+    return text
+
+
+def _distinct(signals: tuple[str, ...]) -> tuple[str, ...]:
+    if not signals or len(set(signals)) != len(signals):
+        raise ValueError(f"{list(signals)!r} names no signal or one twice; write any of logs, metrics, spans")
+    return signals
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Target = Annotated[str, AfterValidator(_target)]
+Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], AfterValidator(_distinct)]
+
+
+class GrpcServer(Shape):
+    """OTLP over gRPC."""
+
+    endpoint: Address = "127.0.0.1:4317"
+    """Where to listen, host:port. Port 0 takes a free one. Only this machine can reach the default."""
+    max_message_size: Size = 64 * 2**20
+    """The largest request taken, after decompression."""
+
+
+class HttpServer(Shape):
+    """OTLP over HTTP, protobuf or JSON."""
+
+    endpoint: Address = "127.0.0.1:4318"
+    """Where to listen, host:port. Port 0 takes a free one. Only this machine can reach the default."""
+    max_message_size: Size = 64 * 2**20
+    """The largest request taken, before and after decompression."""
+
+
+class Protocols(Shape):
+    """The protocols that are served: those that are named."""
+
+    grpc: GrpcServer | None = None
+    """OTLP over gRPC; `grpc:` alone takes the defaults."""
+    http: HttpServer | None = None
+    """OTLP over HTTP; `http:` alone takes the defaults."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_is_on(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {key: {} if value is None and key in cls.model_fields else value for key, value in given.items()}
+
+    @model_validator(mode="after")
+    def _any(self) -> Protocols:
+        if self.grpc is None and self.http is None:
+            raise ValueError("no protocol is named; write grpc, http or both")
+        return self
+
+
+class OtlpReceiver(Shape):
+    """The OTLP receiver of `otel-eval serve`."""
+
+    protocols: Protocols = Field(default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer()))
+    """Which protocols are served; both when left out."""
+    max_inflight_size: Size = 256 * 2**20
+    """Bytes of requests held at one time before senders are told to come again."""
+
+
+class Receivers(Shape):
+    """Where `otel-eval serve` takes spans from."""
+
+    otlp: OtlpReceiver = OtlpReceiver()
+    """The OTLP receiver."""
+
+
+class OtlpExporter(Shape):
+    """Sends scores to an OTLP endpoint, usually a Collector."""
+
+    endpoint: Target
+    """http:// or https:// URL. With http/protobuf the signal's path is added to it."""
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    """The protocol that is spoken."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    """Sent with each request, for keys and tenants."""
+    signals: Signals = ("logs", "metrics", "spans")
+    """Which signals are sent."""
+    timeout: Seconds = 10.0
+    """How long one request may take."""
+    compression: Literal["none", "gzip"] = "gzip"
+    """How requests are compressed."""
+
+
+class JsonlExporter(Shape):
+    """Writes one JSON object a line for each result."""
+
+    path: str = Field(min_length=1)
+    """The file to append to; `-` is stdout."""
+
+
+class Exporters(Shape):
+    """Where scores go."""
+
+    otlp: OtlpExporter | None = None
+    """An OTLP endpoint."""
+    jsonl: JsonlExporter | None = None
+    """A file of JSON Lines, or stdout."""

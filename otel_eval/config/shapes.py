@@ -1,0 +1,172 @@
+"""The configuration as objects: which runs are evaluated by which scorers, and the limits of assembly.
+
+Knows keys, defaults, limits and what must hold between them; reads no file and starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from otel_eval.config.door import Shape
+from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
+from otel_eval.ports import Scorer
+
+__all__ = ["EvalConfig", "Evaluation", "Match", "Traces", "scorer_of"]
+
+
+class Traces(Shape):
+    """When a trace is judged, and how much may be held."""
+
+    settle: Seconds = 1.0
+    """How long after its last span a whole trace of one service is judged. 0: at once."""
+    settle_partial: Seconds = 6.0
+    """The same where a parent is missing or several services take part."""
+    late: Seconds = 30.0
+    """How long a judged trace is kept for late spans, which make a new revision. 0: not at all."""
+    idle_timeout: Seconds = 300.0
+    """How long a trace that never ends may stay without a new span."""
+    max_age: Seconds = 3600.0
+    """How long a trace may stay open at all."""
+    max_traces: Count = 100_000
+    """Traces held at one time."""
+    max_spans_per_trace: Count = 10_000
+    """Spans held of one trace."""
+    max_bytes_per_trace: Size = 64 * 2**20
+    """Bytes held of one trace."""
+    max_bytes: Size = 512 * 2**20
+    """Bytes held of all traces."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Traces:
+        times = ("settle", "settle_partial", "idle_timeout", "max_age")
+        for lesser, greater in [*zip(times, times[1:], strict=False), ("max_bytes_per_trace", "max_bytes")]:
+            if getattr(self, lesser) > getattr(self, greater):
+                limit = f"{getattr(self, greater):g}"
+                raise ValueError(f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}")
+        if self.max_age == 0:
+            raise ValueError("max_age: 0 would close every trace at once; write e.g. 1h")
+        return self
+
+
+class Match(Shape):
+    """Which runs an evaluation is for; all that is given must hold. `*` and `?` stand for any text and any character."""
+
+    service: str = "*"
+    """The service that ran the agent."""
+    agent: str = "*"
+    """The agent's name."""
+    span: str = "*"
+    """The name of the run's own span."""
+    runs: Literal["outermost", "all"] = "outermost"
+    """Whether runs within runs count too."""
+    attributes: Mapping[str, str | bool | int | float] = Field(default_factory=dict)
+    """Attributes of the run's span, its resource or scope: a value, or a text with `*` and `?`."""
+
+
+def scorer_of(spec: Any) -> Scorer:
+    """The scorer of a mapping `{type, name, ...}`; a scorer is returned as it is.
+
+    Raises:
+        ConfigError: it cannot be built.
+    """
+    if isinstance(spec, Scorer) and not isinstance(spec, type):
+        return spec
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"{str(spec)[:60]!r} is not a scorer; write a mapping, e.g. {{type: tool_errors}}")
+    # Deferred: the registry loads every scorer and its plug-ins, which `schema` and `--version` have no need of.
+    from otel_eval.scorers import create_scorer
+
+    return create_scorer(spec)
+
+
+def _some(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not given:
+        raise ValueError("the list is empty; name at least one")
+    return given
+
+
+def _usable(spec: Any) -> Any:
+    scorer_of(spec)
+    return spec
+
+
+ScorerSpec = Annotated[
+    Any,
+    AfterValidator(_usable),
+    WithJsonSchema({"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}, "name": {"type": "string"}}}),
+]
+
+
+class Evaluation(Shape):
+    """A set of scorers and the runs they are for."""
+
+    name: str = Field(min_length=1)
+    """How the evaluation is called in results; unique."""
+    match: Match = Match()
+    """Which runs; every outermost run when left out."""
+    sample: Share = 1.0
+    """The share of traces, chosen by trace id, so that every process and revision agrees."""
+    scorers: Annotated[tuple[ScorerSpec, ...], AfterValidator(_some)]
+    """Mappings with a `type`, an optional `name` and the parameters of the type."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Evaluation:
+        _refuse_twice("scorers", (scorer.name for scorer in self.build()), "give one of them another name")
+        return self
+
+    def build(self) -> tuple[Scorer, ...]:
+        """The scorers, ready to be called, in the order given."""
+        return tuple(scorer_of(spec) for spec in self.scorers)
+
+
+def _default() -> Evaluation:
+    # Needs no reference and no key: what it asks can be asked of any agent.
+    return Evaluation(name="default", scorers=({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 30000}))
+
+
+def _convention(mapping: Any) -> Any:
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"{str(mapping)[:60]!r} is not a convention; write a mapping")  # noqa: TRY004
+    from otel_eval.conventions import convention_from_mapping
+
+    convention_from_mapping(mapping)
+    return mapping
+
+
+ConventionSpec = Annotated[Any, AfterValidator(_convention), WithJsonSchema({"type": "object"})]
+
+
+class EvalConfig(Shape):
+    """Everything that one YAML file says.
+
+    Raises:
+        ConfigError: one line for each value that cannot be used, joined by `; `.
+    """
+
+    traces: Traces = Traces()
+    """When a trace is judged, and how much may be held."""
+    evaluations: Annotated[tuple[Evaluation, ...], AfterValidator(_some)] = Field(default_factory=lambda: (_default(),))
+    """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
+    receivers: Receivers = Receivers()
+    """Where `otel-eval serve` takes spans from."""
+    exporters: Exporters = Exporters()
+    """Where scores go. `otel-eval serve` writes to stdout when none is named."""
+    signals: Signals | None = None
+    """In a process: which signals carry scores. Left out: whatever is configured there."""
+    conventions: tuple[ConventionSpec, ...] = ()
+    """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> EvalConfig:
+        _refuse_twice("evaluations", (each.name for each in self.evaluations), "rename one of them")
+        return self
+
+
+def _refuse_twice(key: str, names: Iterable[str], remedy: str) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{key}: the name {twice[0]!r} is used twice; {remedy}")

@@ -1,0 +1,94 @@
+"""Durations, sizes and other numbers as people write them.
+
+Knows units and limits; knows no key of the configuration.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+__all__ = ["bytes_of", "count_of", "seconds_of", "share_of"]
+
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
+_LONGEST_S: Final = 365 * 86400.0
+_LARGEST: Final = 2**50
+
+
+def seconds_of(value: Any) -> float:
+    """A duration in seconds: `"250ms"`, `"1s"`, `"5m"`, `"1h"`, or a plain number of seconds.
+
+    Raises:
+        ValueError: it is no duration between 0 and 365 days.
+
+    >>> seconds_of("250ms"), seconds_of("5m"), seconds_of(2)
+    (0.25, 300.0, 2.0)
+    """
+    seconds = _plain(value)
+    if seconds is None and isinstance(value, str):
+        seconds = _scaled(value, _SECONDS)
+    if seconds is None or not 0 <= seconds <= _LONGEST_S:
+        raise ValueError(f"{_quote(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
+    return seconds
+
+
+def bytes_of(value: Any) -> int:
+    """A size in bytes: `"512MiB"`, `"64KB"`, or a plain number of bytes.
+
+    Raises:
+        ValueError: it is no whole number of bytes from 1 up.
+
+    >>> bytes_of("64KB"), bytes_of("512MiB"), bytes_of(10)
+    (64000, 536870912, 10)
+    """
+    size = _plain(value)
+    if size is None and isinstance(value, str):
+        size = _scaled(value, _BYTES)
+    if size is None or size != int(size) or not 1 <= size <= _LARGEST:
+        raise ValueError(f"{_quote(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
+    return int(size)
+
+
+def count_of(value: Any) -> int:
+    """A whole number from 1 up.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+        raise ValueError(f"{_quote(value)} is not a whole number from 1 up; write e.g. 1000")
+    return value
+
+
+def share_of(value: Any) -> float:
+    """A number from 0 to 1.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    share = _plain(value)
+    if share is None or not 0 <= share <= 1:
+        raise ValueError(f"{_quote(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
+    return share
+
+
+def _plain(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # A whole number beyond what a float holds has no business here either.
+    return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
+
+
+def _scaled(text: str, units: dict[str, Any]) -> float | None:
+    found = _QUANTITY.fullmatch(text.strip())
+    if not found or found[2] not in units:
+        return None
+    return float(found[1]) * float(units[found[2]])
+
+
+def _quote(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
