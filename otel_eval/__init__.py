@@ -1,3 +1,66 @@
-"""Scores the tool-call trajectories of traced agents from OpenTelemetry spans."""
+"""Scores the tool-call trajectories of traced agents, from live OpenTelemetry spans or stored ones.
+
+>>> from otel_eval import create_scorer
+>>> from otel_eval.testing import call, trajectory
+>>> at_most_three = create_scorer({"type": "tool_call_count", "criteria": {"search": "<= 3"}})
+>>> at_most_three(trajectory(call("search", arguments={"q": "x"}, result="y"))).value
+1.0
+
+The front door: it knows where each public name lives and loads it when it is first used, so that importing the package
+costs nothing that is not needed.
+"""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from otel_eval.app.inprocess import EvalSpanProcessor, trajectories
+    from otel_eval.config import EvalConfig
+    from otel_eval.errors import ConfigError, InputError, OtelEvalError
+    from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, ToolCall, ToolError, Trajectory
+    from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "UNRECORDED",
+    "ConfigError",
+    "EvalConfig",
+    "EvalSpanProcessor",
+    "Failed",
+    "InputError",
+    "OtelEvalError",
+    "Outcome",
+    "Scored",
+    "Skipped",
+    "ToolCall",
+    "ToolError",
+    "Trajectory",
+    "create_scorer",
+    "get_scorer",
+    "list_scorers",
+    "scorer",
+    "trajectories",
+]
+
+_ROOMS: Final = {
+    "app.inprocess": ("EvalSpanProcessor", "trajectories"),
+    "config": ("EvalConfig",),
+    "errors": ("ConfigError", "InputError", "OtelEvalError"),
+    "model": ("UNRECORDED", "Failed", "Outcome", "Scored", "Skipped", "ToolCall", "ToolError", "Trajectory"),
+    "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
+}
+_HOME: Final = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,54 @@
+"""Turn the configuration into the objects of the core.
+
+Knows which key becomes which argument; starts nothing.
+"""
+
+from __future__ import annotations
+
+from otel_eval.assembly import Limits
+from otel_eval.config import EvalConfig
+from otel_eval.conventions import TABLES, Convention, convention_from_mapping
+from otel_eval.engine import Engine, Evaluation, Match
+
+__all__ = ["engine_of", "limits_of", "tables_of"]
+
+
+def limits_of(config: EvalConfig) -> Limits:
+    """The limits of assembly."""
+    traces = config.traces
+    return Limits(
+        settle_s=traces.settle,
+        settle_partial_s=traces.settle_partial,
+        late_s=traces.late,
+        idle_s=traces.idle_timeout,
+        max_age_s=traces.max_age,
+        max_traces=traces.max_traces,
+        max_spans_per_trace=traces.max_spans_per_trace,
+        max_bytes_per_trace=traces.max_bytes_per_trace,
+        max_bytes=traces.max_bytes,
+    )
+
+
+def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
+    """The convention tables: the user's own first."""
+    return (*(convention_from_mapping(mapping) for mapping in config.conventions), *TABLES)
+
+
+def engine_of(config: EvalConfig) -> Engine:
+    """The engine that judges by the configuration's evaluations."""
+    evaluations = [
+        Evaluation(
+            name=each.name,
+            scorers=each.build(),
+            sample=each.sample,
+            match=Match(
+                service=each.match.service,
+                agent=each.match.agent,
+                span=each.match.span,
+                runs=each.match.runs,
+                attributes=dict(each.match.attributes),
+            ),
+        )
+        for each in config.evaluations
+    ]
+    return Engine(evaluations, tables_of(config))

@@ -1,0 +1,51 @@
+"""Where scores go, from the configuration.
+
+Knows the exporters' keys; opens what they name.
+"""
+
+from __future__ import annotations
+
+from otel_eval.config import EvalConfig
+from otel_eval.ports import Sink
+from otel_eval.sinks.fanout import Fanout
+
+__all__ = ["exporter_sinks", "fanout_of"]
+
+
+def exporter_sinks(config: EvalConfig) -> list[Sink]:
+    """A sink for each exporter that is configured.
+
+    Raises:
+        ConfigError: one cannot be opened.
+    """
+    sinks: list[Sink] = []
+    if config.exporters.jsonl:
+        from otel_eval.sinks.jsonl import JsonLinesSink
+
+        sinks.append(JsonLinesSink(config.exporters.jsonl.path))
+    if config.exporters.otlp:
+        # Deferred: the exporters load grpc or requests, which a file of results has no need of.
+        from otel_eval.sinks.otlp import otlp_sinks
+
+        otlp = config.exporters.otlp
+        sinks.extend(
+            otlp_sinks(
+                otlp.endpoint,
+                otlp.protocol,
+                headers=dict(otlp.headers),
+                signals=otlp.signals,
+                timeout_s=otlp.timeout,
+                compression=otlp.compression,
+            )
+        )
+    return sinks
+
+
+def fanout_of(config: EvalConfig) -> Fanout:
+    """One outlet in front of every configured exporter; stdout if there is none."""
+    sinks = exporter_sinks(config)
+    if not sinks:
+        from otel_eval.sinks.jsonl import JsonLinesSink
+
+        sinks.append(JsonLinesSink("-"))
+    return Fanout(sinks)

@@ -1,0 +1,101 @@
+"""Score or show stored traces: files through the same core, without a clock.
+
+Knows files, the buffer and the engine. No time passes here: every trace closes at the end of the input, as after
+settling, or earlier if a limit of size is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from math import inf
+from os import PathLike
+from typing import TypeVar
+
+from otel_eval.app.compose import engine_of, limits_of, tables_of
+from otel_eval.app.outlets import fanout_of
+from otel_eval.assembly import TraceBuffer
+from otel_eval.config import EvalConfig
+from otel_eval.errors import InputError
+from otel_eval.model import Report, Trajectory
+from otel_eval.ports import ClosedTrace
+from otel_eval.sources.files import read_file
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+__all__ = ["replay", "understand"]
+
+T = TypeVar("T")
+Problem = Callable[[str], None]
+Paths = Iterable[str | PathLike[str]]
+
+
+def replay(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    export: bool = False,
+    on_problem: Problem,
+    on_progress: Callable[[int], None] | None = None,
+) -> Iterator[Report]:
+    """Score every run of stored traces.
+
+    Args:
+        paths: files of traces; "-" is stdin.
+        config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
+        export: whether results go to the configured exporters as well.
+        on_problem: told in one line about each part of the input that could not be used.
+        on_progress: told how many bytes of input were read since it was last told.
+
+    Raises:
+        InputError: a file cannot be read at all.
+    """
+    engine = engine_of(config)
+    outlet = fanout_of(config) if export else None
+    try:
+        for trace in _closed(paths, config, on_problem, on_progress):
+            for report in _guarded(trace, engine.judge, on_problem):
+                if outlet:
+                    outlet.emit(report)
+                yield report
+    finally:
+        if outlet:
+            outlet.close(30.0)
+
+
+def understand(paths: Paths, config: EvalConfig, *, on_problem: Problem) -> Iterator[Trajectory]:
+    """Every run of stored traces as it was understood, runs within runs too (`outermost` tells).
+
+    Raises:
+        InputError: a file cannot be read at all.
+    """
+    plan = Plan(tables=tables_of(config), needs=ALL_NEEDS, asked=frozenset())
+    for trace in _closed(paths, config, on_problem, None):
+        for run in _guarded(trace, lambda closed: build(closed, plan), on_problem):
+            yield run.trajectory
+
+
+def _closed(
+    paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None
+) -> Iterator[ClosedTrace]:
+    """Every trace of the files, whole, in the order in which they first appear."""
+    waits = {"settle_s": inf, "settle_partial_s": inf, "late_s": inf, "idle_s": inf, "max_age_s": inf}
+    buffer = TraceBuffer(replace(limits_of(config), **waits))
+    for path in paths:
+        for framed in read_file(path, on_problem=on_problem, on_progress=on_progress):
+            if framed.rejected:
+                on_problem(f"{path}: {framed.rejected} spans not used: {framed.why}")
+            buffer.push_many(framed.spans, 0.0)
+            buffer.push_logs(framed.logs, 0.0)
+            yield from buffer.due(0.0)
+    yield from buffer.drain(0.0)
+    if buffer.tally.traces_over_limit:
+        on_problem(f"{buffer.tally.traces_over_limit} traces were judged early; raise traces.max_traces or traces.max_bytes")
+
+
+def _guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
+    """A trace that cannot be read costs itself, not the others."""
+    try:
+        return judge(trace)
+    except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        on_problem(f"trace {trace.trace_id.hex()}: cannot be judged: {type(error).__name__}")
+        return ()
