@@ -81,7 +81,9 @@ def _joined(path: str, message: str) -> str:
     if not path:
         return message
     key = message.split(":", 1)[0]
-    return f"{path}.{message}" if ":" in message and key.replace("_", "").replace(".", "").isidentifier() else f"{path}: {message}"
+    return (
+        f"{path}.{message}" if ":" in message and key.replace("_", "").replace(".", "").isidentifier() else f"{path}: {message}"
+    )
 
 
 def _path(location: tuple[Any, ...]) -> str:

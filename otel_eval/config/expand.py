@@ -51,7 +51,9 @@ def _text(text: str, environment: Mapping[str, str], path: str, missing: list[st
         if value or (value is not None and default is None):
             return value
         if default is None:
-            missing.append(f"{path or 'value'}: the environment variable {name} is not set; set it or write ${{env:{name}:-default}}")
+            missing.append(
+                f"{path or 'value'}: the environment variable {name} is not set; set it or write ${{env:{name}:-default}}"
+            )
         return default or ""
 
     whole = _REFERENCE.fullmatch(text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
@@ -43,10 +44,12 @@ class Traces(Shape):
     @model_validator(mode="after")
     def _in_order(self) -> Traces:
         times = ("settle", "settle_partial", "idle_timeout", "max_age")
-        for lesser, greater in [*zip(times, times[1:], strict=False), ("max_bytes_per_trace", "max_bytes")]:
+        for lesser, greater in [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]:
             if getattr(self, lesser) > getattr(self, greater):
                 limit = f"{getattr(self, greater):g}"
-                raise ValueError(f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}")
+                raise ValueError(
+                    f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
+                )
         if self.max_age == 0:
             raise ValueError("max_age: 0 would close every trace at once; write e.g. 1h")
         return self
@@ -97,7 +100,9 @@ def _usable(spec: Any) -> Any:
 ScorerSpec = Annotated[
     Any,
     AfterValidator(_usable),
-    WithJsonSchema({"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}, "name": {"type": "string"}}}),
+    WithJsonSchema(
+        {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}, "name": {"type": "string"}}}
+    ),
 ]
 
 
@@ -130,7 +135,7 @@ def _default() -> Evaluation:
 
 def _convention(mapping: Any) -> Any:
     if not isinstance(mapping, Mapping):
-        raise ValueError(f"{str(mapping)[:60]!r} is not a convention; write a mapping")  # noqa: TRY004
+        raise ValueError(f"{str(mapping)[:60]!r} is not a convention; write a mapping")
     from otel_eval.conventions import convention_from_mapping
 
     convention_from_mapping(mapping)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -47,20 +47,17 @@ def parse(text: str, *, where: str) -> Any:
 def typed(text: str) -> Any:
     """What an unquoted scalar of this text would be: `typed("3")` is 3, `typed("on")` is text."""
     for tag, pattern, first in _SCALARS:
-        if (not text or text[0] in first) and pattern.fullmatch(text):
+        if (not text or text[0] in first) and pattern.match(text):
             return _VALUES[tag](text)
     return text
 
 
-_SCALARS: Final = (
-    ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
-    ("bool", re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
-    ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII), "-+0123456789"),
-    (
-        "float",
-        re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", re.ASCII),
-        "-+.0123456789",
-    ),
+_SCALARS: Final = (  # kind, pattern, first characters; \Z because PyYAML only asks for a match
+    ("null", re.compile(r"(?:~|null|Null|NULL|)\Z"), "~nN"),
+    ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF"),
+    ("int", re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"), "-+0123456789"),
+    ("float", re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"), "-+.0123456789"),
+    ("float", re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"), "-+."),
 )
 
 
@@ -78,8 +75,8 @@ _VALUES: Final = {"null": lambda _: None, "bool": lambda text: text.lower() == "
 class _Loader(yaml.SafeLoader):
     """PyYAML's scanner and parser with the scalars of YAML 1.2 and limits on what may be written."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled by add_implicit_resolver, as PyYAML does
-    yaml_constructors: dict[Any, Any] = {}  # noqa: RUF012
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
+    yaml_constructors: ClassVar[dict[Any, Any]] = {}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -88,7 +85,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self._depth += 1
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
         node = super().compose_node(parent, index)
@@ -103,8 +100,6 @@ class _Loader(yaml.SafeLoader):
         if isinstance(node, yaml.ScalarNode):
             return 1
         inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        if any(id(part) not in self._weights for part in inner):  # an alias to something not yet closed
-            raise yaml.MarkedYAMLError(problem="an alias within its own anchor", problem_mark=node.start_mark)
         return 1 + sum(self._weights[id(part)] for part in inner)
 
 
@@ -134,13 +129,17 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return found
 
 
+def _refuse(_: _Loader, node: yaml.Node) -> Any:
+    raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} is not known here; quote the value", problem_mark=node.start_mark)
+
+
 for _kind, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(_TAG + _kind, _pattern, [*_first, ""] if _kind == "null" else list(_first))
     _Loader.add_constructor(_TAG + _kind, _scalar(_kind))
 _Loader.add_constructor(_TAG + "str", _text)
 _Loader.add_constructor(_TAG + "seq", _sequence)
 _Loader.add_constructor(_TAG + "map", _mapping)
-_Loader.add_constructor(None, _Loader.construct_undefined)
+_Loader.add_constructor(None, _refuse)
 
 
 def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
@@ -161,4 +160,4 @@ def _operator_hint(text: str, line: int) -> str:
     if not found:
         return ""
     operator = found[1]
-    return f"an unquoted {operator} means something else in YAML; quote it, e.g. \"{operator} 3\" or [\"{operator}\", 3]"
+    return f'an unquoted {operator} means something else in YAML; quote it, e.g. "{operator} 3" or ["{operator}", 3]'

@@ -1,0 +1,136 @@
+"""The commands and their options.
+
+Knows the words of the command line; each command loads what it needs when it runs, so that `--version` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+
+__all__ = ["cli"]
+
+_FORMAT: Final = click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
+)
+_FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+
+
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        click.echo(f"otel-eval {version('otel-eval')}")
+    except PackageNotFoundError:
+        click.echo("otel-eval (not installed)")
+    context.exit(0)
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Score the tool calls of traced agents.
+
+    Live from OpenTelemetry spans (serve), or from stored traces (replay). Exit codes: 0 good, 1 a score did not pass or
+    a scorer failed (replay), 2 the configuration or the input cannot be used.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@cli.command()
+@click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
+def serve(config: str | None) -> int:
+    """Take OTLP spans and score each run.
+
+    Prints one line when it listens: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores what is pending and ends.
+    """
+    from otel_eval.cli.serving import run
+    from otel_eval.config import load
+
+    return run(load(config))
+
+
+@cli.command()
+@click.argument("config")
+def check(config: str) -> int:
+    """Say whether a configuration can be used."""
+    from otel_eval.config import load
+
+    loaded = load(config)
+    scorers = sum(len(each.scorers) for each in loaded.evaluations)
+    click.echo(f"{config}: good; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
+    return 0
+
+
+@cli.command()
+def schema() -> int:
+    """Print the JSON Schema of the configuration."""
+    from otel_eval.config import EvalConfig
+
+    click.echo(json.dumps(EvalConfig.model_json_schema(), indent=2))
+    return 0
+
+
+@cli.command()
+def scorers() -> int:
+    """List the types of scorers."""
+    from otel_eval.cli.tables import columns
+    from otel_eval.scorers import get_scorer, list_scorers
+
+    rows = [(name, _first_line(get_scorer(name))) for name in list_scorers()]
+    click.echo("\n".join(columns(("type", "what it scores"), rows)))
+    return 0
+
+
+@cli.command()
+def conventions() -> int:
+    """List the instrumentations that are understood."""
+    from otel_eval.cli.tables import columns
+    from otel_eval.conventions import TABLES
+
+    rows = [(table.name, "yes" if table.tool_spans else "no", table.source) for table in TABLES]
+    click.echo("\n".join(columns(("convention", "tool spans", "source"), rows)))
+    return 0
+
+
+@cli.command()
+@_FILES
+@_FORMAT
+@click.option("--runs", type=click.Choice(["outermost", "all"]), default="outermost", show_default=True, help="Runs in runs too?")
+@click.option("--config", metavar="FILE", help="YAML file with conventions of your own.")
+def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
+    """Show what is understood of stored traces: each run and its tool calls.
+
+    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON, each optionally gzipped.
+    """
+    from otel_eval.cli.stored import show_trajectories
+    from otel_eval.config import load
+
+    return show_trajectories(files, load(config), form=form, every_run=runs == "all")
+
+
+@cli.command()
+@_FILES
+@_FORMAT
+@click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
+@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped.")
+@click.option("--export", is_flag=True, help="Send the scores to the exporters of the configuration too.")
+def replay(files: tuple[str, ...], form: str, config: str | None, strict: bool, export: bool) -> int:
+    """Score stored traces.
+
+    Exit 0: every score passed; 1: one did not, or a scorer failed; 2: the configuration or an input cannot be used.
+    """
+    from otel_eval.cli.stored import show_scores
+    from otel_eval.config import load
+
+    return show_scores(files, load(config), form=form, strict=strict, export=export)
+
+
+def _first_line(documented: Any) -> str:
+    return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")

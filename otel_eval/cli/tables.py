@@ -1,0 +1,121 @@
+"""Runs and their scores as text for a person, at most 100 columns wide.
+
+Knows the model and columns; prints nothing and knows no file.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from otel_eval.cli.rows import overlaps
+from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory
+
+__all__ = ["WIDTH", "columns", "run_block", "score_block", "score_table", "tally"]
+
+WIDTH: Final = 100
+_SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
+
+
+def run_block(trajectory: Trajectory) -> list[str]:
+    """The run in a line, then its calls, one a line. Arguments are shown: whoever asks for this table asks for them."""
+    return [_headline(trajectory), *_call_lines(trajectory)]
+
+
+def _headline(trajectory: Trajectory) -> str:
+    count = len(trajectory.calls)
+    facts = [
+        f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
+        f"trace {trajectory.trace_id[:16]}" if trajectory.trace_id else "",
+        trajectory.service,
+        _calls(count) if count or trajectory.tool_data else "no tool data",
+        _duration(trajectory.start_ns, trajectory.end_ns),
+        str(trajectory.completeness),
+        f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
+    ]
+    return _cut(" · ".join(_plain(fact) for fact in facts if fact), WIDTH)
+
+
+def _calls(count: int) -> str:
+    return f"{count} tool call" + ("" if count == 1 else "s")
+
+
+def _call_lines(trajectory: Trajectory) -> Iterator[str]:
+    together = overlaps(trajectory.calls)
+    for i, call in enumerate(trajectory.calls):
+        status = f"error {call.error.type}" if call.error else "ok"
+        beside = f"with {', '.join(str(j + 1) for j in together[i][:4])}" if together[i] else ""
+        facts = "  ".join(fact for fact in (_duration(call.start_ns, call.end_ns), beside, _plain(status)) if fact)
+        number = f"  {i + 1:>3}  "
+        room = max(20, WIDTH - len(number) - len(facts) - 2)
+        yield _cut(f"{number}{_cut(_call_text(call), room):<{room}}  {facts}", WIDTH)
+
+
+def _call_text(call: ToolCall) -> str:
+    if call.arguments is UNRECORDED:
+        return f"{_plain(call.name)}(arguments not recorded)"
+    if isinstance(call.arguments, dict):
+        inside = ", ".join(f"{key}={_json(value)}" for key, value in call.arguments.items())
+    else:
+        inside = _json(call.arguments)
+    return _plain(f"{call.name}({inside})")
+
+
+def score_block(results: Sequence[Result]) -> list[str]:
+    """The scores as a table: scorer, value, verdict, reason."""
+    return score_table([(result.scorer, *_cells(result)) for result in results])
+
+
+def score_table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows of scorer, value, verdict and reason under their header, indented to stand below a run."""
+    return [f"  {line}" for line in columns(_SCORE_HEADER, rows, width=WIDTH - 2)]
+
+
+def _cells(result: Result) -> tuple[str, str, str]:
+    outcome = result.outcome
+    if isinstance(outcome, Scored):
+        return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
+    if isinstance(outcome, Failed):
+        return "-", "failed", f"the scorer failed: {outcome.error_type}"
+    return "-", "skipped", outcome.why
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = WIDTH) -> list[str]:
+    """Lines of aligned columns; the last one wraps within what is left of the width."""
+    rows = [tuple(map(_plain, row)) for row in rows]
+    widths = [min(32, max(len(row[i]) for row in (tuple(header), *rows))) for i in range(len(header) - 1)]
+    indent = sum(widths) + 2 * len(widths)
+    lines = []
+    for row in (tuple(header), *rows):
+        start = "".join(f"{_cut(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
+        wrapped = textwrap.wrap(row[-1], max(20, width - indent), max_lines=4, placeholder=" …") or [""]
+        lines += [(start + wrapped[0]).rstrip(), *(" " * indent + more for more in wrapped[1:])]
+    return lines
+
+
+def tally(results: Iterable[tuple[str, int]], runs: int) -> str:
+    """The last line: how many runs there were and how the scores fell."""
+    parts = [f"{count} {word}" for word, count in results if count]
+    return f"{runs} run{'' if runs == 1 else 's'}: " + (", ".join(parts) if parts else "no scores")
+
+
+def _duration(start_ns: int | None, end_ns: int | None) -> str:
+    if start_ns is None or end_ns is None:
+        return ""
+    seconds = (end_ns - start_ns) / 1e9
+    return f"{seconds:.2f} s" if abs(seconds) >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _plain(text: str) -> str:
+    """One line without control characters: names come from traces and must not drive the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
