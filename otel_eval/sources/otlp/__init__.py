@@ -1,0 +1,11 @@
+"""OTLP, protobuf and JSON: from the bytes of a request to frames, and from a frame's payload to a readable view.
+
+Knows the wire format of OTLP 1.x traces and logs. Knows no socket, no file, no convention for agents.
+"""
+
+from __future__ import annotations
+
+from otel_eval.sources.otlp.framing import Framed, frame_logs, frame_traces
+from otel_eval.sources.otlp.transcode import frame_json, frame_logs_json, frame_traces_json
+
+__all__ = ["Framed", "frame_json", "frame_logs", "frame_logs_json", "frame_traces", "frame_traces_json"]

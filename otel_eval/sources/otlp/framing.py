@@ -1,0 +1,158 @@
+"""From the bytes of an OTLP request to frames.
+
+Knows which spans and log records can be used at all: those with sound ids, not written by this package, and, of logs,
+those that may carry what an agent read or wrote. Knows nothing of a span beyond its ids.
+
+The body is parsed twice, both times in C: once with spans as opaque bytes, which is how they are kept, and once with
+nothing but their ids. That costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the
+order of fields; it also finds spans that are no messages before they are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from otel_eval.errors import InputError
+from otel_eval.ports import Frame, LogFrame
+from otel_eval.sources.otlp.schema import parse_log_ids, parse_raw_logs, parse_raw_traces, parse_span_ids
+from otel_eval.sources.otlp.values import text
+from otel_eval.sources.otlp.views import LOG_RECORDS, SpanEnvelope, read_log, span_envelope
+
+__all__ = ["OWN_SCOPE", "Framed", "add_log", "add_span", "frame_logs", "frame_traces"]
+
+OWN_SCOPE: Final = "otel_eval"
+"""The instrumentation scope of all telemetry of this package: never evaluated, wherever it comes back from."""
+
+_NO_TRACE: Final = bytes(16)
+_NO_SPAN: Final = bytes(8)
+_EVENT_PREFIX: Final = "gen_ai."
+
+
+@dataclass(slots=True)
+class Framed:
+    """What a request held.
+
+    Attributes:
+        spans: (trace id, span id, frame, size in bytes) of each usable span, in order.
+        logs: the same of each log record that may belong to a run.
+        rejected: spans that cannot be used; `why` says of the first why ("" if there is none).
+        own: spans and records that this package wrote itself.
+        ignored: log records that tell nothing of a run.
+    """
+
+    spans: list[tuple[bytes, bytes, Frame, int]] = field(default_factory=list)
+    logs: list[tuple[bytes, bytes, LogFrame, int]] = field(default_factory=list)
+    rejected: int = 0
+    why: str = ""
+    own: int = 0
+    ignored: int = 0
+
+    def reject(self, why: str) -> None:
+        """Count a span that cannot be used."""
+        self.rejected += 1
+        self.why = self.why or why
+
+
+def _sound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
+    """ "" or what is wrong with the ids of a span. No parent, b"", is sound."""
+    if len(trace_id) != 16 or trace_id == _NO_TRACE:
+        return "a trace id must be 16 bytes and not all zero"
+    if len(span_id) != 8 or span_id == _NO_SPAN:
+        return "a span id must be 8 bytes and not all zero"
+    return "" if len(parent_id) in (0, 8) else "a parent span id must be 8 bytes or absent"
+
+
+def frame_traces(body: bytes) -> Framed:
+    """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
+
+    Raises:
+        InputError: the body is no such message.
+    """
+    framed = Framed()
+    try:
+        for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
+            if envelope.scope_name == OWN_SCOPE:
+                framed.own += len(items)
+            else:
+                _add_spans(framed, envelope, items, ids)
+    except DecodeError as error:
+        raise InputError(f"not OTLP traces in protobuf: {_line(error)}") from None
+    return framed
+
+
+def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[SpanEnvelope, Any, Any]]:
+    for group, group_ids in zip(raw.groups, parsed.groups, strict=True):
+        resource = b"".join(group.resource)
+        for scope, scope_ids in zip(group.scopes, group_ids.scopes, strict=True):
+            yield span_envelope(resource, b"".join(scope.scope)), scope.items, scope_ids.items
+
+
+def _add_spans(framed: Framed, envelope: SpanEnvelope, items: Any, ids: Any) -> None:
+    for payload, each in zip(items, ids, strict=True):
+        add_span(framed, envelope, payload, each)
+
+
+def add_span(framed: Framed, envelope: SpanEnvelope, payload: bytes, ids: Any) -> None:
+    """Take a span whose ids were parsed, or reject it."""
+    trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
+    if why := _sound(trace_id, span_id, parent_id):
+        framed.reject(why)
+        return
+    if parent_id == _NO_SPAN:  # some senders write a root's missing parent as zeros
+        parent_id = b""
+    framed.spans.append((trace_id, span_id, (parent_id, payload, envelope), len(payload)))
+
+
+def frame_logs(body: bytes) -> Framed:
+    """Log records of an ExportLogsServiceRequest, or of LogsData, in protobuf.
+
+    Raises:
+        InputError: the body is no such message.
+    """
+    framed = Framed()
+    try:
+        for envelope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
+            if envelope.scope_name == OWN_SCOPE:
+                framed.own += len(items)
+            else:
+                _add_logs(framed, items, records)
+    except DecodeError as error:
+        raise InputError(f"not OTLP logs in protobuf: {_line(error)}") from None
+    return framed
+
+
+def _add_logs(framed: Framed, items: Any, records: Any) -> None:
+    for payload, record in zip(items, records, strict=True):
+        add_log(framed, payload, record)
+
+
+def add_log(framed: Framed, payload: bytes, record: Any) -> None:
+    """Take a parsed log record, or ignore it."""
+    if _sound(record.trace_id, record.span_id, b"") or not _may_matter(record):
+        framed.ignored += 1
+        return
+    framed.logs.append((record.trace_id, record.span_id, (payload, LOG_RECORDS), len(payload)))
+
+
+def _may_matter(record: Any) -> bool:
+    """Whether it is a GenAI event, or holds messages the way the AWS distribution moves them off a span."""
+    if record.event_name:
+        return text(record.event_name).startswith(_EVENT_PREFIX) or _holds_messages(record)
+    named = any(b"event.name" in pair for pair in record.attributes)
+    return (named and read_log(record).name.startswith(_EVENT_PREFIX)) or _holds_messages(record)
+
+
+def _holds_messages(record: Any) -> bool:
+    if not any(b"messages" in part for part in record.body):
+        return False
+    body = read_log(record).body
+    sides = (body.get("input"), body.get("output")) if isinstance(body, dict) else ()
+    return any(isinstance(side, dict) and "messages" in side for side in sides)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

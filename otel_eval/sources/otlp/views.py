@@ -1,0 +1,186 @@
+"""Spans and log records in raw protobuf bytes, made readable when somebody asks.
+
+Knows where a span keeps its name, times, status, attributes and events. Knows no meaning of an attribute but two: the
+name of the service and the name of an event that older senders keep among the attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from otel_eval.ports import SpanEvent, Wanted
+from otel_eval.sources.otlp.schema import parse_event, parse_log, parse_resource, parse_scope, parse_span, parse_status
+from otel_eval.sources.otlp.values import decode, decode_all, split, text
+
+__all__ = ["LOG_RECORDS", "LogRecords", "SpanEnvelope", "SpanView", "read_log", "span_envelope"]
+
+_SERVICE: Final = Wanted(frozenset({"service.name"}))
+_EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
+_HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
+_IS_REMOTE: Final = 0x200
+
+_CACHED_ENVELOPES: Final = 1024
+_CACHED_BYTES: Final = 16 * 1024
+"""Resources greater than this are not kept from batch to batch: with the number above it bounds the cache at 16 MiB."""
+
+
+def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
+    keys, prefixes = wanted.raw_keys, wanted.raw_prefixes
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        try:
+            key, value = split(pair)
+            if key in keys or (prefixes and key.startswith(prefixes)):
+                found[text(key)] = decode(value)
+        except DecodeError:
+            continue  # an attribute nobody can read is as good as absent
+    return found
+
+
+class SpanView:
+    """One span. Its head is parsed once, its attributes and events each time they are asked for."""
+
+    __slots__ = ("_head",)
+
+    def __init__(self, payload: bytes) -> None:
+        self._head = parse_span(payload)
+
+    @property
+    def name(self) -> str:
+        """The span's name."""
+        return text(self._head.name)
+
+    @property
+    def span_kind(self) -> int:
+        """OTLP's number of the kind."""
+        kind: int = self._head.kind
+        return kind
+
+    @property
+    def start_ns(self) -> int:
+        """Unix nanoseconds."""
+        start: int = self._head.start
+        return start
+
+    @property
+    def end_ns(self) -> int:
+        """Unix nanoseconds."""
+        end: int = self._head.end
+        return end
+
+    def _status(self) -> Any:
+        raw = b"".join(self._head.status)
+        try:
+            return parse_status(raw)
+        except DecodeError:
+            return parse_status(b"")
+
+    @property
+    def status_code(self) -> int:
+        """0 unset, 1 ok, 2 error."""
+        code: int = self._status().code
+        return code
+
+    @property
+    def status_message(self) -> str:
+        """What the status says, or ""."""
+        return text(self._status().message)
+
+    def attributes(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes that the span has; the others are never decoded."""
+        return _chosen(self._head.attributes, wanted)
+
+    def events(self) -> Sequence[SpanEvent]:
+        """The events in the order of the span."""
+        return [event for raw in self._head.events if (event := _event(raw)) is not None]
+
+
+def _event(raw: bytes) -> SpanEvent | None:
+    try:
+        event = parse_event(raw)
+    except DecodeError:
+        return None
+    return SpanEvent(text(event.name), decode_all(event.attributes))
+
+
+class SpanEnvelope:
+    """What the spans of one resource and scope share; values are decoded when somebody asks.
+
+    Raises:
+        DecodeError: either is malformed.
+    """
+
+    __slots__ = ("_resource", "_scope", "_service", "scope_name")
+
+    def __init__(self, resource: bytes, scope: bytes) -> None:
+        parsed = parse_scope(scope)
+        self._resource = parse_resource(resource).attributes
+        self._scope = parsed.attributes
+        self._service: str | None = None
+        self.scope_name = text(parsed.name)
+
+    @property
+    def service(self) -> str:
+        """`service.name` of the resource, or ""."""
+        if self._service is None:
+            found = _chosen(self._resource, _SERVICE).get("service.name")
+            self._service = found if isinstance(found, str) else ""
+        return self._service
+
+    def shared(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes of the resource, then of the scope where the resource has none."""
+        return _chosen(self._scope, wanted) | _chosen(self._resource, wanted)
+
+    def view(self, payload: bytes) -> SpanView:
+        """The span, readable."""
+        return SpanView(payload)
+
+    def rank(self, payload: bytes) -> tuple[int, int, bytes]:
+        """End, number of attributes, bytes."""
+        head = parse_span(payload)
+        return head.end, len(head.attributes), payload
+
+    def parent_is_remote(self, payload: bytes) -> bool | None:
+        """What the flags say; None from senders that do not set them."""
+        flags: int = parse_span(payload).flags
+        return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
+
+
+_cached: Final = lru_cache(maxsize=_CACHED_ENVELOPES)(SpanEnvelope)
+
+
+def span_envelope(resource: bytes, scope: bytes) -> SpanEnvelope:
+    """One envelope for equal bytes, from batch to batch. DecodeError if either is malformed."""
+    if len(resource) + len(scope) > _CACHED_BYTES:
+        return SpanEnvelope(resource, scope)
+    return _cached(resource, scope)
+
+
+def read_log(record: Any) -> SpanEvent:
+    """A parsed log record as an event: its name from the field, or from the attribute that older senders use."""
+    name = text(record.event_name) or _chosen(record.attributes, _EVENT_NAME).get("event.name", "")
+    return SpanEvent(name if isinstance(name, str) else "", decode_all(record.attributes), _body(record))
+
+
+def _body(record: Any) -> Any:
+    try:
+        return decode(b"".join(record.body))
+    except DecodeError:
+        return None
+
+
+class LogRecords:
+    """Reads log records; they need nothing of their resource."""
+
+    __slots__ = ()
+
+    def event(self, payload: bytes) -> SpanEvent:
+        """The record as an event of its span, body decoded."""
+        return read_log(parse_log(payload))
+
+
+LOG_RECORDS: Final = LogRecords()
