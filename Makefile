@@ -1,0 +1,51 @@
+# Works on a fresh machine with Python 3.11 or newer and make, from an archive as well as from a clone.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint fix bench clean
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
+	@$(BIN)/python -m otel_eval.demo
+
+test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, tests
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.installed-dev ## format, lint, types and layers, without the tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@PYTHONPATH=. $(BIN)/lint-imports
+
+fix: $(VENV)/.installed-dev ## rewrite what can be rewritten by itself
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev ## measure; slow
+	@for script in tests/bench/*.py; do [ -e "$$script" ] || continue; \
+		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" || exit 1; done
+
+clean: ## remove what was built
+	@rm -rf $(VENV) build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(SOURCES)
+	@echo "installing into $(VENV)"
+	@$(PIP) install -c constraints.txt .
+	@touch $@
+
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing into $(VENV) for development"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
