@@ -1,0 +1,12 @@
+"""Spans of this process: counted while they are open, read when their trace is done.
+
+Knows the OpenTelemetry SDK; knows nothing of scorers, sinks or configuration.
+"""
+
+from __future__ import annotations
+
+from otel_eval.sources.inprocess.processor import InProcessSource
+from otel_eval.sources.inprocess.recorder import Limits
+from otel_eval.sources.inprocess.view import frames_of
+
+__all__ = ["InProcessSource", "Limits", "frames_of"]

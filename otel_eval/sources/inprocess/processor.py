@@ -1,0 +1,205 @@
+"""The span processor that a program adds to its provider: every trace goes to `handover` once none of its spans is open.
+
+Knows the SDK's life cycle: callbacks, flush, shutdown, fork, interpreter exit. Knows nothing of what is done with a trace.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+from otel_eval.ports import Frame
+from otel_eval.sources.inprocess.placement import move_to_front, pipeline_of
+from otel_eval.sources.inprocess.recorder import OWN_SCOPE, Handed, Limits, Open, Recorder
+from otel_eval.sources.inprocess.view import Envelopes
+from otel_eval.sources.inprocess.worker import Worker
+
+__all__ = ["Handover", "InProcessSource"]
+
+_log = logging.getLogger("otel_eval")
+
+Handover = Callable[[bytes, list[tuple[bytes, bytes, Frame, int]], str], None]
+
+_SHUTDOWN_S: Final = 30.0
+
+
+class InProcessSource(SpanProcessor):
+    """Counts the spans of each trace and hands the whole trace over, on a worker thread.
+
+    `on_start` and `on_end` never raise, never block and do no I/O.
+
+    Args:
+        handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a time. `why` is "closed"
+            (nothing is open), "idle" or "aged" (given up waiting), "overflow" (a limit cut it) or "shutdown". A trace may
+            come again, with the spans that ended since.
+        flush: deliver what came of it, in so many seconds; False if not all was.
+        close: the same, finally.
+        forked: called in a child process, before anything is recorded there.
+        limits: what may be held.
+        tick: called about once a second on the worker.
+        tick_s: how often limits of time are looked at.
+    """
+
+    def __init__(
+        self,
+        handover: Handover,
+        *,
+        flush: Callable[[float], bool] | None = None,
+        close: Callable[[float], None] | None = None,
+        forked: Callable[[], None] | None = None,
+        tick: Callable[[], None] | None = None,
+        limits: Limits | None = None,
+        tick_s: float = 1.0,
+    ) -> None:
+        self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
+        self._worker: Final = Worker(self._serve, self._tick, tick_s)
+        self._recorder: Final = Recorder(limits or Limits(), self._worker.put, self._began)
+        self._envelopes = Envelopes()
+        self._pipeline: Any = None
+        self._at_once = False  # results must be out before on_end returns: we could not be put first
+        self._errors = 0
+        self._reset_locks()
+        self._last_at_exit = False
+        self._exit_hook: Final = _weakly(self.shutdown)
+        atexit.register(self._exit_hook)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_weakly(self._after_fork))
+
+    # ------------------------------------------------------------------ the callbacks
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """Count the span as open."""
+        try:
+            self._recorder.started(span, parent_context)
+        except Exception:  # noqa: BLE001 - an error here would surface in the traced program
+            self._errors += 1
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Keep the span; if it was the last one open, its trace goes to the worker."""
+        try:
+            self._recorder.ended(span)
+            if self._at_once:
+                self._worker.serve_here()
+        except Exception:  # noqa: BLE001 - an error here would surface in the traced program
+            self._errors += 1
+
+    # ------------------------------------------------------------------ per trace, on the caller's thread
+
+    def _began(self, span: Any) -> None:
+        """The first span of a trace: the moment for all that is too dear for every span."""
+        self._worker.ensure()
+        pipeline = pipeline_of(span)
+        if pipeline is not None and pipeline is not self._pipeline:
+            self._pipeline = pipeline
+            self._at_once = not move_to_front(self, pipeline)
+        if not self._last_at_exit:
+            self._last_at_exit = True
+            self.be_last_registered_at_exit()
+
+    def pipeline(self) -> Any:
+        """The processors of the provider whose spans we saw last, or None."""
+        return self._pipeline
+
+    def be_last_registered_at_exit(self) -> None:
+        """Run before every exit hook registered so far. Providers close at exit, the last one made first; scores must go out before."""
+        atexit.unregister(self._exit_hook)
+        atexit.register(self._exit_hook)
+
+    # ------------------------------------------------------------------ on the worker
+
+    def _serve(self, item: Open | Handed) -> None:
+        if isinstance(item, Handed):
+            self._recorder.arrived(item)
+            handed: Handed | None = item
+        else:
+            handed = self._recorder.take(item)
+        if handed is None:
+            return
+        trace_id = handed.trace_id.to_bytes(16, "big")
+        frames = [self._framed(span, trace_id) for span in handed.spans if _wanted(span)]
+        if frames:
+            self._handover(trace_id, frames, handed.why)
+
+    def _framed(self, span: ReadableSpan, trace_id: bytes) -> tuple[bytes, bytes, Frame, int]:
+        context: Any = span.context
+        return self._envelopes.frame(span, trace_id, context.span_id.to_bytes(8, "big"))
+
+    def _tick(self) -> None:
+        self._recorder.sweep(time.monotonic())
+        if self._more is not None:
+            self._more()
+
+    # ------------------------------------------------------------------ life cycle
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Have every trace that is over scored and its results delivered; False if not all was in time."""
+        deadline = time.monotonic() + timeout_millis / 1000
+        drained = self._worker.drain(timeout_millis / 1000)
+        # A provider that we flush may be the one that flushes us: the second time round there is nothing left to do.
+        if self._flush is None or not self._flushing.acquire(blocking=False):
+            return drained
+        try:
+            return self._flush(max(0.0, deadline - time.monotonic())) and drained
+        finally:
+            self._flushing.release()
+
+    def shutdown(self) -> None:
+        """Hand over what is open (as "shutdown"), deliver everything, take nothing more. A second call does nothing."""
+        if not self._ending.acquire(blocking=False):  # never released: there is one end
+            return
+        deadline = time.monotonic() + _SHUTDOWN_S
+        atexit.unregister(self._exit_hook)
+        self._recorder.shut()
+        if not self._worker.stop(_SHUTDOWN_S / 2):
+            _log.warning("some runs were not scored before shutdown: scoring is behind")
+        if self._flush is not None:
+            self._flush(max(0.0, deadline - time.monotonic()))
+        if self._close is not None:
+            self._close(max(0.0, deadline - time.monotonic()))
+
+    def counts(self) -> dict[str, int]:
+        """What was dropped and what went wrong, as counts that only rise, and the number of open traces."""
+        mine = {"open_traces": len(self._recorder), "callback_errors": self._errors, "handover_errors": self._worker.failures}
+        return dict(self._recorder.counts) | mine
+
+    def _reset_locks(self) -> None:
+        self._ending = threading.Lock()
+        self._flushing = threading.Lock()
+
+    def _after_fork(self) -> None:
+        ended = self._ending.locked()
+        self._reset_locks()
+        self._worker.reset()
+        self._recorder.reset(self._worker.put)
+        self._envelopes = Envelopes()
+        if ended:
+            self._ending.acquire()
+            self._recorder.shut()
+        if self._forked is not None:
+            self._forked()
+
+
+def _wanted(span: ReadableSpan) -> bool:
+    """Sampled and not ours; looked at here so that the callbacks need not."""
+    context, scope = span.context, span.instrumentation_scope
+    return bool(context is not None and context.trace_flags.sampled) and (scope is None or scope.name != OWN_SCOPE)
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """A hook that does not keep its object alive."""
+    held = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = held()
+        if alive is not None:
+            alive()
+
+    return call

@@ -1,0 +1,325 @@
+"""Count the spans that start and end in each trace, and give a trace over when none is open.
+
+Knows span ids, trace ids and limits; reads no attribute and does no I/O. It runs on the threads of the program that is
+traced, so the two callbacks take no lock, look at no clock and build nothing: a dictionary look-up and two set operations.
+
+How that is safe. Everything the callbacks touch is one C call on a set, a deque or a dictionary. Only *closing* needs
+several steps and takes `_lock`. Who closes sets `closed` and looks at `open` afterwards; who starts a span adds to `open`
+and looks at `closed` afterwards: one of the two must see the other. Who saw `closed` takes the lock and finds out
+whether the closing stood. A span is handed over by whoever takes it out of the deque, so never twice and never not at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from otel_eval.sources.inprocess.placement import open_parent
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+__all__ = ["OWN_SCOPE", "Handed", "Limits", "Open", "Recorder"]
+
+OWN_SCOPE: Final = "otel_eval"
+_SAMPLED: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What may be held in a process.
+
+    Attributes:
+        max_traces: open traces; beyond it the oldest is given over as `overflow`.
+        max_spans_per_trace: further spans of that trace are dropped, counted, and it is given over as `overflow`.
+        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
+        max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
+        idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
+        max_age_s: a trace open for so long is given over as `aged` and forgotten.
+    """
+
+    max_traces: int = 100_000
+    max_spans_per_trace: int = 10_000
+    max_spans: int = 1_000_000
+    max_waiting_spans: int = 200_000
+    idle_s: float = 300.0
+    max_age_s: float = 3600.0
+
+
+class Handed(NamedTuple):
+    """Spans of one trace on their way to the worker, and why: closed, idle, aged, overflow or shutdown."""
+
+    trace_id: int
+    spans: list[ReadableSpan]
+    why: str
+
+
+class Open:
+    """A trace with a span that has not ended.
+
+    `open` holds span ids, `spans` what ended. `early`: some of it started before we looked. `queued`: it is on its way to
+    the worker, its spans `counted` as waiting. `seen` and `still_since` are the sweep's: how much it saw last time and since
+    when nothing changed.
+    """
+
+    __slots__ = ("closed", "counted", "cut", "early", "open", "queued", "seen", "since", "spans", "still_since", "trace_id")
+
+    def __init__(self, trace_id: int, now: float) -> None:
+        self.trace_id = trace_id
+        self.open: set[int] = set()
+        self.spans: deque[ReadableSpan] = deque()
+        self.closed = self.queued = self.early = self.cut = False
+        self.since = self.still_since = now
+        self.seen = (0, 0)
+        self.counted = 0
+
+
+class Recorder:
+    """The hot path.
+
+    Args:
+        put: takes an `Open` that may be closed now or a `Handed`; must neither block nor raise (`SimpleQueue.put`).
+        began: told the first span of each trace that is new, on the caller's thread.
+    """
+
+    def __init__(self, limits: Limits, put: Callable[[Open | Handed], None], began: Callable[[Any], None]) -> None:
+        self.limits: Final = limits
+        self.counts: Final[Counter[str]] = Counter()  # written under _lock
+        self._began = began
+        self._limit = limits.max_spans_per_trace
+        self.reset(put)
+
+    def reset(self, put: Callable[[Open | Handed], None]) -> None:
+        """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
+        self._put = put
+        self._lock = RLock()  # guards closing: `closed`, leaving _traces, _waiting, counts. Reentrant: a finalizer may end a span
+        self._traces: dict[int, Open] = {}
+        self._waiting = 0
+        self._down = False
+        self._since_ns = time.time_ns()
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    # ------------------------------------------------------------------ the callbacks
+
+    def started(self, span: Any, parent_context: Any) -> None:
+        """A span started. Its context is a tuple: (trace id, span id, …)."""
+        context = span.context
+        entry = self._traces.get(context[0])
+        if entry is None:
+            entry = self._begin(span, parent_context)
+            if entry is None:
+                return
+        entry.open.add(context[1])
+        if entry.closed:
+            self._again(entry, context)
+
+    def ended(self, span: ReadableSpan) -> None:
+        """A span ended."""
+        context: Any = span.context
+        entry = self._traces.get(context[0])
+        if entry is None:
+            self._stray(span)
+            return
+        spans, under_way = entry.spans, entry.open
+        spans.append(span)
+        under_way.discard(context[1])
+        if not under_way or entry.closed or len(spans) > self._limit:
+            self._turn(entry, span)
+
+    # ------------------------------------------------------------------ a trace begins
+
+    def _begin(self, span: Any, parent_context: Any) -> Open | None:
+        if self._down or not _ours(span):
+            return None
+        self._began(span)
+        entry = self._entry(span.context[0])
+        parent = open_parent(span, parent_context)
+        if parent is not None:
+            entry.early = True
+            entry.open.add(parent)
+        return entry
+
+    def _entry(self, trace_id: int) -> Open:
+        if len(self._traces) >= self.limits.max_traces:
+            self._evict()
+        return self._traces.setdefault(trace_id, Open(trace_id, time.monotonic()))
+
+    def _evict(self) -> None:
+        with self._lock:
+            try:
+                oldest = next(iter(self._traces.values()))
+            except (StopIteration, RuntimeError):  # another thread made room, or changed the dictionary: that one evicts
+                return
+            self.close(oldest, "overflow" if oldest.open else "closed")
+
+    def _again(self, entry: Open, context: Any) -> None:
+        """A span started in a trace that was just being closed."""
+        with self._lock:
+            if not entry.closed:
+                return
+            entry.open.discard(context[1])
+            self._entry(context[0]).open.add(context[1])
+
+    # ------------------------------------------------------------------ a trace may be over
+
+    def _stray(self, span: ReadableSpan) -> None:
+        """The end of a span whose start we did not see, or whose trace was given over while it was open."""
+        if not _ours(span):
+            return
+        if self._down:
+            self._count("spans_after_shutdown")
+            return
+        self._began(span)
+        entry = self._entry(span.context[0])
+        entry.early = entry.early or (span.start_time or 0) < self._since_ns
+        entry.spans.append(span)
+        self._turn(entry, span)
+
+    def _turn(self, entry: Open, span: ReadableSpan) -> None:
+        """Something other than one more span: nothing open, closed meanwhile, or too many."""
+        if entry.closed:
+            self._late(entry, span)
+            return
+        if len(entry.spans) > self._limit:
+            self._cut(entry)
+        if entry.open or (entry.early and self._await_parent(entry, span)):
+            return
+        if not entry.queued:
+            self._offer(entry)
+
+    def _offer(self, entry: Open) -> None:
+        with self._lock:
+            if entry.queued or entry.closed:
+                return
+            count = len(entry.spans)
+            if self._waiting + count > self.limits.max_waiting_spans:
+                entry.closed = True
+                self._drop(self._leave(entry, "closed"))
+                return
+            entry.queued, entry.counted = True, count
+            self._waiting += count
+            self._put(entry)
+
+    def _late(self, entry: Open, span: ReadableSpan) -> None:
+        with self._lock:
+            try:
+                entry.spans.remove(span)
+            except ValueError:
+                return  # whoever closed took it along
+        self._stray(span)
+
+    def _cut(self, entry: Open) -> None:
+        with self._lock:
+            try:
+                entry.spans.pop()
+            except IndexError:
+                return
+            entry.cut = True
+            self.counts["spans_dropped"] += 1
+
+    def _await_parent(self, entry: Open, span: ReadableSpan) -> bool:
+        """Whether a span that started before us has a parent that, then, is older still and not over."""
+        parent = span.parent
+        if parent is None or parent.is_remote or (span.start_time or 0) >= self._since_ns:
+            return False
+        if any(each.context.span_id == parent.span_id for each in entry.spans.copy()):
+            return False
+        entry.open.add(parent.span_id)
+        return True
+
+    # ------------------------------------------------------------------ for the worker
+
+    def take(self, entry: Open) -> Handed | None:
+        """The spans of a trace that was put, unless one of its spans is open again."""
+        entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
+        with self._lock:
+            self._waiting -= entry.counted
+            entry.counted = 0
+            if entry.closed:
+                return None
+            entry.closed = True
+            if entry.open:
+                entry.closed = False
+                return None
+            return self._leave(entry, "closed")
+
+    def close(self, entry: Open, why: str) -> None:
+        """Give over a trace whatever it has open, and forget it; what ends later is late."""
+        with self._lock:
+            if not entry.closed:
+                entry.closed = True
+                self._hand(self._leave(entry, why))
+
+    def _leave(self, entry: Open, why: str) -> Handed:
+        if self._traces.get(entry.trace_id) is entry:
+            del self._traces[entry.trace_id]
+        return self._drawn(entry, why)
+
+    def _drawn(self, entry: Open, why: str) -> Handed:
+        spans = []
+        while entry.spans:
+            spans.append(entry.spans.popleft())
+        return Handed(entry.trace_id, spans, "overflow" if entry.cut else why)
+
+    def _hand(self, handed: Handed) -> None:
+        if self._waiting + len(handed.spans) > self.limits.max_waiting_spans:
+            self._drop(handed)
+        elif handed.spans:
+            self._waiting += len(handed.spans)
+            self._put(handed)
+
+    def _drop(self, handed: Handed) -> None:
+        self.counts["traces_dropped"] += 1
+        self.counts["spans_dropped"] += len(handed.spans)
+
+    def arrived(self, handed: Handed) -> None:
+        """What was handed is with the worker and no longer waits."""
+        with self._lock:
+            self._waiting -= len(handed.spans)
+
+    def sweep(self, now: float) -> None:
+        """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
+        total = 0
+        entries = self._traces.copy().values()
+        for entry in entries:
+            self._sweep(entry, now)
+            total += len(entry.spans)
+        for entry in entries:
+            if total <= self.limits.max_spans:
+                return
+            total -= len(entry.spans)
+            self.close(entry, "overflow")
+
+    def _sweep(self, entry: Open, now: float) -> None:
+        seen = (len(entry.open), len(entry.spans))
+        if now - entry.since >= self.limits.max_age_s:
+            self.close(entry, "aged")
+        elif seen[0] > self._limit:
+            self.close(entry, "overflow")
+        elif seen != entry.seen:
+            entry.seen, entry.still_since = seen, now
+        elif entry.spans and now - entry.still_since >= self.limits.idle_s:
+            with self._lock:
+                self._hand(self._drawn(entry, "idle"))
+
+    def shut(self) -> None:
+        """Give over all that is open and take nothing more."""
+        self._down = True
+        for entry in self._traces.copy().values():
+            self.close(entry, "shutdown" if entry.open else "closed")
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self.counts[name] += 1
+
+
+def _ours(span: Any) -> bool:
+    """Whether a span is to be looked at: sampled, and not one that we emitted."""
+    scope = span.instrumentation_scope
+    return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)

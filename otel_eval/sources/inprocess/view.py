@@ -1,0 +1,189 @@
+"""Read ended SDK spans the way a receiver would read the same spans from OTLP.
+
+Knows `ReadableSpan`; knows no convention and no wanted attribute but what it is told.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.ports import Frame, SpanEvent, Wanted
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+__all__ = ["Envelopes", "SdkEnvelope", "SdkView", "frames_of", "plain"]
+
+_MAX_ENVELOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
+_SPAN_BYTES: Final = 400  # an ended span without attributes, measured with tracemalloc
+_ATTRIBUTE_BYTES: Final = 80
+
+
+def plain(value: Any) -> Any:
+    """The value as OTLP would carry it: lists for tuples, base64 text for bytes, plain types for subclasses of them."""
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return str.__str__(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case bytes():
+            return b64encode(value).decode()
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case Sequence():
+            return [plain(each) for each in value]
+    return str(value)
+
+
+def _items(attributes: Any) -> Mapping[str, Any]:
+    """The attributes as a dictionary. The SDK's own mapping takes a lock for each key; a copy of what it wraps does not."""
+    inner = getattr(attributes, "_dict", None)
+    if isinstance(inner, dict):
+        return inner.copy()
+    return dict(attributes) if attributes else {}
+
+
+def _raw(span: ReadableSpan) -> Any:
+    """The attributes without the read-only proxy that the public property builds each time."""
+    return getattr(span, "_attributes", None) or span.attributes
+
+
+class SdkView:
+    """One ended SDK span; see `otel_eval.ports.View`."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: ReadableSpan) -> None:
+        self._span = span
+
+    @property
+    def name(self) -> str:
+        """The span's name."""
+        return self._span.name
+
+    @property
+    def span_kind(self) -> int:
+        """The SDK counts kinds from 0 (internal), OTLP from 1."""
+        return int(self._span.kind.value) + 1
+
+    @property
+    def start_ns(self) -> int:
+        """Unix nanoseconds, 0 if it was never said."""
+        return self._span.start_time or 0
+
+    @property
+    def end_ns(self) -> int:
+        """Unix nanoseconds, 0 if it was never said."""
+        return self._span.end_time or 0
+
+    @property
+    def status_code(self) -> int:
+        """0 unset, 1 ok, 2 error."""
+        return int(self._span.status.status_code.value)
+
+    @property
+    def status_message(self) -> str:
+        """The description of the status."""
+        return self._span.status.description or ""
+
+    def attributes(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes that the span has."""
+        return _wanted(_items(_raw(self._span)), wanted)
+
+    def events(self) -> Sequence[SpanEvent]:
+        """The span's events in order."""
+        return [SpanEvent(event.name, plain(_items(event.attributes))) for event in self._span.events]
+
+
+def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    keys, prefixes = wanted.keys, wanted.prefixes
+    return {key: plain(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
+
+
+class SdkEnvelope:
+    """One resource and scope of the SDK; see `otel_eval.ports.Envelope`."""
+
+    __slots__ = ("_resource", "_scope", "scope_name", "service")
+
+    def __init__(self, resource: Resource | None, scope: InstrumentationScope | None) -> None:
+        self._resource, self._scope = resource, scope
+        self.scope_name: str = (scope.name if scope is not None else "") or ""
+        self.service: str = str(_items(resource.attributes).get("service.name", "")) if resource is not None else ""
+
+    def shared(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes of the resource, then of the scope where the resource has none."""
+        scope = _wanted(_items(getattr(self._scope, "attributes", None)), wanted)
+        return scope | _wanted(_items(self._resource.attributes if self._resource is not None else None), wanted)
+
+    def view(self, payload: ReadableSpan) -> SdkView:
+        """The span, readable."""
+        return SdkView(payload)
+
+    def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
+        """End, number of attributes, then all that tells two spans of one id apart."""
+        items = _items(_raw(payload))
+        view = SdkView(payload)
+        told = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), view.events())
+        return (view.end_ns, len(items), repr(told).encode())
+
+    def parent_is_remote(self, payload: ReadableSpan) -> bool | None:
+        """Whether the span's parent is in another process; None if it has none."""
+        return None if payload.parent is None else bool(payload.parent.is_remote)
+
+
+class Envelopes:
+    """One envelope per resource and scope, made once. Bounded; used by one thread."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], SdkEnvelope] = {}
+
+    def of(self, span: ReadableSpan) -> SdkEnvelope:
+        """The envelope of the span. It holds resource and scope, so their identities stay theirs."""
+        resource, scope = span.resource, span.instrumentation_scope
+        key = (id(resource), id(scope))
+        envelope = self._kept.get(key)
+        if envelope is None:
+            if len(self._kept) >= _MAX_ENVELOPES:
+                self._kept.clear()
+            envelope = self._kept[key] = SdkEnvelope(resource, scope)
+        return envelope
+
+    def frame(self, span: ReadableSpan, trace_id: bytes, span_id: bytes) -> tuple[bytes, bytes, Frame, int]:
+        """The span as assembly takes it, with about the bytes that it holds."""
+        parent = span.parent.span_id.to_bytes(8, "big") if span.parent is not None else b""
+        return (trace_id, span_id, (parent, span, self.of(span)), _size(span))
+
+
+def _size(span: ReadableSpan) -> int:
+    """About how many bytes the span holds: text by its length, everything else by the piece."""
+    total = _SPAN_BYTES + _ATTRIBUTE_BYTES * sum(1 + len(event.attributes or ()) for event in span.events)
+    for value in _items(_raw(span)).values():
+        total += _ATTRIBUTE_BYTES + (len(value) if isinstance(value, str | bytes | tuple | list) else 0)
+    return total
+
+
+def frames_of(spans: Iterable[ReadableSpan]) -> list[tuple[bytes, bytes, Frame, int]]:
+    """Ended spans as assembly takes them: `(trace id, span id, frame, bytes)`.
+
+    A span without ids (one built by hand) gets made-up ones that rise in the order given; such spans share one trace
+    unless their parent names another.
+    """
+    envelopes, made_up = Envelopes(), count(1)
+    framed = []
+    for span in spans:
+        context = span.context
+        if context is not None:
+            trace, own = context.trace_id, context.span_id
+        else:
+            trace, own = (span.parent.trace_id if span.parent is not None else 1), next(made_up)
+        framed.append(envelopes.frame(span, trace.to_bytes(16, "big"), own.to_bytes(8, "big")))
+    return framed
