@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from otel_eval.config.units import quoted
 from otel_eval.errors import ConfigError
 
 __all__ = ["Shape", "did_you_mean", "lines_of"]
@@ -64,7 +65,7 @@ def _line(problem: Any, shape: type[BaseModel]) -> str:
 
 
 def _complaint(problem: Any, location: tuple[Any, ...]) -> str:
-    kind, value = problem["type"], "the value" if _SECRET in location else _quote(problem["input"])
+    kind, value = problem["type"], "the value" if _SECRET in location else quoted(problem["input"])
     if kind == "literal_error":
         return f"{value} is not one of {problem['ctx']['expected']}"
     if kind == "string_type":
@@ -107,8 +108,3 @@ def _shape_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in typing.get_args(annotation) if (found := _shape_in(part))), None)
-
-
-def _quote(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

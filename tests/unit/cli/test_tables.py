@@ -1,0 +1,80 @@
+"""Runs and scores as text for a person."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.cli.tables import WIDTH, columns, run_block, score_block, tally
+from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
+from otel_eval.testing import call, trajectory
+
+
+def result(outcome: Outcome, scorer: str = "s") -> Result:
+    """A result that says nothing but its outcome."""
+    return Result(evaluation="e", scorer=scorer, type="t", version="1", outcome=outcome, revision=0, result_id="0" * 32)
+
+
+def test_a_run_shows_its_calls_in_order() -> None:
+    """Name, arguments, duration, what ran beside it and how it ended."""
+    lines = run_block(
+        trajectory(
+            call("search", arguments={"q": "x"}, start_ns=0, end_ns=2_000_000),
+            call("open", start_ns=1_000_000, end_ns=3_000_000_000, error=ToolError("Timeout", "secret")),
+            agent="helpful",
+            service="shop",
+            completeness=Completeness.ORPHANED,
+        )
+    )
+    assert lines[0] == "run helpful · shop · 2 tool calls · orphaned"
+    assert lines[1].split() == ["1", 'search(q="x")', "2.0", "ms", "with", "2", "ok"]
+    assert lines[2].split() == ["2", "open(arguments", "not", "recorded)", "3.00", "s", "with", "1", "error", "Timeout"]
+
+
+def test_a_run_without_evidence_says_so() -> None:
+    """Nothing known is not the same as no calls."""
+    assert "no tool data" in run_block(trajectory(tool_data=False))[0]
+    assert "incomplete: cut" in run_block(trajectory(incomplete="cut"))[0]
+
+
+def test_each_outcome_has_its_verdict() -> None:
+    """Scorer, value, verdict, reason; what a failed scorer said stays in the process."""
+    rows = score_block(
+        [
+            result(Scored(1.0, True, "all there"), "good"),
+            result(Scored(0.25, False, "one of four"), "bad"),
+            result(Skipped("no tool data"), "unknown"),
+            result(Failed("KeyError", "secret"), "broken"),
+        ]
+    )
+    assert [row.split() for row in rows] == [
+        ["scorer", "value", "verdict", "reason"],
+        ["good", "1.000", "pass", "all", "there"],
+        ["bad", "0.250", "fail", "one", "of", "four"],
+        ["unknown", "-", "skipped", "no", "tool", "data"],
+        ["broken", "-", "failed", "the", "scorer", "failed:", "KeyError"],
+    ]
+
+
+@given(st.text(), st.text(), st.text(), st.dictionaries(st.text(), st.text()))
+def test_nothing_in_a_trace_breaks_the_table(name: str, agent: str, reason: str, arguments: dict[str, str]) -> None:
+    """One line stays one line, at most 100 columns wide, and no control character reaches the terminal."""
+    run = trajectory(call(name, arguments=arguments, start_ns=0, end_ns=1), agent=agent)
+    lines = [*run_block(run), *score_block([result(Scored(0.5, True, reason), name)])]
+    assert len(run_block(run)) == 2
+    assert max(map(len, lines)) <= WIDTH
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_long_reason_wraps_under_itself() -> None:
+    """And ends at the fourth line."""
+    lines = columns(("a", "b"), [("x", "word " * 200)], width=40)
+    assert len(lines) == 5
+    assert all(line.startswith("   word") for line in lines[2:])
+    assert lines[-1].endswith("…")
+
+
+def test_the_last_line_counts() -> None:
+    """Only what there was."""
+    assert tally([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
+    assert tally([], 0) == "0 runs: no scores"

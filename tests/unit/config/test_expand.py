@@ -1,0 +1,43 @@
+"""`${env:NAME}` in values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_eval.config.expand import expand
+from otel_eval.errors import ConfigError
+
+ENVIRONMENT = {"HOST": "collector", "PORT": "4317", "EMPTY": "", "SWITCH": "on", "NOTHING": "~"}
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("${env:HOST}:${env:PORT}", "collector:4317"),
+        ("${env:PORT}", 4317),
+        ("${env:SWITCH}", "on"),
+        ("${env:NOTHING}", None),
+        ("${env:EMPTY}", None),
+        ("${env:EMPTY:-x}", "x"),
+        ("${env:MISSING:-0.5}", 0.5),
+        ("a ${env:MISSING:-b c} d", "a b c d"),
+        ("a ${env:MISSING:-} d", "a  d"),
+        ("$${env:HOST}", "${env:HOST}"),
+        ("${HOST} $HOST", "${HOST} $HOST"),
+        (["${env:PORT}", {"a": "${env:HOST}"}], [4317, {"a": "collector"}]),
+        (7, 7),
+    ],
+)
+def test_a_reference_becomes_its_value(written: Any, value: Any) -> None:
+    """Whole references are typed like scalars of the file; parts of a text stay text."""
+    assert expand(written, ENVIRONMENT) == value
+
+
+def test_every_variable_that_is_not_set_is_named_with_its_place() -> None:
+    """One error for all of them."""
+    with pytest.raises(ConfigError) as caught:
+        expand({"a": ["${env:ONE}"], "b": "x${env:TWO}"}, ENVIRONMENT)
+    assert "a[0]: the environment variable ONE is not set" in str(caught.value)
+    assert "b: the environment variable TWO is not set" in str(caught.value)

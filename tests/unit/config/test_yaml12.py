@@ -1,0 +1,120 @@
+"""YAML as version 1.2 means it, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.config.yaml12 import parse, typed
+from otel_eval.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *(
+            (word, word)
+            for word in ("yes", "Yes", "no", "No", "on", "off", "y", "=", "1:30", "2026-11-20", "1_000", "0b1", "tru", "<<")
+        ),
+        *((word, True) for word in ("true", "True", "TRUE")),
+        *((word, None) for word in ("~", "null", "")),
+        ("false", False),
+        ("010", 10),
+        ("0o10", 8),
+        ("0x1F", 31),
+        ("-5", -5),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("-.inf", -math.inf),
+        ('"3"', "3"),
+        ("<= 3", "<= 3"),
+        ("== 1", "== 1"),
+        ("[==, 1]", ["==", 1]),
+        ("[<, 1]", ["<", 1]),
+        ("{a: [1, b]}", {"a": [1, "b"]}),
+    ],
+)
+def test_a_value_is_what_yaml_1_2_says(written: str, value: Any) -> None:
+    """Verdicts, tools, operators and dates stay text."""
+    found = parse(f"key: {written}\n", where="eval.yaml")["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "operator"),
+    [
+        ("search: >= 3", 1, ">="),
+        ("search: > 3", 1, ">"),
+        ("a: 1\nsearch: >3", 2, ">"),
+        ("search: >\nother: 1", 1, ">"),
+        ("search: != 2", 1, "!="),
+        ("search: [>, 1]", 1, ">"),
+        ("a: 1\nb: 2\nsearch: [>=, 1]", 3, ">="),
+        ("search: [!=, 1]", 1, "!="),
+        ("criteria: {search: >= 3}", 1, ">="),
+        ("- >= 3", 1, ">="),
+    ],
+)
+def test_an_unquoted_operator_is_told_with_its_line(text: str, line: int, operator: str) -> None:
+    """YAML has uses of its own for > and !, and its own message would help nobody."""
+    with pytest.raises(ConfigError) as caught:
+        parse(text, where="eval.yaml")
+    assert str(caught.value).startswith(f"eval.yaml line {line}: an unquoted {operator} ")
+    assert f'quote it, e.g. "{operator} 3"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is there twice"),
+        ("a: !!python/object/apply:os.getcwd []", "line 1, column 4: the tag"),
+        ("a: !own x", "the tag !own is not known here"),
+        ("a: [1", "line 1"),
+        ("a: {b: c}: d", "line 1, column 10"),
+        ("? [a]\n: b", "a key that is no plain text"),
+        ("a: &x [*x]", "recursive"),
+        ("a: *unknown", "undefined alias"),
+        ("a: 1\n---\nb: 2", "another document"),
+        ("a: " + "9" * 5000, "check the numbers"),
+        ("[" * 5000, "nested deeper than 50 levels"),
+        ("a: \x00", "special characters"),
+        ("\ta: 1", "line 1, column 1"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(text: str, told: str) -> None:
+    """It names the place and never shows a traceback."""
+    with pytest.raises(ConfigError) as caught:
+        parse(text, where="eval.yaml")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bomb_of_aliases_is_refused_before_it_is_walked() -> None:
+    """Ten levels of ten aliases would be ten thousand million values."""
+    levels = "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 11))
+    with pytest.raises(ConfigError, match="more than 100000 values"):
+        parse("a0: &a0 x\n" + levels, where="eval.yaml")
+
+
+def test_a_few_aliases_are_welcome() -> None:
+    """An anchor may be used again."""
+    assert parse("a: &x [1]\nb: *x", where="eval.yaml") == {"a": [1], "b": [1]}
+
+
+@pytest.mark.parametrize("text", ["", "3", "on", "1.5", "true", "0o17", "~", "a b"])
+def test_a_text_is_typed_as_the_same_scalar_in_a_file(text: str) -> None:
+    """The environment and the file agree."""
+    assert typed(text) == parse(f"- {text}", where="")[0]
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
+    """Nothing else comes out."""
+    with contextlib.suppress(ConfigError):
+        parse(text, where="eval.yaml")
