@@ -1,0 +1,78 @@
+"""What the pages show runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_eval.config import EvalConfig, load
+from otel_eval.config.yaml12 import parse
+from otel_eval.scorers import list_scorers
+
+ROOT = Path(__file__).parents[2]
+WHOLE = [ROOT / "README.md", ROOT / "docs/configuration.md"]  # their YAML is whole configurations, not parts
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("collector_config/*.md"))]
+
+
+def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
+    """Every fenced block of a language, named by page and line."""
+    fenced = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    return [
+        pytest.param(found[1], id=f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}")
+        for page, text in texts.items()
+        for found in fenced.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
+    """In a process of its own, without a word on stderr."""
+    (tmp_path / "eval.yaml").write_text("traces: {settle: 1s}\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=50,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("text", blocks("yaml", WHOLE))
+def test_yaml_on_a_page_is_a_configuration(text: str, tmp_path: Path) -> None:
+    """As it stands."""
+    path = tmp_path / "eval.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert load(path).evaluations
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_yaml_on_any_page_can_be_read(text: str) -> None:
+    """Also where it is only a part."""
+    assert parse(text, where="the page")
+
+
+def test_every_scorer_is_named_in_the_readme() -> None:
+    """A type that is not there would not be found."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in list_scorers() if f"`{name}`" not in text] == []
+
+
+def test_every_key_is_documented() -> None:
+    """Each key of the schema stands in the page of the configuration."""
+    text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    schema = EvalConfig.model_json_schema()
+    keys = {key for shape in (schema, *schema["$defs"].values()) for key in shape["properties"]}
+    assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each relative link names a file."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,53 @@
+"""The command line as a process, as a person or a script runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def otel_eval(tmp_path: Path) -> Run:
+    """Runs `python -m otel_eval ...` in an empty folder."""
+
+    def run(*words: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "otel_eval", *map(str, words)],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            cwd=tmp_path,
+            timeout=50,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environment},
+        )
+
+    return run
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A recorded trace: two look-ups side by side, a booking that fails, one that succeeds."""
+    path = tmp_path / "recorded.json"
+    path.write_bytes(files("otel_eval.demo").joinpath("recorded_trace.json").read_bytes())
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a configuration of one evaluation."""
+
+    def write(*scorers: str, more: str = "") -> Path:
+        path = tmp_path / "eval.yaml"
+        lines = ["evaluations:", "  - name: one", "    scorers:", *(f"      - {scorer}" for scorer in scorers), more]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write

@@ -1,0 +1,188 @@
+"""Words in, text and exit codes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Write = Callable[..., Path]
+
+PASSES = '{type: tool_call_count, criteria: {get_weather: ["==", 2]}}'
+FAILS = "{type: tool_errors, threshold: 1.0}"
+FIELDS = [
+    *("trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome", "value", "passed"),
+    *("explanation", "details", "completeness", "revision", "result_id"),
+]
+SKIPPED = "{type: time_cost, of: no_such_tool}"
+
+
+def test_the_version_is_quick_and_loads_nothing_heavy(otel_eval: Run) -> None:
+    """No gRPC, protobuf, pydantic or YAML for a word."""
+    script = (
+        "import sys; from otel_eval.cli import main; main(['--version'])\n"
+        "print(sorted(set(sys.modules) & {'grpc', 'google.protobuf', 'pydantic', 'yaml'}))"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, timeout=50)
+    assert done.stdout.startswith("otel-eval ")
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert otel_eval("--version").returncode == 0
+
+
+def test_no_word_at_all_shows_the_help(otel_eval: Run) -> None:
+    """Every command is in it."""
+    done = otel_eval()
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("serve", "check", "schema", "scorers", "conventions", "trajectory", "replay"))
+
+
+def test_check_says_what_it_found(otel_eval: Run, config: Write) -> None:
+    """One line, exit 0."""
+    done = otel_eval("check", config(PASSES, FAILS))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip().endswith("good; 1 evaluation(s), 2 scorer(s)")
+
+
+def test_the_schema_is_json(otel_eval: Run) -> None:
+    """For editors."""
+    assert "evaluations" in json.loads(otel_eval("schema").stdout)["properties"]
+
+
+@pytest.mark.parametrize(("word", "known"), [("scorers", "tool_call_count"), ("conventions", "openinference")])
+def test_what_is_installed_is_listed(otel_eval: Run, word: str, known: str) -> None:
+    """Each with a few words."""
+    done = otel_eval(word)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert known in done.stdout.lower()
+
+
+def test_a_trajectory_is_what_happened(otel_eval: Run, recorded: Path) -> None:
+    """One run a line; the two look-ups overlapped, one booking failed."""
+    done = otel_eval("trajectory", recorded, "--format", "json")
+    (run,) = [json.loads(line) for line in done.stdout.splitlines()]
+    calls = run["calls"]
+    assert done.returncode == 0
+    assert [call["name"] for call in calls] == ["get_weather", "get_weather", "book_flight", "book_flight"]
+    assert [call["overlaps"] for call in calls] == [[1], [0], [], []]
+    assert [bool(call["error"]) for call in calls] == [False, False, True, False]
+    assert {call["arguments_recorded"] for call in calls} == {True}
+
+
+def test_a_trajectory_is_readable(otel_eval: Run, recorded: Path) -> None:
+    """The table fits in 100 columns."""
+    done = otel_eval("trajectory", recorded)
+    assert "4 tool calls" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("scorers", "options", "code"),
+    [
+        ([PASSES], [], 0),
+        ([PASSES, FAILS], [], 1),
+        ([PASSES, SKIPPED], [], 0),
+        ([PASSES, SKIPPED], ["--strict"], 1),
+        (["{type: label_distribution, label: nothing}"], ["--strict"], 0),
+    ],
+)
+def test_the_exit_code_says_whether_all_passed(
+    otel_eval: Run, recorded: Path, config: Write, scorers: list[str], options: list[str], code: int
+) -> None:
+    """A scorer that was skipped counts only when asked; a recorded label never."""
+    done = otel_eval("replay", recorded, "--config", config(*scorers), *options)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_result_is_a_line_with_the_documented_fields(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """Scored or skipped, the fields are the same."""
+    done = otel_eval("replay", recorded, "--config", config(FAILS, SKIPPED), "--format", "json")
+    scored, skipped = [json.loads(line) for line in done.stdout.splitlines()]
+    assert list(scored) == list(skipped)
+    assert sorted(scored) == sorted(FIELDS)
+    assert (scored["outcome"], scored["value"], scored["passed"]) == ("scored", 0.75, False)
+    assert (skipped["outcome"], skipped["value"], skipped["passed"]) == ("skipped", None, None)
+
+
+def test_the_table_tells_each_score_and_counts(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """Scorer, value, verdict, reason, within 100 columns."""
+    done = otel_eval("replay", recorded, "--config", config(PASSES, FAILS))
+    assert ["scorer", "value", "verdict", "reason"] in [line.split() for line in done.stdout.splitlines()]
+    assert done.stdout.splitlines()[-1] == "1 run: 1 passed, 1 did not pass"
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_without_a_configuration_the_default_is_asked(otel_eval: Run, recorded: Path) -> None:
+    """Errors and time."""
+    rows = [json.loads(line) for line in otel_eval("replay", recorded, "--format", "json").stdout.splitlines()]
+    assert [(row["evaluation"], row["scorer"]) for row in rows] == [("default", "tool_errors"), ("default", "time_cost")]
+
+
+def test_exporters_are_used_only_when_asked(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
+    """Then the file holds the lines that `--format json` prints."""
+    path = config(PASSES, more="exporters: {jsonl: {path: out.jsonl}}")
+    otel_eval("replay", recorded, "--config", path)
+    assert not (tmp_path / "out.jsonl").exists()
+    done = otel_eval("replay", recorded, "--config", path, "--export", "--format", "json")
+    written = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
+    assert [json.loads(line) for line in written.splitlines()] == [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
+    """It is told in a line, the others are scored, and the exit code says that some input was unusable."""
+    (tmp_path / "lines.jsonl").write_text(
+        "not json\n" + json.dumps(json.loads(recorded.read_text(encoding="utf-8"))) + "\n", encoding="utf-8"
+    )
+    done = otel_eval("replay", "lines.jsonl", "--config", config(PASSES), "--format", "json")
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr.startswith("otel-eval: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["serv"], "serv"),
+        (["replay"], "FILE"),
+        (["replay", "nowhere.json"], "nowhere.json"),
+        (["replay", "recorded.json", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["replay", "recorded.json", "--export"], "--export has nowhere to send to"),
+        (["trajectory", "recorded.json", "--format", "xml"], "xml"),
+        (["trajectory", "noise.bin"], "noise.bin"),
+        (["check", "nowhere.yaml"], "nowhere.yaml"),
+        (["serve", "--config", "broken.yaml"], "broken.yaml line 1: an unquoted >="),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_exit_2(otel_eval: Run, recorded: Path, words: list[str], told: str) -> None:
+    """No traceback, nothing on stdout."""
+    (recorded.parent / "noise.bin").write_bytes(b"\x00\xff\x13noise" * 9)
+    (recorded.parent / "broken.yaml").write_text("a: >= 3", encoding="utf-8")
+    done = otel_eval(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("otel-eval: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert told in done.stderr
+
+
+def test_a_reader_that_goes_away_hears_no_complaint(recorded: Path) -> None:
+    """As with `otel-eval ... | head -1`."""
+    source, target = os.pipe()
+    os.close(source)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "otel_eval", "trajectory", recorded],
+            stdout=target,
+            stderr=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+            timeout=50,
+        )
+    finally:
+        os.close(target)
+    assert (done.returncode, done.stderr) == (141, b"")

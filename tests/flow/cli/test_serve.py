@@ -1,0 +1,104 @@
+"""`otel-eval serve` as a process: one line when ready, scores out, a quick end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Write = Callable[..., Path]
+
+ANYWHERE = 'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}}}}'
+SCORER = "{type: tool_errors}"
+
+
+@contextmanager
+def serving(config: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process, ended whatever happens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=config.parent,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> str:
+    """The first line that it says."""
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+def post(ready_line: str, trace: Path) -> None:
+    """Send a stored OTLP/JSON trace to the HTTP address of the line."""
+    (place,) = re.findall(r"http=(\S+)", ready_line)
+    request = urllib.request.Request(
+        f"http://{place}/v1/traces", data=trace.read_bytes(), headers={"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_is_pending_is_scored_before_it_ends(config: Write, recorded: Path, number: int) -> None:
+    """A signal right after the last span: the run is scored, marked `shutdown`, and the exit code is 0."""
+    with serving(config(SCORER, more=ANYWHERE + "\ntraces: {settle: 5s, settle_partial: 6s}")) as process:
+        line = ready(process)
+        assert re.fullmatch(r"ready grpc=127\.0\.0\.1:[1-9]\d* http=127\.0\.0\.1:[1-9]\d*\n", line)
+        post(line, recorded)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    (row,) = [json.loads(each) for each in out.splitlines()]
+    assert (process.returncode, err) == (0, "")
+    assert (row["scorer"], row["outcome"], row["completeness"]) == ("tool_errors", "scored", "shutdown")
+
+
+def test_a_run_is_scored_while_it_serves(config: Write, recorded: Path) -> None:
+    """After settling, into the file that the configuration names."""
+    more = ANYWHERE + "\ntraces: {settle: 100ms}\nexporters: {jsonl: {path: '-'}}"
+    with serving(config(SCORER, more=more)) as process:
+        post(ready(process), recorded)
+        assert process.stdout is not None
+        row = json.loads(process.stdout.readline())
+        process.terminate()
+        assert process.wait(20) == 0
+    assert (row["agent"], row["completeness"], row["revision"]) == ("travel_agent", "complete", 0)
+
+
+def test_only_the_protocol_that_is_named_is_said(config: Write) -> None:
+    """Nothing is invented for the other."""
+    with serving(config(SCORER, more='receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:0"}}}}')) as process:
+        assert re.fullmatch(r"ready http=127\.0\.0\.1:[1-9]\d*\n", ready(process))
+
+
+def test_a_port_that_is_taken_is_one_line(config: Write, otel_eval: Run) -> None:
+    """Exit 2, and the address is named."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = otel_eval(
+            "serve", "--config", config(SCORER, more=f'receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "{place}"}}}}}}}}')
+        )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert place in done.stderr
+    assert len(done.stderr.splitlines()) == 1
