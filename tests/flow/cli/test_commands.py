@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -186,3 +187,23 @@ def test_a_reader_that_goes_away_hears_no_complaint(recorded: Path) -> None:
     finally:
         os.close(target)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_progress_is_shown_on_a_terminal_only(recorded: Path, config: Write) -> None:
+    """The bar is on stderr; what is printed on stdout stays clean."""
+    terminal, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "otel_eval", "replay", recorded, "--config", config(PASSES), "--format", "json"],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            cwd=Path(__file__).parents[3],
+            timeout=50,
+        )
+        shown = os.read(terminal, 65536).decode()
+    finally:
+        os.close(theirs)
+        os.close(terminal)
+    assert "reading" in shown
+    assert shown.endswith("\x1b[2K")
+    assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == ["scored"]
