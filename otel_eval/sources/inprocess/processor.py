@@ -64,6 +64,7 @@ class InProcessSource(SpanProcessor):
         self._recorder: Final = Recorder(limits or Limits(), self._worker.put, self._began)
         self._envelopes = Envelopes()
         self._pipeline: Any = None
+        self._resource: Any = None
         self._at_once = False  # results must be out before on_end returns: we could not be put first
         self._errors = 0
         self._reset_locks()
@@ -98,18 +99,18 @@ class InProcessSource(SpanProcessor):
         self._worker.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
-            self._pipeline = pipeline
+            self._pipeline, self._resource = pipeline, span.resource
             self._at_once = not move_to_front(self, pipeline)
         if not self._last_at_exit:
             self._last_at_exit = True
             self.be_last_registered_at_exit()
 
-    def pipeline(self) -> Any:
-        """The processors of the provider whose spans we saw last, or None."""
-        return self._pipeline
+    def pipeline(self) -> tuple[Any, Any] | None:
+        """The processors and the resource of the provider whose spans we saw last, if the SDK tells."""
+        return None if self._pipeline is None else (self._pipeline, self._resource)
 
     def be_last_registered_at_exit(self) -> None:
-        """Run before every exit hook registered so far. Providers close at exit, the last one made first; scores must go out before."""
+        """Run before every exit hook registered so far: providers close at exit, last made first, and scores must be out."""
         atexit.unregister(self._exit_hook)
         atexit.register(self._exit_hook)
 
@@ -143,11 +144,14 @@ class InProcessSource(SpanProcessor):
         """Have every trace that is over scored and its results delivered; False if not all was in time."""
         deadline = time.monotonic() + timeout_millis / 1000
         drained = self._worker.drain(timeout_millis / 1000)
+        return self._deliver(deadline) and drained
+
+    def _deliver(self, deadline: float) -> bool:
         # A provider that we flush may be the one that flushes us: the second time round there is nothing left to do.
         if self._flush is None or not self._flushing.acquire(blocking=False):
-            return drained
+            return True
         try:
-            return self._flush(max(0.0, deadline - time.monotonic())) and drained
+            return self._flush(max(0.0, deadline - time.monotonic()))
         finally:
             self._flushing.release()
 
@@ -160,8 +164,7 @@ class InProcessSource(SpanProcessor):
         self._recorder.shut()
         if not self._worker.stop(_SHUTDOWN_S / 2):
             _log.warning("some runs were not scored before shutdown: scoring is behind")
-        if self._flush is not None:
-            self._flush(max(0.0, deadline - time.monotonic()))
+        self._deliver(deadline)
         if self._close is not None:
             self._close(max(0.0, deadline - time.monotonic()))
 

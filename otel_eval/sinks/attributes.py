@@ -1,0 +1,112 @@
+"""The names under which scores leave, and the attributes of one result.
+
+Every outgoing name is here and nowhere else. Knows results and reports; knows no SDK.
+
+Sources: the `gen_ai.evaluation.result` event of the OpenTelemetry GenAI semantic conventions (Development) for what is
+standard, `otel_eval.*` for what is ours, OpenInference's span kind for the carrier span.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
+
+__all__ = ["event_attributes", "explanation_of", "label_of", "outcome_of", "run_attributes"]
+
+SCOPE: Final = "otel_eval"
+EVENT_NAME: Final = "gen_ai.evaluation.result"
+EVENT_NAME_ATTRIBUTE: Final = "event.name"
+
+NAME: Final = "gen_ai.evaluation.name"
+SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
+SCORE_LABEL: Final = "gen_ai.evaluation.score.label"
+EXPLANATION: Final = "gen_ai.evaluation.explanation"
+ERROR_TYPE: Final = "error.type"
+AGENT_NAME: Final = "gen_ai.agent.name"
+CONVERSATION_ID: Final = "gen_ai.conversation.id"
+TOOL_NAME: Final = "gen_ai.tool.name"
+
+EVALUATION: Final = "otel_eval.evaluation"
+SCORER_TYPE: Final = "otel_eval.scorer.type"
+SCORER_VERSION: Final = "otel_eval.scorer.version"
+OUTCOME: Final = "otel_eval.outcome"
+COMPLETENESS: Final = "otel_eval.completeness"
+REVISION: Final = "otel_eval.revision"
+RESULT_ID: Final = "otel_eval.result_id"
+SERVICE: Final = "otel_eval.service"
+DETAILS: Final = "otel_eval.details"
+
+SPAN_KIND: Final = "openinference.span.kind"
+EVALUATOR: Final = "EVALUATOR"
+
+SCORE_METRIC: Final = "gen_ai.evaluation.score"
+COUNT_METRIC: Final = "gen_ai.evaluation.count"
+REVISIONS_METRIC: Final = "otel_eval.revisions"
+CALLS_METRIC: Final = "otel_eval.tool.calls"
+DURATION_METRIC: Final = "otel_eval.tool.call.duration"
+ERRORS_METRIC: Final = "otel_eval.tool.errors"
+
+
+def outcome_of(result: Result) -> str:
+    """scored, skipped or failed."""
+    match result.outcome:
+        case Scored():
+            return "scored"
+        case Skipped():
+            return "skipped"
+        case Failed():
+            return "failed"
+
+
+def label_of(result: Result) -> str:
+    """pass, fail or not_evaluated."""
+    if isinstance(result.outcome, Scored):
+        return "pass" if result.outcome.passed else "fail"
+    return "not_evaluated"
+
+
+def explanation_of(result: Result) -> str:
+    """Why, without content: what a failing scorer's exception said stays in the process."""
+    match result.outcome:
+        case Scored(explanation=text) | Skipped(why=text):
+            return text
+        case Failed(error_type=error_type):
+            return f"the scorer failed with {error_type}"
+
+
+def event_attributes(report: Report, result: Result) -> dict[str, Any]:
+    """The attributes of one `gen_ai.evaluation.result` event; what is not known is left out."""
+    outcome = result.outcome
+    named = {
+        NAME: result.scorer,
+        SCORE_VALUE: float(outcome.value) if isinstance(outcome, Scored) else None,
+        SCORE_LABEL: label_of(result),
+        EXPLANATION: explanation_of(result),
+        ERROR_TYPE: outcome.error_type if isinstance(outcome, Failed) else None,
+        SCORER_TYPE: result.type,
+        SCORER_VERSION: result.version,
+        OUTCOME: outcome_of(result),
+        RESULT_ID: result.result_id,
+        DETAILS: _json(outcome.details),
+    }
+    return run_attributes(report) | {key: value for key, value in named.items() if value not in (None, "")}
+
+
+def run_attributes(report: Report) -> dict[str, Any]:
+    """What all results of a report share."""
+    run: Trajectory = report.trajectory
+    named = {
+        EVALUATION: report.evaluation,
+        COMPLETENESS: run.completeness.value,
+        REVISION: report.revision,
+        SERVICE: run.service,
+        AGENT_NAME: run.agent,
+        CONVERSATION_ID: run.conversation_id,
+    }
+    return {key: value for key, value in named.items() if value != ""}
+
+
+def _json(details: Any) -> str:
+    return json.dumps(details, ensure_ascii=False, default=str, separators=(",", ":")) if details else ""

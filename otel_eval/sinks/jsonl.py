@@ -1,0 +1,150 @@
+"""Results as JSON Lines, in a file or on standard output.
+
+Knows the fields of a line, which `otel-eval replay --format json` prints too. Knows no OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Report, Result, Scored, Skipped
+
+__all__ = ["JsonLinesSink", "line_of", "result_fields"]
+
+_BLOCK: Final = 65536
+_BEGINNING: Final = b'{"trace_id":'
+
+
+def result_fields(report: Report, result: Result) -> dict[str, Any]:
+    """One result as JSON values.
+
+    `value` is null unless the result is scored, `passed` likewise; `explanation` says why a result was skipped, or which
+    error its scorer failed with (never the error's message, which may quote content).
+    """
+    run, outcome = report.trajectory, result.outcome
+    return {
+        "trace_id": run.trace_id,
+        "span_id": run.span_id,
+        "agent": run.agent,
+        "evaluation": result.evaluation,
+        "scorer": result.scorer,
+        "type": result.type,
+        "version": result.version,
+        **_outcome_fields(outcome),
+        "completeness": run.completeness.value,
+        "revision": result.revision,
+        "result_id": result.result_id,
+    }
+
+
+def _outcome_fields(outcome: Scored | Skipped | Failed) -> dict[str, Any]:
+    match outcome:
+        case Scored():
+            told: tuple[Any, ...] = ("scored", outcome.value, outcome.passed, outcome.explanation)
+        case Skipped():
+            told = ("skipped", None, None, outcome.why)
+        case Failed():
+            told = ("failed", None, None, outcome.error_type)
+    return dict(zip(("outcome", "value", "passed", "explanation"), told, strict=True)) | {"details": dict(outcome.details)}
+
+
+def line_of(fields: dict[str, Any]) -> str:
+    """The fields as one line of strict JSON; numbers that JSON has no name for become null."""
+    try:
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        return json.dumps(_finite(fields), ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class JsonLinesSink:
+    """Appends one line per result; the lines of a report are written together.
+
+    Args:
+        path: the file, made if it does not exist, or "-" for standard output.
+        key: where the path stands in the configuration, for errors.
+
+    Raises:
+        ConfigError: the file cannot be opened for writing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str = "jsonl", *, key: str = "exporters.jsonl.path") -> None:
+        self.name: Final = name
+        self._lock = threading.Lock()  # guards _file: reports may come from a worker and from whoever flushes
+        self._file: IO[bytes] | None = None if os.fspath(path) == "-" else _opened(Path(path), key)
+
+    def emit(self, report: Report) -> None:
+        """Write the report's results."""
+        text = "".join(line_of(result_fields(report, result)) + "\n" for result in report.results)
+        with self._lock:
+            if self._file is None:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            else:
+                self._file.write(text.encode("utf-8", "backslashreplace"))
+                self._file.flush()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Every report is written when it is emitted; this hands the file to the disk."""
+        del timeout_s
+        with self._lock:
+            if self._file is not None and not self._file.closed:
+                with suppress(OSError):  # a pipe or a device has no disk
+                    os.fsync(self._file.fileno())
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        """Close the file."""
+        del timeout_s
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+
+
+def _opened(path: Path, key: str) -> IO[bytes]:
+    try:
+        file = path.open("ab+", buffering=_BLOCK)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(
+            f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder, or '-'"
+        ) from None
+    if file.seekable():
+        _cut_torn_line(file)
+    return file
+
+
+def _cut_torn_line(file: IO[bytes]) -> None:
+    """Remove what a crash left of a last line of ours, so that the next line does not continue it; end a line of another's."""
+    end = file.seek(0, os.SEEK_END)
+    keep = end
+    while keep > 0:
+        start = max(0, keep - _BLOCK)
+        file.seek(start)
+        newline = file.read(keep - start).rfind(b"\n")
+        if newline >= 0:
+            keep = start + newline + 1
+            break
+        keep = start
+    if keep == end:
+        return
+    file.seek(keep)
+    if file.read(len(_BEGINNING)) == _BEGINNING:
+        file.truncate(keep)
+    else:
+        file.write(b"\n")

@@ -1,0 +1,166 @@
+"""Send scores over OTLP, with providers of our own that nobody else sees.
+
+Knows the official exporters and how to put them together; what becomes of a failed export is `refusal`'s to know. gRPC and
+HTTP are loaded only when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.sinks import attributes as names
+from otel_eval.sinks.endpoint import PATHS, Endpoint, grpc_credentials, is_secure, url_of
+from otel_eval.sinks.log_events import LogEventSink
+from otel_eval.sinks.metrics import MetricSink
+from otel_eval.sinks.refusal import Ledger, WatchedExporter, WatchedMetricExporter
+from otel_eval.sinks.span_events import SpanSink
+from otel_eval.sinks.tally import Counters, Tally, Warnings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_eval.model import Report
+    from otel_eval.ports import Sink
+
+__all__ = ["Endpoint", "otlp_sinks"]
+
+_QUEUE: Final = 8192
+_DELAY_MS: Final = 1000.0  # "seconds after each run", not the SDK's five
+
+
+class _OtlpSink:
+    """One signal of one endpoint, with the provider behind it."""
+
+    def __init__(self, inner: Sink, provider: Any, ledger: Ledger) -> None:
+        self.name: Final = inner.name
+        self._inner, self._provider, self._ledger = inner, provider, ledger
+
+    def emit(self, report: Report) -> None:
+        """Hand the report to the batch, unless the endpoint wants none of this signal."""
+        if not self._ledger.refused:
+            self._inner.emit(report)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Export what is batched; False if an export failed meanwhile or time ran out."""
+        before = self._ledger.failures
+        return self._inner.flush(timeout_s) and self._ledger.failures == before
+
+    def close(self, timeout_s: float) -> None:
+        """Export what is batched and end."""
+        del timeout_s  # the provider keeps its own; whoever closes several sinks leaves a slow one behind
+        self._provider.shutdown()
+
+
+def otlp_sinks(
+    to: Endpoint,
+    signals: Collection[str] = ("logs", "metrics", "spans"),
+    *,
+    counters: Counters | None = None,
+    metrics_interval_s: float = 5.0,
+) -> list[Sink]:
+    """One sink per signal.
+
+    Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. Counts
+    `results.failed` (for metrics: `exports.failed`) by sink, when an export failed for good.
+
+    Raises:
+        ConfigError: a signal, the protocol or the endpoint cannot be used.
+    """
+    unknown = sorted(set(signals) - set(PATHS))
+    if unknown:
+        raise ConfigError(f"exporters.otlp.signals: {unknown[0]!r} is not a signal; choose from logs, metrics, spans")
+    if "://" not in to.endpoint:
+        raise ConfigError(f"exporters.otlp.endpoint: {to.endpoint!r} has no scheme; write e.g. 'http://{to.endpoint}'")
+    counted = counters if counters is not None else Tally()
+    exporters = _grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to)
+    makers: dict[str, Callable[[Any, Ledger], Sink]] = {
+        "logs": _logs,
+        "metrics": lambda exporter, ledger: _metrics(exporter, ledger, metrics_interval_s),
+        "spans": _spans,
+    }
+    warnings = Warnings()
+    return [
+        makers[signal](exporters[signal](), Ledger(f"otlp.{signal}", signal, to, counted, warnings))
+        for signal in PATHS
+        if signal in signals
+    ]
+
+
+def _resource() -> Any:
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    return Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
+
+
+def _logs(exporter: Any, ledger: Ledger) -> Sink:
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    provider = LoggerProvider(resource=_resource(), shutdown_on_exit=False)
+    watched: Any = WatchedExporter(exporter, ledger)
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(watched, schedule_delay_millis=_DELAY_MS, max_queue_size=_QUEUE, max_export_batch_size=512)
+    )
+    return _OtlpSink(LogEventSink(provider, ledger.sink), provider, ledger)
+
+
+def _spans(exporter: Any, ledger: Ledger) -> Sink:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+    provider = TracerProvider(resource=_resource(), sampler=ALWAYS_ON, shutdown_on_exit=False)
+    watched: Any = WatchedExporter(exporter, ledger)
+    provider.add_span_processor(
+        BatchSpanProcessor(watched, schedule_delay_millis=_DELAY_MS, max_queue_size=_QUEUE, max_export_batch_size=512)
+    )
+    return _OtlpSink(SpanSink(provider.get_tracer(names.SCOPE), provider.force_flush, ledger.sink), provider, ledger)
+
+
+def _metrics(exporter: Any, ledger: Ledger, interval_s: float) -> Sink:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    reader = PeriodicExportingMetricReader(WatchedMetricExporter(exporter, ledger), export_interval_millis=interval_s * 1000)
+    provider = MeterProvider(metric_readers=[reader], resource=_resource(), shutdown_on_exit=False)
+    return _OtlpSink(MetricSink(provider, ledger.sink), provider, ledger)
+
+
+def _grpc_exporters(to: Endpoint) -> dict[str, Callable[[], Any]]:
+    import grpc
+    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+    secure = is_secure(to)
+    settings: dict[str, Any] = {
+        "endpoint": to.endpoint,
+        "insecure": not secure,
+        "credentials": grpc_credentials(to) if secure else None,
+        "headers": tuple((key.lower(), value) for key, value in to.headers.items()) or None,
+        "timeout": to.timeout_s,
+        "compression": grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression,
+    }
+    kinds = {"logs": OTLPLogExporter, "metrics": OTLPMetricExporter, "spans": OTLPSpanExporter}
+    return {signal: partial(kind, **settings) for signal, kind in kinds.items()}
+
+
+def _http_exporters(to: Endpoint) -> dict[str, Callable[[], Any]]:
+    from opentelemetry.exporter.otlp.proto.http import Compression
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    settings: dict[str, Any] = {
+        "certificate_file": to.ca_file,
+        "client_key_file": to.key_file,
+        "client_certificate_file": to.cert_file,
+        "headers": dict(to.headers) or None,
+        "timeout": to.timeout_s,
+        "compression": Compression.Gzip if to.compression == "gzip" else Compression.NoCompression,
+    }
+    kinds = {"logs": OTLPLogExporter, "metrics": OTLPMetricExporter, "spans": OTLPSpanExporter}
+    return {signal: partial(kind, endpoint=url_of(to, signal), **settings) for signal, kind in kinds.items()}

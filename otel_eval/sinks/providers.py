@@ -1,0 +1,75 @@
+"""Which OpenTelemetry providers a process has, and whether they still take anything.
+
+Knows the API's stand-ins and, guarded, the SDK's flags of shutdown; emits nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+__all__ = ["global_logger_provider", "global_meter_provider", "global_tracer_provider", "is_real", "is_shut_down"]
+
+_API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
+
+
+def is_real(provider: Any) -> bool:
+    """Whether a provider does something: neither nothing nor one of the API's proxies and no-ops."""
+    return provider is not None and not type(provider).__module__.startswith(_API)
+
+
+def global_logger_provider() -> Any:
+    """The global one, if somebody set one."""
+    from opentelemetry._logs import get_logger_provider
+
+    return _real(get_logger_provider())
+
+
+def global_meter_provider() -> Any:
+    """The global one, if somebody set one."""
+    from opentelemetry.metrics import get_meter_provider
+
+    return _real(get_meter_provider())
+
+
+def global_tracer_provider() -> Any:
+    """The global one, if somebody set one."""
+    from opentelemetry.trace import get_tracer_provider
+
+    return _real(get_tracer_provider())
+
+
+def _real(provider: Any) -> Any:
+    return provider if is_real(provider) else None
+
+
+def is_shut_down(provider: Any) -> bool:
+    """Whether all that a provider (or a pipeline of processors) hands to is known to be shut down.
+
+    The SDK has no public answer, and what is emitted afterwards is lost without a word. Where its private flags are not
+    found the answer is no.
+    """
+    own = getattr(provider, "_shutdown", None)
+    if isinstance(own, bool):
+        return own
+    flags = [_flag(processor) for processor in _processors(provider)]
+    known = [flag for flag in flags if flag is not None]
+    return bool(known) and all(known) and len(known) == len(flags)
+
+
+def _processors(provider: Any) -> Iterator[Any]:
+    inner = provider
+    for name in ("_multi_log_record_processor", "_active_span_processor"):
+        inner = getattr(provider, name, inner)
+    for name in ("_log_record_processors", "_span_processors"):
+        for each in getattr(inner, name, ()):
+            if not type(each).__module__.startswith("otel_eval"):
+                yield each
+
+
+def _flag(processor: Any) -> bool | None:
+    for holder in (processor, getattr(processor, "_batch_processor", None)):
+        flag = getattr(holder, "_shutdown", None)
+        if isinstance(flag, bool):
+            return flag
+    return None

@@ -1,0 +1,188 @@
+"""What becomes of an export that failed: counted, said in one line, and no more of a signal that an endpoint does not take.
+
+The official exporters report only that an export failed and log the rest themselves, at length and each time. So their
+lines are kept back while we export, and after a failure the endpoint is asked once with an empty request, whose status
+tells whether it knows the signal at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+
+from otel_eval.sinks.endpoint import Endpoint, grpc_credentials, is_secure, url_of
+from otel_eval.sinks.tally import Counters, Warnings
+
+__all__ = ["Ledger", "WatchedExporter", "WatchedMetricExporter", "silenced"]
+
+_PROBE_S: Final = 2.0
+_UNKNOWN_SIGNAL: Final = frozenset({404, 405, 501, "UNIMPLEMENTED"})
+_SERVICES: Final = {"logs": ("logs", "Logs"), "metrics": ("metrics", "Metrics"), "spans": ("trace", "Trace")}
+
+_quiet = threading.local()
+_filtered: set[str] = set()
+
+
+class _Silence(logging.Filter):
+    """Drops records of a thread that exports for us; other exporters of the process are heard as before."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(_quiet, "on", False)
+
+
+@contextmanager
+def silenced(exporter: Any) -> Iterator[None]:
+    """The exporter's own logging is kept back on this thread."""
+    for kind in type(exporter).__mro__:
+        _filter(kind.__module__)
+    _quiet.on = True
+    try:
+        yield
+    finally:
+        _quiet.on = False
+
+
+def _filter(module: str) -> None:
+    if module in _filtered or not module.startswith("opentelemetry.exporter"):
+        return
+    _filtered.add(module)
+    logging.getLogger(module).addFilter(_Silence())
+
+
+class Ledger:
+    """What one sink's exports came to.
+
+    Attributes:
+        sink: its name in counters and warnings.
+        refused: the endpoint does not take this signal; nothing more is sent.
+        failures: exports that failed so far.
+    """
+
+    def __init__(self, sink: str, signal: str, to: Endpoint, counters: Counters, warnings: Warnings) -> None:
+        self.sink: Final = sink
+        self.refused = False
+        self.failures = 0
+        self._signal, self._to, self._counters, self._warnings = signal, to, counters, warnings
+
+    def unsent(self, lost: int) -> None:
+        """Count what was not sent."""
+        self._counters.add("exports.failed" if self._signal == "metrics" else "results.failed", lost, sink=self.sink)
+
+    def failed(self, lost: int, why: str = "") -> None:
+        """An export failed for good and `lost` items with it."""
+        self.failures += 1
+        self.unsent(lost)
+        status = why or _probe(self._to, self._signal)
+        if status in _UNKNOWN_SIGNAL:
+            self.refused = True
+            self._warnings.once(
+                self.sink, "%s takes no %s (%s); none are sent from now on", self._to.endpoint, self._signal, status
+            )
+        else:
+            self._warnings.say(
+                self.sink, "scores could not be sent as %s to %s (%s)", self._signal, self._to.endpoint, status or "failed"
+            )
+
+
+class WatchedExporter:
+    """An exporter of spans or log records whose failures go to the ledger."""
+
+    def __init__(self, inner: Any, ledger: Ledger) -> None:
+        self._inner, self._ledger = inner, ledger
+
+    def export(self, batch: Sequence[Any]) -> Any:
+        """Export, unless the endpoint refused the signal."""
+        if self._ledger.refused:
+            self._ledger.unsent(len(batch))
+            return None
+        result, why = _export(self._inner, batch)
+        if why or getattr(result, "name", "") != "SUCCESS":
+            self._ledger.failed(len(batch), why)
+        return result
+
+    def force_flush(self, timeout_millis: int = 10_000) -> bool:
+        """Nothing is held here."""
+        return True
+
+    def shutdown(self) -> None:
+        """End the exporter."""
+        with silenced(self._inner):
+            self._inner.shutdown()
+
+
+class WatchedMetricExporter(MetricExporter):
+    """The same for metrics, whose exporter also says how points are to be aggregated."""
+
+    def __init__(self, inner: Any, ledger: Ledger) -> None:
+        temporality, aggregation = (getattr(inner, f"_preferred_{what}", None) for what in ("temporality", "aggregation"))
+        super().__init__(preferred_temporality=temporality, preferred_aggregation=aggregation)
+        self._inner, self._ledger = inner, ledger
+
+    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        """Export, unless the endpoint refused the signal."""
+        if self._ledger.refused:
+            return MetricExportResult.SUCCESS
+        result, why = _export(self._inner, metrics_data)
+        if why or result is not MetricExportResult.SUCCESS:
+            self._ledger.failed(1, why)
+            return MetricExportResult.FAILURE
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Nothing is held here."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """End the exporter."""
+        with silenced(self._inner):
+            self._inner.shutdown()
+
+
+def _export(exporter: Any, data: Any) -> tuple[Any, str]:
+    with silenced(exporter):
+        try:
+            return exporter.export(data), ""
+        except Exception as error:  # noqa: BLE001 - an exporter must not end the thread that batches
+            return None, type(error).__name__
+
+
+def _probe(to: Endpoint, signal: str) -> Any:
+    """The status of an empty export: gRPC's name or HTTP's number, or a word if there was none."""
+    try:
+        return _probe_grpc(to, signal) if to.protocol == "grpc" else _probe_http(to, signal)
+    except Exception as error:  # noqa: BLE001 - a question may fail like what it asks about
+        return type(error).__name__
+
+
+def _probe_grpc(to: Endpoint, signal: str) -> str:
+    import grpc
+
+    package, service = _SERVICES[signal]
+    base = f"opentelemetry.proto.collector.{package}.v1.{package}_service_pb2"
+    stub, request = getattr(import_module(f"{base}_grpc"), f"{service}ServiceStub"), import_module(base)
+    target = to.endpoint.split("://", 1)[-1].split("/", 1)[0]
+    channel = grpc.secure_channel(target, grpc_credentials(to)) if is_secure(to) else grpc.insecure_channel(target)
+    with channel:
+        metadata = tuple((key.lower(), value) for key, value in to.headers.items())
+        try:
+            stub(channel).Export(getattr(request, f"Export{service}ServiceRequest")(), metadata=metadata, timeout=_PROBE_S)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return ""
+
+
+def _probe_http(to: Endpoint, signal: str) -> int:
+    import requests
+
+    certificate: Any = (to.cert_file, to.key_file) if to.cert_file and to.key_file else to.cert_file
+    headers = {"Content-Type": "application/x-protobuf"} | dict(to.headers)
+    answer = requests.post(
+        url_of(to, signal), data=b"", headers=headers, timeout=_PROBE_S, cert=certificate, verify=to.ca_file or True
+    )
+    return int(answer.status_code)

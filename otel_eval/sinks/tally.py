@@ -1,0 +1,74 @@
+"""Counts of what sinks did and lost, and warnings that do not repeat.
+
+Knows names and numbers; knows no sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from typing import Any, Final, Protocol
+
+__all__ = ["Counters", "Tally", "Warnings"]
+
+_log = logging.getLogger("otel_eval")
+
+
+class Counters(Protocol):
+    """What sinks count into. May be called from any thread."""
+
+    def add(self, name: str, amount: int = 1, **labels: str) -> None:
+        """Raise the count of `name` with these labels."""
+        ...
+
+
+class Tally:
+    """Counts that only rise, by name and labels."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _counts
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def add(self, name: str, amount: int = 1, **labels: str) -> None:
+        """Raise the count of `name` with these labels."""
+        with self._lock:
+            self._counts[name, tuple(sorted(labels.items()))] += amount
+
+    def get(self, name: str, **labels: str) -> int:
+        """The count of `name` over all labels that agree with these."""
+        with self._lock:
+            rows = list(self._counts.items())
+        return sum(count for (counted, told), count in rows if counted == name and labels.items() <= dict(told).items())
+
+    def snapshot(self) -> dict[str, int]:
+        """Every count as `name{label=value,…}`."""
+        with self._lock:
+            rows = list(self._counts.items())
+        return {name + _braced(labels): count for (name, labels), count in sorted(rows)}
+
+
+def _braced(labels: tuple[tuple[str, str], ...]) -> str:
+    return "{" + ",".join(f"{key}={value}" for key, value in labels) + "}" if labels else ""
+
+
+class Warnings:
+    """One line per subject, at most once in `every_s` seconds."""
+
+    def __init__(self, every_s: float = 60.0) -> None:
+        self._every_s: Final = every_s
+        self._said: dict[str, float] = {}
+
+    def say(self, subject: str, message: str, *args: Any) -> None:
+        """Log the warning unless one of this subject was logged lately."""
+        now = time.monotonic()
+        if now - self._said.get(subject, float("-inf")) >= self._every_s:
+            self._said[subject] = now
+            _log.warning(message, *args)
+
+    def once(self, subject: str, message: str, *args: Any) -> None:
+        """Log the warning unless one of this subject was ever logged."""
+        if subject not in self._said:
+            self._said[subject] = float("inf")
+            _log.warning(message, *args)
