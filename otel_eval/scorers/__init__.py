@@ -1,0 +1,13 @@
+"""Scorers: how each score of a trajectory is computed.
+
+Knows trajectories and specifications; knows no span, no sink, no clock. `create_scorer` builds one from a mapping,
+`scorer` registers one's own.
+"""
+
+from __future__ import annotations
+
+from otel_eval.scorers import calls, counts, failures, structure, times  # noqa: F401 - importing them registers them
+from otel_eval.scorers.building import create_scorer
+from otel_eval.scorers.registry import get_scorer, list_scorers, scorer
+
+__all__ = ["create_scorer", "get_scorer", "list_scorers", "scorer"]

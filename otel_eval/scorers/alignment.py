@@ -1,0 +1,182 @@
+"""Expected calls against actual ones: which belong together, and how much that weighs.
+
+Knows names, batches and agreement; knows no thresholds and writes no sentences. Every matching scorer asks here.
+Unless arguments or results are compared, a pair weighs 0 or 1 and names alone decide: then bit rows and counting do
+the work; otherwise weights are laid out per pair of same-named calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_eval.model import UNRECORDED, ToolCall
+from otel_eval.scorers.agreement import Agreement, decoded
+from otel_eval.scorers.assignment import assign
+from otel_eval.scorers.batches import Visit, batches
+from otel_eval.scorers.ordered import align_in_order
+from otel_eval.scorers.subsequence import Prepared, common, common_in_groups, prepare
+
+__all__ = ["Alignment", "Comparison", "Expectation", "Expected", "Unrecorded", "align", "fits_exactly"]
+
+Pairs = list[tuple[int, int]]
+Rows = list[dict[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One expected call. `arguments` and `result` are `UNRECORDED` where the expectation does not name them."""
+
+    name: str
+    arguments: Any = UNRECORDED
+    result: Any = UNRECORDED
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Expected calls in order, prepared once. `groups` are the positions that may come in any order."""
+
+    calls: tuple[Expected, ...]
+    groups: tuple[range, ...]
+    prepared: Prepared = field(init=False, repr=False, compare=False)
+    bare: bool = field(init=False, repr=False, compare=False)  # no call names arguments or a result
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prepared", prepare([call.name for call in self.calls]))
+        named = any(call.arguments is not UNRECORDED or call.result is not UNRECORDED for call in self.calls)
+        object.__setattr__(self, "bare", not named)
+
+    @property
+    def nested(self) -> bool:
+        """Whether some group has more than one member."""
+        return len(self.groups) < len(self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What beside the names is compared: arguments by an agreement, results by equality."""
+
+    arguments: Agreement | None = None
+    results: bool = False
+
+    @property
+    def names_only(self) -> bool:
+        """Whether nothing is."""
+        return self.arguments is None and not self.results
+
+
+class Unrecorded(Exception):
+    """A same-named call did not record what the expectation names. `why` says what and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The pairs (expected, actual) in order of expectation, what each weighs, and the sum."""
+
+    pairs: Pairs
+    rows: Rows | None  # expected → actual → weight; None: equal names weigh 1
+    weight: float
+
+
+def align(expectation: Expectation, visits: Sequence[Visit], match: str, compared: Comparison, *, concurrency: bool) -> Alignment:
+    """The heaviest alignment: `in_order` (also for `exact`) keeps both orders, `any_order` is a one-to-one assignment.
+
+    Raises:
+        Unrecorded: arguments or results are compared that a same-named call did not record.
+    """
+    if compared.names_only or expectation.bare:
+        names = [visit.name for visit in visits]
+        anyhow = match == "any_order"
+        pairs = _same_names(expectation, names) if anyhow else _names_in_order(expectation, visits, names, concurrency)
+        return Alignment(pairs, None, float(len(pairs)))
+    rows = _rows(expectation, visits, compared)
+    actual = [] if match == "any_order" else _batches(visits, concurrency)
+    pairs = assign(rows) if match == "any_order" else align_in_order(rows, expectation.groups, actual)
+    return Alignment(pairs, rows, sum([rows[row][column] for row, column in pairs]))
+
+
+def _batches(visits: Sequence[Visit], concurrency: bool) -> list[range]:
+    return batches(visits) if concurrency else [range(each, each + 1) for each in range(len(visits))]
+
+
+def _same_names(expectation: Expectation, names: Sequence[str]) -> Pairs:
+    """The n-th expected call of a name with the n-th actual one: as many pairs as there can be."""
+    waiting: dict[str, list[int]] = {}
+    for position in range(len(names) - 1, -1, -1):
+        waiting.setdefault(names[position], []).append(position)
+    return [(row, waiting[call.name].pop()) for row, call in enumerate(expectation.calls) if waiting.get(call.name)]
+
+
+def _names_in_order(expectation: Expectation, visits: Sequence[Visit], names: list[str], concurrency: bool) -> Pairs:
+    groups = batches(visits) if concurrency else None
+    if groups is None or len(groups) == len(names):
+        if not expectation.nested:
+            return common(expectation.prepared, names)
+        turned = common_in_groups(prepare(names), expectation.prepared.names, expectation.groups)
+        return sorted((row, column) for column, row in turned)
+    if not expectation.nested:
+        return common_in_groups(expectation.prepared, names, groups)
+    return align_in_order(_rows_by_name(expectation, names), expectation.groups, groups)
+
+
+def _rows(expectation: Expectation, visits: Sequence[Visit], compared: Comparison) -> Rows:
+    columns: dict[str, list[tuple[int, ToolCall, Any]]] = {}
+    for column, visit in enumerate(visits):
+        if visit.name in expectation.prepared.masks:
+            assert isinstance(visit, ToolCall), "only calls have arguments and results"
+            result = decoded(visit.result) if compared.results else UNRECORDED
+            columns.setdefault(visit.name, []).append((column, visit, result))
+    return [_row(row, call, columns.get(call.name, ()), compared) for row, call in enumerate(expectation.calls)]
+
+
+def _row(row: int, call: Expected, columns: Sequence[tuple[int, ToolCall, Any]], compared: Comparison) -> dict[int, float]:
+    weights: dict[int, float] = {}
+    by_arguments = compared.arguments if call.arguments is not UNRECORDED else None
+    by_result = compared.results and call.result is not UNRECORDED
+    for column, actual, result in columns:
+        if by_arguments is not None and actual.arguments is UNRECORDED:
+            raise Unrecorded(f"arguments of {actual.name} (call {column}) not recorded")
+        if by_result and result is UNRECORDED:
+            raise Unrecorded(f"result of {actual.name} (call {column}) not recorded")
+        if by_result and result != call.result:
+            continue
+        weight = 1.0 if by_arguments is None else by_arguments(call.arguments, actual.arguments)
+        if weight > 0:
+            weights[column] = weight
+    return weights
+
+
+def fits_exactly(expectation: Expectation, visits: Sequence[Visit], compared: Comparison, *, concurrency: bool) -> bool:
+    """Whether there is one call for each expected one and, in some order the groups allow, each pair weighs 1.
+
+    Raises:
+        Unrecorded: as `align` does.
+    """
+    if len(visits) != len(expectation.calls):
+        return False
+    groups = _batches(visits, concurrency)
+    if compared.names_only or expectation.bare:
+        names = [visit.name for visit in visits]
+        if not expectation.nested and len(groups) == len(visits):
+            return list(expectation.prepared.names) == names
+        return _fills(_rows_by_name(expectation, names), expectation.groups, groups)
+    whole = [{column: 1.0 for column, weight in row.items() if weight == 1} for row in _rows(expectation, visits, compared)]
+    return _fills(whole, expectation.groups, groups)
+
+
+def _rows_by_name(expectation: Expectation, names: Sequence[str]) -> Rows:
+    columns: dict[str, dict[int, float]] = {}
+    for column, name in enumerate(names):
+        columns.setdefault(name, {})[column] = 1.0
+    return [columns.get(call.name, {}) for call in expectation.calls]
+
+
+def _fills(rows: Rows, groups: Sequence[range], actual: Sequence[range]) -> bool:
+    """Whether every row gets a column of a batch that shares places with the row's group."""
+    batch_of = [batch for batch in actual for _ in batch]
+    allowed = []
+    for group in groups:
+        first, last = batch_of[group.start].start, batch_of[group.stop - 1].stop
+        allowed += [{column: 1.0 for column in rows[row] if first <= column < last} for row in group]
+    return len(assign(allowed)) == len(rows)

@@ -1,0 +1,109 @@
+"""The heaviest one-to-one assignment, found row by row.
+
+Knows numbers only. Each row may be given one column or none; the total weight is the greatest there is, after every
+row. A row costs one search for the shortest augmenting path over reduced costs (Kuhn 1955; Edmonds and Karp 1972 for
+the potentials), so n rows over m columns with e edges cost at most O(n e log m).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+
+__all__ = ["Assignment", "assign"]
+
+_NOTHING = -1
+
+
+class Assignment:
+    """Rows are added one after another; `total` is the greatest weight of all so far.
+
+    >>> best = Assignment()
+    >>> best.add({0: 1.0, 1: 0.9}); best.total
+    1.0
+    >>> best.add({0: 0.8}); round(best.total, 9)
+    1.7
+    >>> sorted(best.pairs())
+    [(0, 1), (1, 0)]
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._rows: list[Mapping[int, float]] = []
+        self._rent: list[float] = []  # potential of a row
+        self._price: dict[int, float] = {}  # potential of a column
+        self._owner: dict[int, int] = {}
+        self._column: list[int] = []
+
+    def add(self, weights: Mapping[int, float]) -> None:
+        """One more row: column → weight, in (0, 1]. Columns that it has no edge to are left out."""
+        row = len(self._rows)
+        price = self._price
+        self._rows.append(weights)
+        self._column.append(_NOTHING)
+        first_rent = min((-weight - price.get(column, 0.0) for column, weight in weights.items()), default=0.0)
+        self._rent.append(min(0.0, first_rent))
+        if weights:
+            self._augment(row)
+
+    def _augment(self, start: int) -> None:
+        """Dijkstra over alternating paths from the new row to a free column, or to a row that does without one."""
+        reached, parent = {start: 0.0}, {}  # row → distance; column → the row it was reached from
+        done: dict[int, float] = {}
+        queue: list[tuple[float, int, int]] = []
+        best: dict[int, float] = {}
+        row, here = start, 0.0
+        nearest, quitter = -self._rent[start], start
+        while True:
+            for column, weight in self._rows[row].items():
+                far = here - weight - self._rent[row] - self._price.get(column, 0.0)
+                if column not in done and far < best.get(column, nearest):
+                    best[column], parent[column] = far, row
+                    heappush(queue, (far, column, row))
+            while queue and queue[0][1] in done:
+                heappop(queue)
+            if not queue or queue[0][0] >= nearest:
+                end, free = nearest, _NOTHING
+                break
+            here, column, _ = heappop(queue)
+            done[column] = here
+            if column not in self._owner:
+                end, free = here, column
+                break
+            row = self._owner[column]
+            reached[row] = here
+            if here - self._rent[row] < nearest:
+                nearest, quitter = here - self._rent[row], row
+        self.total -= end + self._rent[start]
+        for each, distance in reached.items():
+            self._rent[each] += end - distance
+        for column, distance in done.items():
+            self._price[column] = self._price.get(column, 0.0) - (end - distance)
+        self._shift(start, free, quitter, parent)
+
+    def _shift(self, start: int, free: int, quitter: int, parent: Mapping[int, int]) -> None:
+        """Hand the columns along the path found on, from its end back to its start."""
+        column = free
+        if column == _NOTHING:
+            column, self._column[quitter] = self._column[quitter], _NOTHING
+            if quitter == start:
+                return
+        while True:
+            row = parent[column]
+            left, self._column[row] = self._column[row], column
+            self._owner[column] = row
+            if row == start:
+                return
+            column = left
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs (row, column) of the assignment, by row."""
+        return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
+
+
+def assign(rows: Iterable[Mapping[int, float]]) -> list[tuple[int, int]]:
+    """The pairs (row, column) of a heaviest assignment of all rows."""
+    best = Assignment()
+    for row in rows:
+        best.add(row)
+    return best.pairs()

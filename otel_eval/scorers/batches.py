@@ -1,0 +1,91 @@
+"""Cut calls into batches: groups whose members could not have known of one another.
+
+Knows start, end and enclosing calls; knows no names and no expectations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["Visit", "batches", "is_timed"]
+
+
+class Visit(Protocol):
+    """What of a call or a span decides its batch, and its name."""
+
+    @property
+    def name(self) -> str:
+        """As recorded."""
+        ...
+
+    @property
+    def start_ns(self) -> int | None:
+        """Unix nanoseconds, or None."""
+        ...
+
+    @property
+    def end_ns(self) -> int | None:
+        """Unix nanoseconds, or None."""
+        ...
+
+    @property
+    def span_id(self) -> str:
+        """Hexadecimal, or empty."""
+        ...
+
+    @property
+    def enclosing(self) -> tuple[str, ...]:
+        """Span ids of the calls it was made within."""
+        ...
+
+
+def is_timed(visit: Visit) -> bool:
+    """Whether both ends were recorded. 0 and 0 together mean that nobody wrote a time; 0 and later is a time."""
+    return visit.start_ns is not None and visit.end_ns is not None and (visit.start_ns, visit.end_ns) != (0, 0)
+
+
+def batches(visits: Sequence[Visit]) -> list[range]:
+    """The positions of each batch, in order; every position is in exactly one.
+
+    A call joins the batch before it if none of that batch had ended when it started and none of it encloses the call.
+    To start at the very instant of an end is to start after it; equal starts are together. Calls without times follow
+    one another.
+
+    >>> from otel_eval.testing import call
+    >>> batches([call("a", start_ns=1, end_ns=4), call("b", start_ns=2, end_ns=3), call("c", start_ns=3, end_ns=9)])
+    [range(0, 2), range(2, 3)]
+    """
+    found: list[range] = []
+    first = 0
+    latest: int | None = None  # the latest start in the batch; None: nothing can join it
+    ended_before = ended_at = 0  # the earliest end of members that started before, and at, that start
+    for position, visit in enumerate(visits):
+        start, end = visit.start_ns, visit.end_ns
+        if start is None or end is None or not (start or end):
+            joins, start, end = False, None, 0
+        elif latest is None or start < latest:
+            joins = False
+        else:
+            open_until = ended_before if start == latest else min(ended_before, ended_at)
+            joins = (start == latest or start < open_until) and not (visit.enclosing and _within(visit, visits[first:position]))
+        if not joins:
+            if position:
+                found.append(range(first, position))
+            first, ended_before, ended_at = position, _NEVER, end
+        elif start == latest:
+            ended_at = min(ended_at, end)
+        else:
+            ended_before, ended_at = open_until, end
+        latest = start
+    if visits:
+        found.append(range(first, len(visits)))
+    return found
+
+
+_NEVER = 1 << 80
+
+
+def _within(visit: Visit, members: Sequence[Visit]) -> bool:
+    enclosing = visit.enclosing
+    return any(member.span_id in enclosing for member in members if member.span_id)

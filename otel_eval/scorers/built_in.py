@@ -1,0 +1,125 @@
+"""What every built-in scorer shares: the common parameters, the common reasons to skip, strict and threshold.
+
+Knows the frame around a measurement; what is measured is each scorer's own. The frame is applied here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
+
+__all__ = ["BuiltIn", "Finding"]
+
+_SLACK: Final = 1e-9  # what sums of weights may be off by
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a scorer measured, before strict and threshold are applied. `value` is in [0, 1]."""
+
+    value: float
+    explanation: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """Base of the built-in scorers.
+
+    Attributes:
+        name: how the score is called outside; the type if left out.
+        threshold: the least value that passes, in [0, 1].
+        strict: values below 1 become 0, and only 1 passes, whatever the threshold.
+        tools: patterns over tool names; other calls are left out before anything is measured.
+        failed_calls: `exclude` leaves out calls that failed.
+    """
+
+    type: ClassVar[str]
+    version: ClassVar[str] = "1"
+
+    name: str = field(default="", metadata=reads(text))
+    threshold: float = field(default=0.5, metadata=reads(share))
+    strict: bool = field(default=False, metadata=reads(flag))
+    tools: Selection = field(default=Selection(), metadata=reads(selection))
+    failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
+    keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._set("keeps", self.tools.matcher())
+        if not self.name:
+            self._set("name", self.type)
+        self.prepare()
+
+    def _set(self, key: str, value: Any) -> None:
+        object.__setattr__(self, key, value)
+
+    def prepare(self) -> None:
+        """Check parameters against one another and derive what every run would derive again.
+
+        Raises:
+            ConfigError: the parameters do not go together.
+        """
+
+    @property
+    def reads_calls(self) -> bool:
+        """Whether it cannot tell anything where the instrumentation records no tool calls."""
+        return True
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What must be read beyond names, times and errors of the calls."""
+        return frozenset()
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The attributes that must be in `Trajectory.attributes`."""
+        return frozenset()
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Measure a trajectory whose evidence is complete and whose calls are filtered."""
+        raise NotImplementedError
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run; equal trajectories give equal outcomes."""
+        skipped = self.skips(trajectory)
+        if skipped is not None:
+            return skipped
+        try:
+            return self.judged(self.find(self.kept(trajectory)))
+        except RecursionError:
+            return Failed("RecursionError", "values are nested too deeply to be compared")
+
+    def skips(self, trajectory: Trajectory) -> Skipped | None:
+        """Why a run cannot be measured at all, if so."""
+        if trajectory.incomplete:
+            return Skipped(f"incomplete: {trajectory.incomplete}")
+        if self.reads_calls and not trajectory.tool_data:
+            return Skipped("no tool data")
+        return None
+
+    def kept(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory without the calls that `tools` and `failed_calls` leave out."""
+        keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
+        if keeps is None and not drop_failed:
+            return trajectory
+        calls = tuple(
+            call for call in trajectory.calls if (keeps is None or keeps(call.name)) and not (drop_failed and call.error)
+        )
+        return replace(trajectory, calls=calls)
+
+    def judged(self, found: Finding | Outcome) -> Outcome:
+        """A finding as an outcome: its value in [0, 1], strict and threshold applied."""
+        if not isinstance(found, Finding):
+            return found
+        value = found.value
+        if not -_SLACK <= value <= 1 + _SLACK:  # also true of a NaN
+            return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
+        value = min(1.0, max(0.0, value))
+        if not self.strict:
+            return Scored(value, value >= self.threshold, found.explanation, found.details)
+        value = 1.0 if value == 1 else 0.0
+        return Scored(value, value == 1, found.explanation, found.details)

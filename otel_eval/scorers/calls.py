@@ -1,0 +1,267 @@
+"""The scorers that hold a run's calls against expected ones: order, arguments, results, and the general form.
+
+Knows which comparison each name stands for; how it is done is `matching`'s and `alignment`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.scorers.agreement import agreement
+from otel_eval.scorers.alignment import Comparison, Expectation
+from otel_eval.scorers.batches import Visit
+from otel_eval.scorers.built_in import Finding
+from otel_eval.scorers.expectations import calls, names
+from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
+from otel_eval.scorers.parameters import one_of, reads, shown, wrong
+from otel_eval.scorers.registry import scorer
+
+__all__ = ["ExecutionOrder", "ToolCallArgs", "ToolCallOrder", "ToolCallOutput", "ToolCorrectness", "TrajectoryMatch"]
+
+_CALLS: Final = calls("arguments", "result")
+_WITH_ARGUMENTS: Final = calls("arguments")
+_WITH_RESULTS: Final = calls("result")
+
+
+@scorer("execution_order")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOrder(Matching):
+    """How many of the expected tools (or nodes) were visited, by name. 1 is best, range 0-1.
+
+    The weight of the heaviest alignment / number expected. `match` says which orders count; `of: spans` looks at all
+    spans of the run instead of its calls, filtered by `tools`. Skipped: `of: spans` without any span.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> run = trajectory(call("a"), call("c"), call("b"))
+    >>> ExecutionOrder(expected=names("expected", ["a", "b", "c"]))(run).value
+    1.0
+    >>> ExecutionOrder(expected=names("expected", ["a", "b", "c"]), match="in_order")(run).value
+    0.6666666666666666
+    """
+
+    type: ClassVar[str] = "execution_order"
+
+    expected: Expectation | None = field(default=None, metadata=reads(names))
+    match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
+    of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
+
+    @property
+    def how(self) -> str:
+        """As given."""
+        return self.match
+
+    @property
+    def reads_calls(self) -> bool:
+        """Only of tools."""
+        return self.of == "tools"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The spans, if they are what is looked at."""
+        return frozenset({"spans"}) if self.of == "spans" else frozenset()
+
+    def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
+        """Calls, or spans of the names wanted."""
+        if self.of == "tools":
+            return trajectory.calls
+        keeps = self.keeps
+        return trajectory.spans if keeps is None else [span for span in trajectory.spans if keeps(span.name)]
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """As every matching scorer, but no span at all is no evidence."""
+        if self.of == "spans" and not trajectory.spans:
+            return Skipped("no spans recorded")
+        return Matching.find(self, trajectory)
+
+
+@scorer("tool_call_order")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallOrder(Matching):
+    """How much of the expected order of tools was kept. 1 is best, range 0-1.
+
+    Longest common subsequence of names / number expected; extra calls cost nothing. `strict`: 1 if the calls are
+    exactly the expected ones in that order, else 0. Calls that could not have known of one another may come in any order.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> order = ToolCallOrder(expected=names("expected", ["search", "open"]))
+    >>> order(trajectory(call("search"), call("wait"), call("open"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "tool_call_order"
+
+    expected: Expectation | None = field(default=None, metadata=reads(names))
+
+    @property
+    def how(self) -> str:
+        """In order; exact where strict."""
+        return "exact" if self.strict else "in_order"
+
+
+@scorer("tool_call_args")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallArgs(Matching):
+    """How many expected calls were made with the expected arguments, in any order. 1 is best, range 0-1.
+
+    Weight of the best one-to-one assignment / number expected. Skipped: a same-named call did not record arguments
+    that the expectation names.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> args = ToolCallArgs(expected=_WITH_ARGUMENTS("expected", [{"name": "open", "arguments": {"id": 1}}]))
+    >>> args(trajectory(call("open", arguments={"id": 1, "page": 2}))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "tool_call_args"
+
+    expected: Expectation | None = field(default=None, metadata=reads(_WITH_ARGUMENTS))
+    arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
+
+    @property
+    def how(self) -> str:
+        """In any order."""
+        return "any_order"
+
+    @property
+    def compared(self) -> Comparison:
+        """Arguments."""
+        return Comparison(arguments=agreement(self.arguments))
+
+
+@scorer("tool_call_output")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallOutput(Matching):
+    """How many expected calls gave the expected result, in any order. 1 is best, range 0-1.
+
+    Weight of the best one-to-one assignment / number expected; results are equal (`==`) after JSON text was decoded on
+    both sides. Skipped: a same-named call did not record a result that the expectation names.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> output = ToolCallOutput(expected=_WITH_RESULTS("expected", [{"name": "add", "result": 3}]))
+    >>> output(trajectory(call("add", result="3"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "tool_call_output"
+
+    expected: Expectation | None = field(default=None, metadata=reads(_WITH_RESULTS))
+
+    @property
+    def how(self) -> str:
+        """In any order."""
+        return "any_order"
+
+    @property
+    def compared(self) -> Comparison:
+        """Results."""
+        return Comparison(results=True)
+
+
+def _compare(key: str, value: Any) -> tuple[str, ...]:
+    allowed = ("arguments", "result")
+    if isinstance(value, list | tuple) and all(isinstance(each, str) and each in allowed for each in value):
+        return tuple(value)
+    raise wrong(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
+
+
+def _no_judge(key: str, value: Any) -> None:
+    if value is not None:
+        raise ConfigError(f"{key}: {shown(value)} cannot be used, this version has no judges; leave {key} out")
+
+
+def _no_tools(key: str, value: Any) -> tuple[()]:
+    if not isinstance(value, list | tuple):
+        raise wrong(key, value, "a list of tools", f"leave {key} out")
+    if value:
+        raise ConfigError(f"{key}: {shown(value)} needs a judge, which this version does not have; leave {key} out")
+    return ()
+
+
+@scorer("tool_correctness")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCorrectness(Matching):
+    """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
+
+    Weight of the alignment / number expected (`measure: precision`: / number called). Range 0-1. Skipped: something
+    is compared that a same-named call did not record.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> tools = ToolCorrectness(expected=_CALLS("expected", [{"name": "search"}]), measure="precision")
+    >>> tools(trajectory(call("search"), call("open"))).value
+    0.5
+    """
+
+    type: ClassVar[str] = "tool_correctness"
+
+    expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
+    match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
+    compare: tuple[str, ...] = field(default=(), metadata=reads(_compare))
+    arguments: str | tuple[str, ...] = field(default="overlap", metadata=reads(arguments_mode))
+    measure: str = field(default="recall", metadata=reads(one_of(*MEASURES)))
+    available_tools: tuple[()] = field(default=(), metadata=reads(_no_tools))
+    judge: None = field(default=None, metadata=reads(_no_judge))
+
+    @property
+    def how(self) -> str:
+        """As given."""
+        return self.match
+
+    @property
+    def ratio(self) -> str:
+        """As given."""
+        return self.measure
+
+    @property
+    def compared(self) -> Comparison:
+        """What `compare` lists."""
+        by = agreement(self.arguments) if "arguments" in self.compare else None
+        return Comparison(arguments=by, results="result" in self.compare)
+
+
+@scorer("trajectory_match")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryMatch(Matching):
+    """The general form: any match, any measure, arguments and results wherever the expectation names them. 1 is best.
+
+    Weight of the alignment by `measure`, range 0-1. `extra: forbid` and `missing: forbid` make it 0 where a call is
+    extra or an expected one is missing: so `missing: forbid` asks for a superset of what is expected, `extra: forbid`
+    for a subset. Skipped: a same-named call did not record what the expectation names.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> subset = TrajectoryMatch(expected=_CALLS("expected", ["search", "open"]), measure="precision", extra="forbid")
+    >>> subset(trajectory(call("search"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "trajectory_match"
+
+    expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
+    match: str = field(default="in_order", metadata=reads(one_of(*MATCHES)))
+    measure: str = field(default="recall", metadata=reads(one_of(*MEASURES)))
+    arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
+    extra: str = field(default="allow", metadata=reads(one_of("allow", "forbid")))
+    missing: str = field(default="allow", metadata=reads(one_of("allow", "forbid")))
+
+    @property
+    def how(self) -> str:
+        """As given."""
+        return self.match
+
+    @property
+    def ratio(self) -> str:
+        """As given."""
+        return self.measure
+
+    @property
+    def compared(self) -> Comparison:
+        """All that the expectation names."""
+        return Comparison(arguments=agreement(self.arguments), results=True)
+
+    def weighed(self, value: float, missing: int, extra: int) -> float:
+        """Nothing where something forbidden happened."""
+        forbidden = (missing and self.missing == "forbid") or (extra and self.extra == "forbid")
+        return 0.0 if forbidden else value

@@ -1,0 +1,203 @@
+"""How often tools were called: counts that must hold, tools that must and must not appear, budgets.
+
+Knows names and numbers; knows no order, no arguments.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.parameters import Names, count, did_you_mean, optional, patterns, reads, wrong
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.wording import listed, plural, tool
+
+__all__ = ["Criterion", "ForbiddenTools", "RequiredTools", "StepEfficiency", "ToolCallCount", "read_criteria"]
+
+_OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_WRITTEN: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
+_REMEDY: Final = 'write e.g. "<= 3" or ["==", 1], operators in quotes'
+
+
+class Criterion(NamedTuple):
+    """`operator` `expected`, for one tool."""
+
+    tool: str
+    operator: str
+    expected: int
+
+
+def read_criteria(key: str, value: Any) -> tuple[Criterion, ...]:
+    """Tool → `"<= 3"` or `["<=", 3]`."""
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
+    return tuple(_criterion(key, name, given) for name, given in value.items())
+
+
+def _criterion(key: str, name: Any, given: Any) -> Criterion:
+    if not isinstance(name, str) or not name:
+        raise wrong(key, name, "the name of a tool", f'write e.g. {key}: {{"{name}": "<= 3"}}')
+    where = f"{key}.{name}"
+    if isinstance(given, str):
+        written = _WRITTEN.fullmatch(given)
+        if written is None:
+            raise wrong(where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _REMEDY)
+        return Criterion(name, written[1], int(written[2]))
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        raise wrong(where, given, "an operator and a number", _REMEDY)
+    sign, number = given
+    if not isinstance(sign, str) or sign not in _OPERATORS:
+        raise wrong(where, sign, "one of the operators = == != < <= > >=", did_you_mean(sign, list(_OPERATORS)))
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise wrong(where, number, "a whole number of calls, 0 or more", _REMEDY)
+    return Criterion(name, sign, number)
+
+
+@scorer("tool_call_count")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallCount(BuiltIn):
+    """Share of tools that were called as often as they should. 1 is best, range 0-1.
+
+    Criteria that hold / criteria. A tool never called counts 0; tools without a criterion are ignored. Never skipped
+    beyond the common reasons. Details: `tools`, per tool `actual`, `operator`, `expected`, `score`.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> count = ToolCallCount(criteria=read_criteria("criteria", {"search": "<= 1", "open": [">", 0]}))
+    >>> count(trajectory(call("search"), call("search"), call("open"))).explanation
+    '1 of 2 criteria hold; search: 2 calls, not <= 1'
+    """
+
+    type: ClassVar[str] = "tool_call_count"
+
+    criteria: tuple[Criterion, ...] = field(metadata=reads(read_criteria))
+
+    def find(self, trajectory: Trajectory) -> Finding:
+        """Count and compare."""
+        counts = Counter([call.name for call in trajectory.calls])
+        tools, broken, held = {}, [], 0
+        for name, sign, expected in self.criteria:
+            actual = counts[name]
+            holds = _OPERATORS[sign](actual, expected)
+            held += holds
+            tools[name] = {"actual": actual, "operator": sign, "expected": expected, "score": float(holds)}
+            if not holds:
+                broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
+        said = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
+        return Finding(held / len(self.criteria), said, {"tools": tools})
+
+
+@scorer("forbidden_tools")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForbiddenTools(BuiltIn):
+    """Share of forbidden patterns that no call matches. 1 (none was called) is best, range 0-1.
+
+    Details: `broken`, the patterns that were matched; `calls`, the positions of the calls that did.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> ForbiddenTools(patterns=patterns("patterns", ["delete_*", "pay"]))(trajectory(call("delete_user"))).value
+    0.5
+    """
+
+    type: ClassVar[str] = "forbidden_tools"
+
+    patterns: Names = field(metadata=reads(patterns))
+
+    def find(self, trajectory: Trajectory) -> Finding:
+        """Look for calls of forbidden tools."""
+        names = {call.name for call in trajectory.calls}
+        broken = [each for each in self.patterns.patterns if any(map(Names((each,)).matcher(), names))]
+        matches = Names(tuple(broken)).matcher()
+        calls = [(call.name, position) for position, call in enumerate(trajectory.calls) if matches(call.name)]
+        said = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
+        details = {"broken": broken, "calls": [position for _, position in calls]}
+        return Finding(1 - len(broken) / len(self.patterns.patterns), said, details)
+
+
+@scorer("required_tools")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredTools(BuiltIn):
+    """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
+
+    Details: `missing`, the patterns that no call matches.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> RequiredTools(patterns=patterns("patterns", ["search_*", "pay"]))(trajectory(call("search_web"))).explanation
+    'never called: pay'
+    """
+
+    type: ClassVar[str] = "required_tools"
+
+    patterns: Names = field(metadata=reads(patterns))
+
+    def find(self, trajectory: Trajectory) -> Finding:
+        """Look for what was never called."""
+        names = {call.name for call in trajectory.calls}
+        missing = [each for each in self.patterns.patterns if not any(map(Names((each,)).matcher(), names))]
+        said = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
+        return Finding(1 - len(missing) / len(self.patterns.patterns), said, {"missing": missing})
+
+
+@scorer("step_efficiency")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEfficiency(BuiltIn):
+    """How far a run stayed within its budgets. 1 (within all) is best, range 0-1.
+
+    Product of min(1, budget / used) over the budgets given; nothing used is within any budget. Skipped: tokens have a
+    budget and were not recorded; calls have one and the instrumentation records none. Details: `used` and `budget` each.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> StepEfficiency(max_calls=1)(trajectory(call("a"), call("b"))).value
+    0.5
+    """
+
+    type: ClassVar[str] = "step_efficiency"
+
+    max_calls: int | None = field(default=None, metadata=reads(optional(count("calls", 10))))
+    max_model_calls: int | None = field(default=None, metadata=reads(optional(count("model calls", 10))))
+    max_tokens: int | None = field(default=None, metadata=reads(optional(count("tokens", 20000))))
+
+    @property
+    def reads_calls(self) -> bool:
+        """Only where calls have a budget."""
+        return self.max_calls is not None
+
+    def prepare(self) -> None:
+        """Some budget must be given."""
+        if self.max_calls is None and self.max_model_calls is None and self.max_tokens is None:
+            raise ConfigError("max_calls: missing; give at least one of max_calls, max_model_calls and max_tokens")
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Multiply what each budget leaves."""
+        value, details, over = 1.0, {}, []
+        for noun, budget, used in self._budgets(trajectory):
+            if used is None:
+                return Skipped(f"{noun} not recorded")
+            details[noun] = {"used": used, "budget": budget}
+            if used > budget:
+                value *= budget / used
+                over.append(f"{used} {noun}, budget {budget}")
+        return Finding(value, "; ".join(over) or "within every budget", details)
+
+    def _budgets(self, run: Trajectory) -> list[tuple[str, int, int | None]]:
+        recorded = [tokens for tokens in (run.input_tokens, run.output_tokens) if tokens is not None]
+        used = (
+            ("calls", self.max_calls, len(run.calls)),
+            ("model calls", self.max_model_calls, run.model_calls),
+            ("tokens", self.max_tokens, sum(recorded) if recorded else None),
+        )
+        return [(noun, budget, number) for noun, budget, number in used if budget is not None]

@@ -1,0 +1,78 @@
+"""Read expected calls: names, or mappings of name, arguments and result; nested lists are batches.
+
+Knows the shapes an expectation may be written in; knows no actual calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from otel_eval.errors import ConfigError
+from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.alignment import Expectation, Expected
+from otel_eval.scorers.parameters import did_you_mean, wrong
+
+__all__ = ["calls", "names"]
+
+
+def names(key: str, value: Any) -> Expectation:
+    """A list of tool names; a nested list holds names that may come in any order.
+
+    >>> names("expected", ["search", ["open", "read"]]).groups
+    (range(0, 1), range(1, 3))
+    """
+    return _expectation(key, value, _name, "a list of tool names", "[search, [open, read]]")
+
+
+def calls(*fields: str) -> Callable[[str, Any], Expectation]:
+    """A reader of lists of names or mappings of `name` and, where wanted, some of `fields` (arguments, result)."""
+
+    def read_call(key: str, value: Any) -> Expected:
+        return _call(key, value, fields)
+
+    example = ", ".join(f"{field}: …" for field in fields)
+
+    def read(key: str, value: Any) -> Expectation:
+        return _expectation(key, value, read_call, "a list of expected calls", f"[{{name: search, {example}}}]")
+
+    return read
+
+
+def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wanted: str, example: str) -> Expectation:
+    if not _is_list(value):
+        raise wrong(key, value, wanted, f"write e.g. {key}: {example}")
+    found: list[Expected] = []
+    groups: list[range] = []
+    for index, entry in enumerate(value):
+        members = entry if _is_list(entry) else [entry]
+        if not members:
+            raise wrong(f"{key}[{index}]", entry, "a batch of calls", "name at least one call or leave the batch out")
+        where = f"{key}[{index}]"
+        groups.append(range(len(found), len(found) + len(members)))
+        found += [read(f"{where}[{at}]" if _is_list(entry) else where, member) for at, member in enumerate(members)]
+    return Expectation(tuple(found), tuple(groups))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _name(key: str, value: Any) -> Expected:
+    if not isinstance(value, str) or not value:
+        raise wrong(key, value, "the name of a tool", f"write e.g. {key}: search (names like 3 or true need quotes in YAML)")
+    return Expected(value)
+
+
+def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
+    if not isinstance(value, Mapping):
+        return _name(key, value)
+    for word in value:
+        if word != "name" and word not in fields:
+            raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ['name', *fields])}")
+    if "name" not in value:
+        raise ConfigError(f"{key}.name: missing; write e.g. {{name: search}}")
+    given = {field: value[field] for field in fields if field in value}
+    if "result" in given:
+        given["result"] = decoded(given["result"])
+    return Expected(_name(f"{key}.name", value["name"]).name, **given)

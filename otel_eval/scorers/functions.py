@@ -1,0 +1,110 @@
+"""Scorers that users write as functions, and what may come back from one.
+
+Knows how to call a function and to judge what it returns; knows no registry. It starts no thread: a coroutine is run
+to its end where no event loop runs in the calling thread; where one runs, await `FunctionScorer.evaluate` instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.scorers.built_in import BuiltIn, Finding
+
+__all__ = ["FunctionScorer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionScorer(BuiltIn):
+    """A function as a scorer, inside the frame that every scorer has.
+
+    Attributes:
+        kind, edition, reading, about_calls: its type, version, needs, and whether it reads calls.
+        function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
+        decides: the threshold was given, so that it also decides over a `Scored` that the function made itself.
+    """
+
+    kind: str
+    edition: str = "1"
+    reading: frozenset[str] = frozenset()
+    about_calls: bool = True
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    decides: bool = False
+
+    @property
+    def type(self) -> str:  # type: ignore[override] # what is fixed for a class is a field of this one
+        """The name it was registered under."""
+        return self.kind
+
+    @property
+    def version(self) -> str:  # type: ignore[override] # as above
+        """As registered."""
+        return self.edition
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """As registered."""
+        return self.reading
+
+    @property
+    def reads_calls(self) -> bool:
+        """As registered."""
+        return self.about_calls
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Call the function; a coroutine is run to its end."""
+        try:
+            returned = self.function(trajectory, **self.arguments)
+            if inspect.iscoroutine(returned):
+                returned = _completed(returned)
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
+            return Failed(type(error).__name__, str(error))
+        return self._understood(returned)
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome, for callers inside a running event loop."""
+        skipped = self.skips(trajectory)
+        if skipped is not None:
+            return skipped
+        try:
+            returned = self.function(self.kept(trajectory), **self.arguments)
+            if inspect.isawaitable(returned):
+                returned = await returned
+        except Exception as error:  # noqa: BLE001 - as above
+            return Failed(type(error).__name__, str(error))
+        return self.judged(self._understood(returned))
+
+    def _understood(self, returned: Any) -> Finding | Outcome:
+        if isinstance(returned, Skipped | Failed):
+            return returned
+        if isinstance(returned, Scored):
+            if not _in_range(returned.value):
+                return Failed("ValueError", f"{self.type} returned the value {returned.value!r}, not a number in [0, 1]")
+            if self.strict or self.decides:
+                return Finding(returned.value, returned.explanation, returned.details)
+            return returned
+        if _in_range(returned):
+            return Finding(float(returned), "")
+        if isinstance(returned, int | float):
+            return Failed("ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]")
+        return Failed("TypeError", f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool")
+
+
+def _in_range(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
+
+
+def _completed(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    # Loaded only where a scorer is a coroutine: asyncio costs more to import than this package.
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    coroutine.close()
+    raise RuntimeError("an event loop is running in this thread; await scorer.evaluate(trajectory) instead")

@@ -1,0 +1,213 @@
+"""What every scorer that compares calls with expected ones shares.
+
+Knows values, explanations and per-run references; the alignment itself is `alignment`'s. The details of each:
+`matched` [[expected, actual], …] (with the weight where arguments or results are compared), `missing` [{tool,
+expected}], `extra` [{tool, actual}], `misplaced` [{tool, expected, actual}]; positions count from 0 among the calls
+that are looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.agreement import MODES, decoded
+from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, Unrecorded, align, fits_exactly
+from otel_eval.scorers.batches import Visit
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.parameters import flag, one_of, optional, reads, text, wrong
+from otel_eval.scorers.wording import listed, plural
+
+__all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
+
+MATCHES: Final = ("exact", "in_order", "any_order")
+MEASURES: Final = ("recall", "precision", "f1")
+_MOST_CONTENT: Final = 400
+
+
+def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
+    """How arguments are compared: one of the modes, or the dotted keys to compare."""
+    if isinstance(value, str) and value in MODES:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(each, str) and each for each in value):
+        return tuple(value)
+    raise wrong(key, value, f"one of {', '.join(MODES)} or a list of keys", f"write e.g. {key}: subset or {key}: [user.id]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matching(BuiltIn):
+    """Base of the matching scorers.
+
+    Attributes:
+        expected: the expectation, in the form that the field's reader reads.
+        reference: the attribute that holds a run's own expectation (JSON text or a list); it replaces `expected`.
+        concurrency: `respect` lets calls that could not have known of one another come in any order; `ignore` does not.
+        include_content: lets arguments and results into explanation and details.
+    """
+
+    expected: Expectation | None = None
+    reference: str | None = field(default=None, metadata=reads(optional(text)))
+    concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
+    include_content: bool = field(default=False, metadata=reads(flag))
+
+    @property
+    def how(self) -> str:
+        """One of `MATCHES`."""
+        raise NotImplementedError
+
+    @property
+    def ratio(self) -> str:
+        """One of `MEASURES`."""
+        return "recall"
+
+    @property
+    def compared(self) -> Comparison:
+        """What is compared beside names."""
+        return _NAMES
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The reference's attribute."""
+        return frozenset({self.reference}) if self.reference else frozenset()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Arguments and results where they are compared or shown."""
+        compared = self.compared
+        arguments = {"arguments"} if compared.arguments or self.include_content else set()
+        return frozenset(arguments | ({"results"} if compared.results or self.include_content else set()))
+
+    def prepare(self) -> None:
+        """Check that there is an expectation, inline or by reference."""
+        if self.expected is None and self.reference is None:
+            raise ConfigError(
+                "expected: missing; list the expected calls, or name the attribute that does: reference: my.expected"
+            )
+
+    def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
+        """What is compared with the expectation."""
+        return trajectory.calls
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Align, weigh and explain."""
+        expectation = self._expectation(trajectory)
+        if not isinstance(expectation, Expectation):
+            return expectation
+        visits, how, concurrency = self.visits(trajectory), self.how, self.concurrency == "respect"
+        try:
+            alignment = align(expectation, visits, how, self.compared, concurrency=concurrency)
+            fits = how == "exact" and fits_exactly(expectation, visits, self.compared, concurrency=concurrency)
+        except Unrecorded as unrecorded:
+            return Skipped(str(unrecorded))
+        value = float(fits) if how == "exact" else _ratio(alignment.weight, len(expectation.calls), len(visits), self.ratio)
+        return self._told(value, expectation, visits, alignment)
+
+    def weighed(self, value: float, missing: int, extra: int) -> float:
+        """The value, once it is known how many calls are missing and extra."""
+        return value
+
+    def _expectation(self, trajectory: Trajectory) -> Expectation | Skipped | Failed:
+        if self.reference is not None and self.reference in trajectory.attributes:
+            try:
+                return self._read(self.reference, decoded(trajectory.attributes[self.reference]))
+            except ConfigError as error:
+                return Failed("InvalidReference", str(error))
+        return self.expected if self.expected is not None else Skipped(f"no reference: {self.reference} not recorded")
+
+    def _read(self, key: str, value: Any) -> Expectation:
+        """As the inline expectation is read."""
+        read: Callable[[str, Any], Expectation] = type(self).__dataclass_fields__["expected"].metadata["read"]
+        return read(key, value)
+
+    def _told(self, value: float, expectation: Expectation, visits: Sequence[Visit], alignment: Alignment) -> Finding:
+        pairs, wanted = alignment.pairs, expectation.calls
+        partial = alignment.weight < len(pairs)
+        said = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
+        if partial:
+            said += f" (agreement {alignment.weight:.3g})"
+        details: dict[str, Any] = {"matched": _matched(alignment), "missing": [], "extra": [], "misplaced": []}
+        if len(pairs) == len(wanted) == len(visits) and not (partial and self.include_content):
+            return Finding(value, said, details)
+        met, used = {row for row, _ in pairs}, {column for _, column in pairs}
+        missing = [row for row in range(len(wanted)) if row not in met]
+        extra = [column for column in range(len(visits)) if column not in used]
+        value = self.weighed(value, len(missing), len(extra))
+        misplaced = _misplaced(expectation, visits, missing, extra, alignment) if self.how != "any_order" else []
+        for row, column in misplaced:
+            missing.remove(row)
+            extra.remove(column)
+        details["missing"] = [{"tool": wanted[row].name, "expected": row} for row in missing]
+        details["extra"] = [{"tool": visits[column].name, "actual": column} for column in extra]
+        details["misplaced"] = [{"tool": visits[column].name, "expected": row, "actual": column} for row, column in misplaced]
+        if missing:
+            said += f"; missing: {listed([(wanted[row].name, row) for row in missing])}"
+        if extra:
+            said += f"; extra: {listed([(visits[column].name, column) for column in extra])}"
+        if misplaced:
+            said += f"; out of order: {listed([(visits[column].name, column) for _, column in misplaced])}"
+        if self.include_content:
+            details["content"] = _content(expectation, visits, missing, extra, alignment)
+            said += f"; content: {_cut(json.dumps(details['content'], ensure_ascii=False, default=str))}"
+        return Finding(value, said, details)
+
+
+_NAMES: Final = Comparison()
+
+
+def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
+    if not expected or not actual:
+        return float(expected == actual)
+    if measure == "recall":
+        return weight / expected
+    return weight / actual if measure == "precision" else 2 * weight / (expected + actual)
+
+
+def _matched(alignment: Alignment) -> list[list[Any]]:
+    rows = alignment.rows
+    if rows is None:
+        return list(map(list, alignment.pairs))
+    return [[row, column, rows[row][column]] for row, column in alignment.pairs]
+
+
+def _misplaced(
+    expectation: Expectation, visits: Sequence[Visit], missing: Sequence[int], extra: Sequence[int], alignment: Alignment
+) -> list[tuple[int, int]]:
+    """Pairs of a missing and an extra call that agree in all but their place."""
+    waiting: dict[str, list[int]] = {}
+    for column in extra:
+        waiting.setdefault(visits[column].name, []).append(column)
+    found = []
+    for row in missing:
+        columns, rows = waiting.get(expectation.calls[row].name, []), alignment.rows
+        agreeing = next((each for each in columns if rows is None or each in rows[row]), None)
+        if agreeing is not None:
+            columns.remove(agreeing)
+            found.append((row, agreeing))
+    return found
+
+
+def _content(
+    expectation: Expectation, visits: Sequence[Visit], missing: Sequence[int], extra: Sequence[int], alignment: Alignment
+) -> list[dict[str, Any]]:
+    rows = alignment.rows or []
+    partial = [(row, column) for row, column in alignment.pairs if rows and rows[row][column] < 1]
+    wanted = expectation.calls
+    told = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
+    told += [{"expected": row, **_values(wanted[row])} for row in missing]
+    return told + [{"actual": column, "found": _values(visits[column])} for column in extra]
+
+
+def _values(call: Any) -> dict[str, Any]:
+    fields = {"tool": call.name}
+    for key in ("arguments", "result"):
+        if getattr(call, key, UNRECORDED) is not UNRECORDED:
+            fields[key] = getattr(call, key)
+    return fields
+
+
+def _cut(said: str) -> str:
+    return said if len(said) <= _MOST_CONTENT else said[: _MOST_CONTENT - 1] + "…"

@@ -1,0 +1,115 @@
+"""The heaviest alignment of two sequences of groups that keeps the order of both.
+
+Knows weights, groups of rows and groups of columns (each a range of positions); knows no calls. Inside a group any
+order is good, so a set of pairs is an alignment if no two of them cross: of two pairs in different groups of rows, the
+earlier one's group of columns is not the later. The value is the greatest over every order that the groups allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from otel_eval.scorers.assignment import Assignment
+from otel_eval.scorers.staircase import walk
+
+__all__ = ["align_in_order"]
+
+Rows = Sequence[Mapping[int, float]]
+Pairs = list[tuple[int, int]]
+
+_CLOSE = 1e-12  # sums of the same weights in another order differ by less
+
+
+def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]) -> Pairs:
+    """The pairs (row, column) of a heaviest alignment.
+
+    Args:
+        rows: for each row, column → weight in (0, 1]; missing columns weigh nothing.
+        groups: the rows in order, cut into groups.
+        batches: the columns in order, cut into groups.
+
+    If the groups of one side all hold one member the answer is exact and costs O(rows² · columns · log columns) at
+    worst. If both sides have larger groups the number of states that are kept is bounded, see `staircase`.
+    """
+    if len(groups) == len(rows):
+        return _against_groups(rows, batches)
+    columns = batches[-1].stop if batches else 0
+    if len(batches) == columns:
+        return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns), groups))
+    return sorted(walk(rows, groups, batches))
+
+
+def _transposed(rows: Rows, columns: int) -> list[dict[int, float]]:
+    turned: list[dict[int, float]] = [{} for _ in range(columns)]
+    for row, weights in enumerate(rows):
+        for column, weight in weights.items():
+            turned[column][row] = weight
+    return turned
+
+
+def _against_groups(rows: Rows, batches: Sequence[range]) -> Pairs:
+    """Rows one by one against groups of columns: each group is assigned to some run of rows after the last.
+
+    ``best[j]``, the heaviest alignment of the first j rows with the groups so far, becomes the greatest
+    ``best[i] + assignment(rows i to j, group)``; from each i the assignment grows row by row.
+    """
+    best = [0.0] * (len(rows) + 1)
+    history: list[list[int]] = []
+    for batch in batches:
+        best, origin = _alone(rows, batch.start, best) if len(batch) == 1 else _together(rows, batch, best)
+        history.append(origin)
+    pairs: Pairs = []
+    end = len(rows)
+    for batch, origin in zip(reversed(batches), reversed(history), strict=True):
+        start = origin[end]
+        if start < 0:
+            continue
+        used, end = _used(rows, start, end, batch), start
+        pairs.extend(used)
+    return sorted(pairs)
+
+
+def _alone(rows: Rows, column: int, best: list[float]) -> tuple[list[float], list[int]]:
+    """One column: it goes to one row or to none. `origin[j]` is the row it goes to, or negative."""
+    after, origin = [0.0], [-1]
+    for row, weights in enumerate(rows):
+        with_it = best[row] + weights[column] if column in weights else -1.0
+        if with_it > max(after[row], best[row + 1]) + _CLOSE:
+            after.append(with_it)
+            origin.append(row)
+        elif best[row + 1] + _CLOSE >= after[row]:
+            after.append(best[row + 1])
+            origin.append(-1)
+        else:
+            after.append(after[row])
+            origin.append(origin[row])
+    return after, origin
+
+
+def _together(rows: Rows, batch: range, best: list[float]) -> tuple[list[float], list[int]]:
+    edges = [{column: weights[column] for column in batch if column in weights} for weights in rows]
+    touched = [row for row, weights in enumerate(edges) if weights]
+    after, origin = list(best), [-1] * len(best)
+    last = -1.0
+    for index, start in enumerate(touched):
+        if best[start] <= last + _CLOSE:
+            continue  # an earlier start has the same weight behind it and more rows ahead
+        last = best[start]
+        group = Assignment()
+        for row in touched[index:]:
+            group.add(edges[row])
+            if best[start] + group.total > after[row + 1] + _CLOSE:
+                after[row + 1], origin[row + 1] = best[start] + group.total, start
+            if group.total >= len(batch):
+                break
+    for row in range(len(rows)):
+        if after[row] > after[row + 1] + _CLOSE:
+            after[row + 1], origin[row + 1] = after[row], origin[row]
+    return after, origin
+
+
+def _used(rows: Rows, start: int, end: int, batch: range) -> Pairs:
+    group = Assignment()
+    for row in range(start, end):
+        group.add({column: rows[row][column] for column in batch if column in rows[row]})
+    return [(start + row, column) for row, column in group.pairs()]

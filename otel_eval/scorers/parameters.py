@@ -1,0 +1,177 @@
+"""Read the parameters of a scorer's specification, or say in one line why they cannot be used.
+
+Knows what a key may hold; knows no scorer. A reader takes the key (for the message) and the value and returns what
+the scorer keeps; it raises `ConfigError` naming the key, the value received, what would be right and the remedy.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import translate
+from typing import Any, TypeVar
+
+from otel_eval.errors import ConfigError
+
+__all__ = [
+    "Names",
+    "Reader",
+    "count",
+    "did_you_mean",
+    "flag",
+    "one_of",
+    "optional",
+    "patterns",
+    "positive",
+    "reads",
+    "selection",
+    "share",
+    "shown",
+    "text",
+    "wrong",
+]
+
+Reader = Callable[[str, Any], Any]
+T = TypeVar("T")
+
+_MOST_SHOWN = 80
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it: on one line and not longer than a line's share."""
+    quoted = ascii(value) if isinstance(value, bytes) else repr(value)
+    return quoted if len(quoted) <= _MOST_SHOWN else quoted[: _MOST_SHOWN - 1] + "…"
+
+
+def wrong(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
+    """The error for a value that a key cannot hold."""
+    return ConfigError(f"{key}: {shown(value)} is not {expected}; {remedy}")
+
+
+def did_you_mean(word: Any, known: Sequence[str]) -> str:
+    """The remedy for a word that is not known: the nearest one, or all there are."""
+    near = get_close_matches(str(word), known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(sorted(known))}"
+
+
+def reads(reader: Reader) -> dict[str, Reader]:
+    """The metadata of a scorer's field: what reads it from a specification."""
+    return {"read": reader}
+
+
+def text(key: str, value: Any) -> str:
+    """A text with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        raise wrong(key, value, "a text", f"write {key}: some-name")
+    return value
+
+
+def flag(key: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise wrong(key, value, "true or false", f"write {key}: true or leave it out")
+    return value
+
+
+def share(key: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise wrong(key, value, "a number from 0 to 1", f"write e.g. {key}: 0.5")
+    return float(value)
+
+
+def positive(unit: str, example: Any) -> Reader:
+    """A finite number above 0 of some unit."""
+
+    def read(key: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value <= 0:
+            raise wrong(key, value, f"a positive number of {unit}", f"write e.g. {key}: {example}")
+        return value
+
+    return read
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def count(unit: str, example: int, *, least: int = 1) -> Reader:
+    """A whole number, `least` or more."""
+
+    def read(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise wrong(key, value, f"a whole number of {unit}, {least} or more", f"write e.g. {key}: {example}")
+        return value
+
+    return read
+
+
+def one_of(*allowed: str) -> Reader:
+    """One of some words."""
+
+    def read(key: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise wrong(key, value, f"one of {', '.join(allowed)}", did_you_mean(value, allowed))
+        return value
+
+    return read
+
+
+def optional(reader: Reader) -> Reader:
+    """What the reader takes, or null for none."""
+    return lambda key, value: None if value is None else reader(key, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Glob patterns over names, compiled once. Case, spaces and all Unicode count."""
+
+    patterns: tuple[str, ...]
+
+    def matcher(self) -> Callable[[str], object]:
+        """Truthy for a name that some pattern matches."""
+        return re.compile("|".join(map(translate, self.patterns))).match if self.patterns else lambda name: None
+
+
+def patterns(key: str, value: Any) -> Names:
+    """A list of glob patterns over names, with at least one."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value or not all(map(_is_text, value)):
+        raise wrong(key, value, "a list of names or patterns", f'write e.g. {key}: [search, "delete_*"]')
+    return Names(tuple(value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Names to look at: those that `include` matches (all, if it has no pattern) and `exclude` does not."""
+
+    include: Names = Names(())
+    exclude: Names = Names(())
+
+    def matcher(self) -> Callable[[str], bool] | None:
+        """True for a name to look at; None if every name is."""
+        if not self.include.patterns and not self.exclude.patterns:
+            return None
+        include, exclude = self.include.matcher(), self.exclude.matcher()
+        everything = not self.include.patterns
+        return lambda name: (everything or bool(include(name))) and not exclude(name)
+
+
+def selection(key: str, value: Any) -> Selection:
+    """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
+    if not isinstance(value, Mapping):
+        raise wrong(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
+    for word in value:
+        if word not in ("include", "exclude"):
+            raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ('include', 'exclude'))}")
+    chosen = {word: patterns(f"{key}.{word}", given) for word, given in value.items()}
+    return Selection(**chosen)

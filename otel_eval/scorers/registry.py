@@ -1,0 +1,129 @@
+"""Which scorers there are, by name.
+
+Knows names, aliases, dotted paths and the entry-point group; knows no specification. A name is taken once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, TypeVar
+
+from otel_eval.errors import ConfigError
+from otel_eval.scorers.parameters import did_you_mean
+
+__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "list_scorers", "resolve", "scorer"]
+
+GROUP: Final = "otel_eval.scorers"
+ALIASES: Final = {
+    "tool-call-count": "tool_call_count",
+    "tool-call-order": "tool_call_order",
+    "tool-call-args": "tool_call_args",
+    "tool-call-output": "tool_call_output",
+    "trajectory": "trajectory_structure",
+}
+
+Anything = TypeVar("Anything", bound=Callable[..., Any])
+
+_registered: Final[dict[str, Any]] = {}
+# Facts about a registered function that has no room for them itself.
+_declared: Final[dict[str, dict[str, Any]]] = {}
+
+
+def scorer(
+    name: str, *, version: str = "1", needs: Iterable[str] = ("arguments", "results", "content"), reads_calls: bool = True
+) -> Callable[[Anything], Anything]:
+    """Register a class or a function as a scorer and return it unchanged.
+
+    A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a number in [0, 1] or
+    a bool, at once or as a coroutine. One that raises or returns anything else gives `Failed`.
+
+    Args:
+        name: the `type` in a specification.
+        version: travels with every score.
+        needs: what must be read for it: any of "arguments", "results", "content", "spans".
+        reads_calls: whether it is skipped where the instrumentation records no tool calls.
+
+    Raises:
+        ValueError: the name is taken, or empty.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
+    if name in ALIASES or name in _registered:
+        raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
+
+    def register(thing: Anything) -> Anything:
+        if name in _registered:
+            raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
+        _registered[name] = thing
+        _declared[name] = {"edition": version, "reading": frozenset(needs), "about_calls": reads_calls}
+        return thing
+
+    return register
+
+
+def declared(name: str) -> dict[str, Any]:
+    """What `scorer` was told beside the name; defaults for a scorer that came another way."""
+    defaults = {"edition": "1", "reading": frozenset({"arguments", "results", "content"}), "about_calls": True}
+    return _declared.get(name, defaults)
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {each.name: each for each in entry_points(group=GROUP)}
+
+
+def list_scorers() -> list[str]:
+    """The names of all scorers, sorted: built in, registered, and installed by other packages."""
+    return sorted({*_registered, *_installed()})
+
+
+def get_scorer(name: str) -> Any:
+    """The class or function registered under a name or alias.
+
+    Raises:
+        KeyError: there is none; the message lists what exists.
+    """
+    name = ALIASES.get(name, name)
+    if name not in _registered:
+        installed = _installed().get(name)
+        if installed is None:
+            raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
+        thing = installed.load()
+        # Loading may have registered it by its decorator.
+        _registered.setdefault(name, thing)
+    return _registered[name]
+
+
+def resolve(kind: str) -> tuple[str, Any]:
+    """The canonical name and the class or function of a `type`: a name, an alias or a dotted path.
+
+    Raises:
+        ConfigError: there is no such scorer, or the path leads nowhere.
+    """
+    name = ALIASES.get(kind, kind)
+    if name in _registered:
+        return name, _registered[name]
+    if "." in name or ":" in name:
+        return name, _imported(name)
+    try:
+        return name, get_scorer(name)
+    except KeyError:
+        raise ConfigError(f"type: {kind!r} is not a scorer; {did_you_mean(kind, [*list_scorers(), *ALIASES])}") from None
+    except Exception as error:
+        raise ConfigError(f"type: {kind!r} cannot be loaded ({type(error).__name__}); repair or remove its package") from error
+
+
+def _imported(path: str) -> Any:
+    """What a dotted path `package.module:attribute` or `package.module.attribute` names."""
+    module, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        thing = import_module(module)
+        for part in attribute.split("."):
+            thing = getattr(thing, part)
+    except Exception as error:
+        remedy = "write package.module:attribute of something that can be imported"
+        raise ConfigError(f"type: {path!r} cannot be imported ({type(error).__name__}); {remedy}") from error
+    if not callable(thing):
+        raise ConfigError(f"type: {path!r} is not a scorer class or function; name something that can be called")
+    return thing

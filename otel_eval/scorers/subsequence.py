@@ -1,0 +1,140 @@
+"""Longest common subsequences of names, as many bits at a time as an integer holds.
+
+Knows names, groups of positions and how to recover which positions were paired; knows no weights.
+A row is an integer with one bit for each name of the prepared side: bit p is 0 where the longest common
+subsequence of its first p + 1 names is one longer than that of its first p. Adding one name to the other side is then
+an addition and two logical operations on whole rows (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Prepared", "common", "common_in_groups", "prepare"]
+
+Pairs = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One side, ready to be compared with many others: per name the bits, and the positions, where it stands."""
+
+    names: tuple[str, ...]
+    masks: Mapping[str, int]
+    places: Mapping[str, list[int]]
+
+
+def prepare(names: Sequence[str]) -> Prepared:
+    """Names in order, ready for `common`."""
+    masks: dict[str, int] = {}
+    places: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        masks[name] = masks.get(name, 0) | 1 << position
+        places.setdefault(name, []).append(position)
+    return Prepared(tuple(names), masks, places)
+
+
+def common(prepared: Prepared, names: Sequence[str]) -> Pairs:
+    """The pairs (position in `prepared`, position in `names`) of one longest common subsequence, in order.
+
+    Costs one step on integers of `len(prepared.names)` bits for each name, there and back.
+
+    >>> common(prepare(["a", "b", "c"]), ["b", "a", "c"])
+    [(0, 1), (2, 2)]
+    """
+    full = (1 << len(prepared.names)) - 1
+    masks = prepared.masks
+    row, rows = full, []
+    for name in names:
+        hits = row & masks.get(name, 0)
+        if hits:
+            row = (row + hits | row - hits) & full
+        rows.append(row)
+    pairs: Pairs = []
+    below = full  # the names that are still to be paired
+    rows.append(full)
+    for position in range(len(names) - 1, -1, -1):
+        gains = ~rows[position] & below
+        if not gains:
+            break
+        highest = 1 << gains.bit_length() - 1
+        # A step that the row before had as well was not made by this name: an earlier one makes it.
+        if rows[position - 1] & highest:
+            pairs.append((gains.bit_length() - 1, position))
+            below = highest - 1
+        else:
+            below = highest | highest - 1
+    pairs.reverse()
+    return pairs
+
+
+class _Step(NamedTuple):
+    """What a group did: the shortest prefix that reaches each length before it, and where each length came from."""
+
+    before: list[int]
+    after: list[int]
+    origin: list[int]
+
+
+def common_in_groups(prepared: Prepared, names: Sequence[str], groups: Sequence[Sequence[int]]) -> Pairs:
+    """As `common`, the heaviest over every order of `names` that keeps the groups (positions) in order.
+
+    For each length the shortest prefix of the prepared side that reaches it is kept. From each such prefix a group
+    reaches the next lengths at the first places that its names, each as often as it has it, stand at. The time grows
+    with `len(prepared.names) * len(names)`, whatever the size of the groups.
+
+    >>> common_in_groups(prepare(["a", "b", "c"]), ["b", "a", "c"], [range(0, 2), range(2, 3)])
+    [(0, 1), (1, 0), (2, 2)]
+    """
+    reach, steps = [0], []
+    for group in groups:
+        step = _extend(prepared, reach, Counter(names[position] for position in group))
+        steps.append(step)
+        reach = step.after
+    pairs: Pairs = []
+    length = len(reach) - 1
+    for group, step in zip(reversed(groups), reversed(steps), strict=True):
+        came_from = step.origin[length]
+        if came_from != length:
+            wanted = Counter(names[position] for position in group)
+            used = _places(prepared, step.before[came_from], wanted)[: length - came_from]
+            pairs.extend(_assign(prepared, used, names, group))
+            length = came_from
+    pairs.sort()
+    return pairs
+
+
+def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[str, int]) -> _Step:
+    after, origin = list(reach), list(range(len(reach)))
+    for length, prefix in enumerate(reach):
+        for more, place in enumerate(_places(prepared, prefix, wanted), start=length + 1):
+            if more == len(after):
+                after.append(place + 1)
+                origin.append(length)
+            elif place + 1 < after[more]:
+                after[more], origin[more] = place + 1, length
+    return _Step(reach, after, origin)
+
+
+def _places(prepared: Prepared, prefix: int, wanted: Mapping[str, int]) -> list[int]:
+    """Where, from `prefix` on, the wanted names stand first, each as often as it is wanted."""
+    found: list[int] = []
+    for name, count in wanted.items():
+        places = prepared.places.get(name)
+        if places:
+            first = bisect_left(places, prefix)
+            found += places[first : first + count]
+    if len(wanted) > 1:
+        found.sort()
+    return found
+
+
+def _assign(prepared: Prepared, used: Sequence[int], names: Sequence[str], group: Sequence[int]) -> Pairs:
+    waiting: dict[str, list[int]] = {}
+    for position in reversed(group):
+        waiting.setdefault(names[position], []).append(position)
+    return [(place, waiting[prepared.names[place]].pop()) for place in used]
