@@ -58,7 +58,7 @@ class Framed:
 
 
 def _sound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
-    """ "" or what is wrong with the ids of a span. No parent, b"", is sound."""
+    """What is wrong with the ids of a span, or "". To have no parent, b"", is sound."""
     if len(trace_id) != 16 or trace_id == _NO_TRACE:
         return "a trace id must be 16 bytes and not all zero"
     if len(span_id) != 8 or span_id == _NO_SPAN:
@@ -79,8 +79,8 @@ def frame_traces(body: bytes) -> Framed:
                 framed.own += len(items)
             else:
                 _add_spans(framed, envelope, items, ids)
-    except DecodeError as error:
-        raise InputError(f"not OTLP traces in protobuf: {_line(error)}") from None
+    except DecodeError:
+        raise InputError("not OTLP traces in protobuf: the bytes are corrupt or cut") from None
     return framed
 
 
@@ -120,8 +120,8 @@ def frame_logs(body: bytes) -> Framed:
                 framed.own += len(items)
             else:
                 _add_logs(framed, items, records)
-    except DecodeError as error:
-        raise InputError(f"not OTLP logs in protobuf: {_line(error)}") from None
+    except DecodeError:
+        raise InputError("not OTLP logs in protobuf: the bytes are corrupt or cut") from None
     return framed
 
 
@@ -152,7 +152,3 @@ def _holds_messages(record: Any) -> bool:
     body = read_log(record).body
     sides = (body.get("input"), body.get("output")) if isinstance(body, dict) else ()
     return any(isinstance(side, dict) and "messages" in side for side in sides)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

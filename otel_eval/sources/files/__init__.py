@@ -1,0 +1,10 @@
+"""Stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, read into the same frames as live ones.
+
+Knows file formats. Knows no socket and nothing of what the spans mean.
+"""
+
+from __future__ import annotations
+
+from otel_eval.sources.files.reading import read_file
+
+__all__ = ["read_file"]

@@ -1,0 +1,94 @@
+"""Files of OTLP protobuf: one message, or messages that each follow their length.
+
+Traces and logs nest alike on the wire; which of the two a message is shows only in whether its members are spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from otel_eval.errors import InputError
+from otel_eval.sources.otlp import Framed, frame_logs, frame_traces
+
+__all__ = ["MAX_DOCUMENT", "Readable", "Say", "frame_binary", "placed"]
+
+MAX_DOCUMENT: Final = 512 * 1024 * 1024
+"""Bytes, unpacked, of what has to be read as one piece."""
+
+
+Say = Callable[[str], None]
+"""Takes one line about something that was skipped."""
+
+
+def placed(say: Say, place: str) -> Say:
+    """The same, for what is inside `place`."""
+    return lambda problem: say(f"{place}: {problem}")
+
+
+class Readable(Protocol):
+    """Bytes to read, whole or by line."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes, all of them if it is negative."""
+        ...
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """A line with its end, or at most `size` bytes of it."""
+        ...
+
+
+def frame_binary(stream: Readable, say: Say) -> Iterator[Framed]:
+    """The messages of the file.
+
+    Raises:
+        InputError: it is neither one message nor a row of them.
+    """
+    data = stream.read(MAX_DOCUMENT + 1)
+    if len(data) > MAX_DOCUMENT:
+        raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
+    try:
+        whole = _message(data)
+    except InputError:
+        whole = None
+    if whole is not None and (whole.spans or whole.logs or whole.own):
+        return iter((whole,))
+    return _row(data, say)
+
+
+def _message(data: bytes) -> Framed:
+    traces = frame_traces(data)
+    if traces.spans or traces.own or not traces.rejected:
+        return traces
+    logs = frame_logs(data)
+    return logs if logs.logs or logs.own else traces
+
+
+def _row(data: bytes, say: Say) -> Iterator[Framed]:
+    parts = list(_delimited(data))
+    if not parts:
+        raise InputError("no trace file of a known format, or one that was cut")
+    framed = []
+    for number, part in enumerate(parts, 1):
+        try:
+            framed.append(_message(part))
+        except InputError as error:
+            say(f"message {number}: {error}")
+    if not any(each.spans or each.logs or each.own for each in framed):
+        raise InputError("no trace file of a known format, or one that was cut")
+    return iter(framed)
+
+
+def _delimited(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = shift = 0
+        while at < len(data) and shift < 63:
+            byte = data[at]
+            size, shift, at = size | (byte & 0x7F) << shift, shift + 7, at + 1
+            if byte < 0x80:
+                break
+        if size == 0 or at + size > len(data):
+            return
+        yield data[at : at + size]
+        at += size

@@ -1,0 +1,145 @@
+"""One request, whatever carried it: admit, read, decode, hand over, answer.
+
+Knows the order of these steps and whose fault what is. Knows neither gRPC nor HTTP: they bring the body and put the
+answer in their own words. Nothing raises across this line but a connection that breaks while its body is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from otel_eval.errors import InputError, Overloaded
+from otel_eval.sources.otlp import Framed, frame_logs, frame_logs_json, frame_traces, frame_traces_json, load_json
+from otel_eval.sources.otlp.schema import parse_metrics
+from otel_eval.sources.receiver.admission import Admission, Ticket
+from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.intake import Intake
+
+__all__ = ["Answer", "Encoding", "Exchange", "Signal", "TooLarge", "Verdict"]
+
+
+class Signal(StrEnum):
+    """What a request carries."""
+
+    TRACES = "traces"
+    LOGS = "logs"
+    METRICS = "metrics"
+
+
+class Encoding(StrEnum):
+    """How it is written."""
+
+    PROTOBUF = "protobuf"
+    JSON = "json"
+
+
+class Verdict(Enum):
+    """What became of it, and with that whether the sender may come again: only after BUSY."""
+
+    TAKEN = "taken"
+    BAD = "bad"
+    TOO_LARGE = "too large"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to tell the sender. `rejected` of a request that was taken are items that were not, and `message` says why."""
+
+    verdict: Verdict
+    message: str = ""
+    rejected: int = 0
+    retry_after_s: float = 0.0
+
+
+class TooLarge(Exception):
+    """A body is, or unpacks to, more than one request may hold. Sending it again cannot help."""
+
+
+_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes], Framed]]] = {
+    (Signal.TRACES, Encoding.PROTOBUF): frame_traces,
+    (Signal.TRACES, Encoding.JSON): frame_traces_json,
+    (Signal.LOGS, Encoding.PROTOBUF): frame_logs,
+    (Signal.LOGS, Encoding.JSON): frame_logs_json,
+}
+_RETRY_S: Final = 1.0
+
+
+class Exchange:
+    """Takes requests for an intake and counts what became of them."""
+
+    def __init__(self, intake: Intake, admission: Admission, counters: Counters) -> None:
+        self._intake = intake
+        self._admission = admission
+        self._counters = counters
+
+    def answer(self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Ticket], bytes]) -> Answer:
+        """Deal with one request of `size` bytes (0 if that is not known yet), whose body `read` brings.
+
+        Raises:
+            OSError: `read` lost the connection; there is nobody to answer.
+        """
+        self._counters.add(transport, requests=1)
+        try:
+            with self._admission.enter(size) as ticket:
+                body = read(ticket)
+                return self._take(transport, signal, encoding, body)
+        except InputError as error:
+            self._counters.add(transport, bad_requests=1)
+            return Answer(Verdict.BAD, str(error))
+        except TooLarge as error:
+            self._counters.add(transport, oversized_requests=1)
+            return Answer(Verdict.TOO_LARGE, str(error))
+        except Overloaded as error:
+            self._counters.add(transport, refused_requests=1)
+            return Answer(Verdict.BUSY, str(error), retry_after_s=error.retry_after_s)
+
+    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
+        try:
+            if signal is Signal.METRICS:
+                return self._discard(transport, encoding, body)
+            framed = _DECODERS[signal, encoding](body)
+            return self._acknowledge(transport, signal, framed)
+        except (InputError, Overloaded):
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours must cost no data: the sender keeps it and comes again
+            self._counters.add(transport, internal_errors=1)
+            return Answer(Verdict.BUSY, "internal trouble, come again", retry_after_s=_RETRY_S)
+
+    def _discard(self, transport: str, encoding: Encoding, body: bytes) -> Answer:
+        """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
+        try:
+            load_json(body) if encoding is Encoding.JSON else parse_metrics(body)
+        except DecodeError:
+            raise InputError("not OTLP metrics in protobuf") from None
+        self._counters.add(transport, discarded_metrics=1)
+        return Answer(Verdict.TAKEN)
+
+    def _acknowledge(self, transport: str, signal: Signal, framed: Framed) -> Answer:
+        items = framed.spans if signal is Signal.TRACES else framed.logs
+        kind = "spans" if signal is Signal.TRACES else "logs"
+        try:
+            self._keep(signal, framed)
+        except Overloaded:
+            self._counters.add(transport, **{f"refused_{kind}": len(items)})
+            raise
+        amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
+        self._counters.add(transport, ignored_logs=framed.ignored, **amounts)
+        return Answer(Verdict.TAKEN, _told(framed), framed.rejected)
+
+    def _keep(self, signal: Signal, framed: Framed) -> None:
+        """The one step between decoding and acknowledgement: whatever must survive a crash has to be written here."""
+        if signal is Signal.TRACES:
+            if framed.spans:
+                self._intake.spans(framed)
+        elif framed.logs:
+            self._intake.logs(framed)
+
+
+def _told(framed: Framed) -> str:
+    return f"{framed.rejected} rejected, the first: {framed.why}" if framed.rejected else ""

@@ -1,0 +1,265 @@
+"""OTLP over HTTP/1.1.
+
+Knows the standard library's threading server, the paths and headers of OTLP/HTTP, and what they are answered. A
+connection has a thread; there are only so many, none waits for a silent client for ever, and nothing a client does
+writes to stderr.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from google.rpc import status_pb2
+
+from otel_eval.errors import InputError
+from otel_eval.sources.receiver.admission import Ticket
+from otel_eval.sources.receiver.answers import failure, status, success
+from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
+from otel_eval.sources.receiver.http_body import Read, body_reader, gunzip
+
+__all__ = ["HttpLimits", "HttpServer"]
+
+_PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
+_TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
+_NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
+_STATUS: Final = {
+    Verdict.TAKEN: HTTPStatus.OK,
+    Verdict.BAD: HTTPStatus.BAD_REQUEST,
+    Verdict.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Verdict.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_LINGER_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one client may cost.
+
+    Attributes:
+        max_body_bytes: of one body, as sent and unpacked.
+        connections: at once; one more is answered 503.
+        idle_s: how long a connection may wait for the next request, its headers included.
+        request_s: how long a body may take to arrive.
+    """
+
+    max_body_bytes: int
+    connections: int
+    idle_s: float
+    request_s: float
+
+
+class _TimedReader(io.RawIOBase):
+    """A socket to read from until a deadline, however few bytes come at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._deadline = 0.0
+
+    def allow(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the client is too slow")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 65536
+    server: HttpServer
+    _unread = True  # whether the client may still be sending a body that nobody reads
+
+    def setup(self) -> None:
+        super().setup()
+        self._timed = _TimedReader(self.connection)
+        self.rfile = io.BufferedReader(self._timed, 65536)
+
+    def handle_one_request(self) -> None:
+        self._timed.allow(self.server.limits.idle_s)
+        super().handle_one_request()
+
+    def handle_expect_100(self) -> bool:
+        done = super().handle_expect_100()
+        self.wfile.flush()  # the client waits for it
+        return done
+
+    def do_POST(self) -> None:
+        signal = _PATHS.get(self.path.partition("?")[0])
+        encoding = _TYPES.get(self.headers.get_content_type() if "Content-Type" in self.headers else "")
+        if signal is None:
+            self.send_error(HTTPStatus.NOT_FOUND, "no such path; OTLP is at /v1/traces, /v1/logs and /v1/metrics")
+        elif encoding is None:
+            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/x-protobuf or application/json")
+        elif self._coding() not in ("", "identity", "none", "gzip"):
+            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding must be gzip or absent")
+        else:
+            self._exchange(signal, encoding)
+
+    def _coding(self) -> str:
+        return str(self.headers.get("Content-Encoding", "")).strip().lower()
+
+    def _exchange(self, signal: Signal, encoding: Encoding) -> None:
+        try:
+            size, read = body_reader(self.headers, self.rfile, self.server.limits.max_body_bytes)
+        except InputError as error:
+            return self._refuse(encoding, Answer(Verdict.BAD, str(error)))
+        except TooLarge as error:
+            self.server.counters.add("http", requests=1, oversized_requests=1)
+            return self._refuse(encoding, Answer(Verdict.TOO_LARGE, str(error)))
+        self._unread = True
+        self._timed.allow(self.server.limits.request_s)
+        answer = self.server.exchange.answer("http", signal, encoding, size, lambda ticket: self._read(read, ticket))
+        if answer.verdict is Verdict.TAKEN:
+            return self._reply(HTTPStatus.OK, _NAMES[encoding], success(signal, encoding, answer))
+        return self._refuse(encoding, answer)
+
+    def _read(self, read: Read, ticket: Ticket) -> bytes:
+        body = read(ticket)
+        self._unread = False
+        return gunzip(body, self.server.limits.max_body_bytes, ticket) if self._coding() == "gzip" else body
+
+    def _refuse(self, encoding: Encoding, answer: Answer) -> None:
+        self.close_connection = self.close_connection or self._unread
+        extra = {}
+        if answer.verdict is Verdict.BUSY:
+            extra["Retry-After"] = str(max(1, math.ceil(answer.retry_after_s)))
+        self._reply(_STATUS[answer.verdict], _NAMES[encoding], failure(encoding, status(answer)), extra)
+
+    def _reply(self, code: int, content_type: str, body: bytes, extra: dict[str, str] | None = None) -> None:
+        self.close_connection = self.close_connection or self.server.stopping
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (extra or {}).items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+        if self.close_connection and self._unread:
+            self._linger()
+        self._unread = True
+
+    def _linger(self) -> None:
+        """Read what the client still sends: closing under it would destroy the answer before it is read."""
+        self.connection.shutdown(socket.SHUT_WR)
+        self._timed.allow(_LINGER_S)
+        while self.rfile.read1(65536):
+            pass
+
+    def _not_allowed(self) -> None:
+        known = self.path.partition("?")[0] in _PATHS
+        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND, "POST OTLP to /v1/traces")
+
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _not_allowed
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what never became an exchange; also called by the base class, for lines and headers that are no HTTP."""
+        self.server.counters.add("http", requests=1, bad_requests=1)
+        self.close_connection = True
+        headers = getattr(self, "headers", None)
+        encoding = _TYPES.get(headers.get_content_type(), Encoding.JSON) if headers is not None else Encoding.JSON
+        extra = {"Allow": "POST"} if code == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        told = status_pb2.Status(message=message or HTTPStatus(code).phrase)
+        self._reply(code, _NAMES[encoding], failure(encoding, told), extra)
+
+    def version_string(self) -> str:
+        return "otel-eval"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: what clients do is counted, not written down."""
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Serves the three OTLP paths."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], exchange: Exchange, counters: Counters, limits: HttpLimits) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+        self.exchange, self.counters, self.limits = exchange, counters, limits
+        self.stopping = False
+        self._places = threading.BoundedSemaphore(limits.connections)
+        self._lock = threading.Lock()  # guards _open
+        self._open: dict[Any, threading.Thread] = {}
+        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name="otel-eval-http", daemon=True)
+
+    def start(self) -> None:
+        """Serve, on threads of its own."""
+        self._loop.start()
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server who we are, as the base class does."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread, or refuse it if there are too many."""
+        if not self._places.acquire(blocking=False):
+            self.counters.add("http", refused_connections=1)
+            request.setblocking(False)
+            try:
+                request.send(_FULL)
+            finally:
+                self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection to its end."""
+        with self._lock:
+            self._open[request] = threading.current_thread()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                del self._open[request]
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke; what was not answered will be sent again."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End the connections; those that still write an answer have so long to finish."""
+        deadline = time.monotonic() + timeout_s
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            left = dict(self._open)
+        for connection in left:
+            _close(connection, socket.SHUT_RD)
+        for connection, thread in left.items():
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _close(connection, socket.SHUT_RDWR)
+
+
+def _close(connection: Any, how: int) -> None:
+    try:
+        connection.shutdown(how)
+    except OSError:
+        return  # it is closed already

@@ -1,0 +1,164 @@
+"""The receiver as its owner sees it: where to listen, start, stop.
+
+Knows how an address is written and what to say when it cannot be had.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.sources.receiver.admission import Admission
+from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.exchange import Exchange
+from otel_eval.sources.receiver.grpc_server import GrpcServer
+from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
+from otel_eval.sources.receiver.intake import Intake
+
+__all__ = ["Bound", "OtlpReceiver"]
+
+_MIB: Final = 1024 * 1024
+_REASONS: Final = {
+    errno.EADDRINUSE: "the port is in use; stop the other process or choose another port, 0 picks a free one",
+    errno.EACCES: "this port needs more rights; choose one from 1024 up, 0 picks a free one",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose one it has, such as 127.0.0.1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where the receiver listens, as "host:port"; None for a transport that is off."""
+
+    grpc: str | None
+    http: str | None
+
+
+class OtlpReceiver:
+    """OTLP over gRPC and HTTP, in front of one intake.
+
+    Args:
+        grpc, http: "host:port", port 0 for a free one; None turns the transport off.
+        intake: where requests go.
+        max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
+        max_inflight_bytes: of all requests that are being received and decoded; beyond it senders are told to come again.
+        grpc_threads: decode and hand over; Python runs one at a time, more only wait for the intake.
+        http_connections: at once.
+        idle_s: how long an HTTP connection may be silent between requests.
+        request_s: how long the body of an HTTP request may take to arrive.
+        counters: where to count, to share them with an observer.
+    """
+
+    def __init__(
+        self,
+        *,
+        grpc: str | None,
+        http: str | None,
+        intake: Intake,
+        max_body_bytes: int = 64 * _MIB,
+        max_inflight_bytes: int = 256 * _MIB,
+        grpc_threads: int = 8,
+        http_connections: int = 256,
+        idle_s: float = 60.0,
+        request_s: float = 60.0,
+        counters: Counters | None = None,
+    ) -> None:
+        self.counters = counters or Counters()
+        self._addresses = (grpc, http)
+        self._threads = grpc_threads
+        self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
+        self._admission = Admission(max_inflight_bytes)
+        self._exchange = Exchange(intake, self._admission, self.counters)
+        self._grpc: GrpcServer | None = None
+        self._http: HttpServer | None = None
+
+    def start(self) -> Bound:
+        """Listen and serve.
+
+        Raises:
+            ConfigError: an address cannot be had; then nothing listens.
+        """
+        grpc, http = self._addresses
+        try:
+            bound = Bound(self._bind_grpc(grpc) if grpc else None, self._bind_http(http) if http else None)
+        except ConfigError:
+            self._drop()
+            raise
+        if self._grpc:
+            self._grpc.start()
+        if self._http:
+            self._http.start()
+        return bound
+
+    def _bind_grpc(self, address: str) -> str:
+        host, port = _parsed("grpc", address)
+        _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
+        self._grpc = GrpcServer(self._exchange, max_body_bytes=self._limits.max_body_bytes, threads=self._threads)
+        try:
+            return _written(host, self._grpc.bind(_written(host, port)))
+        except RuntimeError:
+            raise ConfigError(_complaint("grpc", address, "cannot listen there")) from None
+
+    def _bind_http(self, address: str) -> str:
+        host, port = _parsed("http", address)
+        try:
+            self._http = HttpServer((host, port), self._exchange, self.counters, self._limits)
+        except OSError as error:
+            raise ConfigError(_complaint("http", address, _reason(error))) from None
+        return _written(host, self._http.server_port)
+
+    def _drop(self) -> None:
+        if self._grpc:
+            self._grpc.stop(0.0)()
+        if self._http:
+            self._http.server_close()
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """Refuse what is new at once, let what runs end within `grace_s` seconds, then close every connection."""
+        deadline = time.monotonic() + grace_s
+        self._admission.close()
+        if self._http:
+            self._http.stopping = True
+        wait = self._grpc.stop(grace_s) if self._grpc else None
+        self._admission.wait_idle(grace_s)
+        if self._http:
+            self._http.stop(max(0.5, deadline - time.monotonic()))
+        if wait:
+            wait()
+        self._grpc = self._http = None
+
+
+def _parsed(protocol: str, address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535) or "/" in host:
+        raise ConfigError(_complaint(protocol, address, "is not host:port; write for example 127.0.0.1:4317"))
+    return host, int(port)
+
+
+def _written(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _probe(protocol: str, address: str, host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            raise ConfigError(_complaint(protocol, address, _reason(error))) from None
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "no such host; choose an address of this machine, such as 127.0.0.1"
+    return _REASONS.get(error.errno or 0, f"cannot listen there: {error.strerror}")
+
+
+def _complaint(protocol: str, address: str, reason: str) -> str:
+    return f"receivers.otlp.protocols.{protocol}.endpoint: {address!r}: {reason}"
