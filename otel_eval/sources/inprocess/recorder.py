@@ -156,6 +156,7 @@ class Recorder:
                 oldest = next(iter(self._traces.values()))
             except (StopIteration, RuntimeError):  # another thread made room, or changed the dictionary: that one evicts
                 return
+            self.counts["traces_evicted"] += 1
             self.close(oldest, "overflow" if oldest.open else "closed")
 
     def _again(self, entry: Open, context: Any) -> None:
@@ -176,8 +177,13 @@ class Recorder:
             self._count("spans_after_shutdown")
             return
         self._began(span)
-        entry = self._entry(span.context[0])
-        entry.early = entry.early or (span.start_time or 0) < self._since_ns
+        trace_id = span.context[0]
+        if (span.start_time or 0) >= self._since_ns:  # begun under our eyes, so its trace was given over: it is late
+            with self._lock:
+                self._hand(Handed(trace_id, [span], "closed"))
+            return
+        entry = self._entry(trace_id)
+        entry.early = True
         entry.spans.append(span)
         self._turn(entry, span)
 
