@@ -1,0 +1,64 @@
+"""How the many instrumentations of agents spell what they record: tables of data and the reading of values.
+
+Knows attribute names; nothing above it does. Knows no tree of spans, no scorer, no wire.
+
+The order of `TABLES` matters, the first table that knows a span decides: products that mark their spans explicitly,
+then dialects recognised by their scope, then the general conventions, then spans that say little more than a tool's
+name. A user's own tables go before all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_eval.conventions import gen_ai, openinference, traceloop, vendors
+from otel_eval.conventions.decode import decode
+from otel_eval.conventions.mapping import convention_from_mapping
+from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
+from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable
+from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.wrappers import WRAPPERS, unwrap
+
+__all__ = [
+    "DROPPED",
+    "NOTHING",
+    "TABLES",
+    "WRAPPERS",
+    "Answered",
+    "Asked",
+    "Convention",
+    "EventRow",
+    "Field",
+    "Mark",
+    "MessageRow",
+    "ReadTable",
+    "Reader",
+    "Reading",
+    "Rule",
+    "Side",
+    "convention_from_mapping",
+    "decode",
+    "nested",
+    "read_messages",
+    "unwrap",
+]
+
+TABLES: Final[tuple[Convention, ...]] = (
+    vendors.LANGFUSE,
+    *openinference.DIALECTS,
+    openinference.OPENINFERENCE,
+    *gen_ai.DIALECTS,
+    vendors.LANGSMITH,
+    *traceloop.DIALECTS,
+    traceloop.TRACELOOP,
+    vendors.MLFLOW,
+    vendors.VERCEL,
+    vendors.SPRING_AI,
+    vendors.MCP,
+    gen_ai.GEN_AI,
+    vendors.GENKIT,
+    vendors.FLUE,
+    vendors.LIVEKIT,
+    gen_ai.BARE_TOOL,
+    vendors.PLAIN,
+)

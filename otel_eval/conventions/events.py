@@ -1,0 +1,71 @@
+"""Messages that arrive as events: span events of the older conventions, and log records joined to a span.
+
+Knows the events' names and where they hold messages; knows no tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from otel_eval.conventions.messages import Answered, Asked, known_id, read_messages
+from otel_eval.conventions.table import Side
+from otel_eval.conventions.wrappers import RESULT_WRAPPERS, unwrap
+from otel_eval.ports import SpanEvent
+
+__all__ = ["exception_of", "read_event"]
+
+# OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
+_SIDES: Final = {
+    "gen_ai.choice": Side.OUTPUT,
+    "gen_ai.assistant.message": Side.HISTORY,
+    "gen_ai.content.completion": Side.OUTPUT,
+    "gen_ai.content.prompt": Side.HISTORY,
+}
+_ANSWER: Final = "gen_ai.tool.message"
+# 1.37 and later: one event holds a whole inference; AWS ADOT moves the same into the body of log records.
+_DETAILS: Final = {
+    "gen_ai.output.messages": Side.OUTPUT,
+    "gen_ai.input.messages": Side.HISTORY,
+    "gen_ai.completion": Side.OUTPUT,
+    "gen_ai.prompt": Side.HISTORY,
+    "output": Side.OUTPUT,
+    "input": Side.HISTORY,
+}
+
+
+def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]]:
+    """The calls and answers in an event, with the part of the conversation they belong to.
+
+    An empty list says that messages were recorded and held neither.
+    """
+    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {})}
+    if event.name == _ANSWER:
+        yield Side.HISTORY, _answers(held)
+        return
+    side = _SIDES.get(event.name)
+    if side is not None and not (held.keys() & _DETAILS.keys()):
+        yield side, read_messages(held)
+        if "tool.result" in held:
+            yield Side.HISTORY, read_messages({"tool.result": held["tool.result"]})
+        return
+    for key, part in _DETAILS.items():
+        if key in held:
+            yield part, read_messages(held[key])
+
+
+def _answers(held: dict[str, Any]) -> list[Asked | Answered]:
+    found = read_messages({"content": held.get("content")})
+    if found or "content" not in held:
+        return found
+    taken = unwrap(held["content"], RESULT_WRAPPERS)
+    return [Answered(call_id=known_id(held.get("id")), name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
+
+
+def exception_of(events: Iterator[SpanEvent] | tuple[SpanEvent, ...]) -> tuple[str, str]:
+    """Type and message of the last recorded exception, "" where there is none."""
+    found = ("", "")
+    for event in events:
+        if event.name == "exception":
+            found = (str(event.attributes.get("exception.type", "")), str(event.attributes.get("exception.message", "")))
+    return found

@@ -1,0 +1,220 @@
+"""The OpenTelemetry GenAI conventions and the instrumentations that follow them with words of their own.
+
+Data only. Read at the revisions named in each table; E marks what was also seen in a recorded trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.model import Kind
+
+__all__ = ["AGENT_OPERATIONS", "BARE_TOOL", "DIALECTS", "GEN_AI", "MODEL_OPERATIONS", "PLACEHOLDERS", "with_fields"]
+
+OPERATION: Final = "gen_ai.operation.name"
+AGENT_OPERATIONS: Final = "invoke_agent|invoke_workflow"
+MODEL_OPERATIONS: Final = "chat|generate_content|text_completion"
+# Operations that are neither: creating an agent runs nothing, and the rest are framework steps.
+_STEPS: Final = (
+    "create_agent|plan|embeddings|retrieval|rerank|create_memory|create_memory_store|update_memory|upsert_memory|"
+    "search_memory|delete_memory|delete_memory_store|chain|execute_task|execute_event_loop_cycle|unknown|handoff|guardrail"
+)
+# "not recorded" as instrumentations spell it; OpenInference masks with __REDACTED__.
+PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
+    "*": frozenset({"__REDACTED__"}),
+    "gen_ai.tool.call.id": frozenset({"<not specified>", "unknown", ""}),
+}
+
+RULES: Final = (
+    Rule(Kind.TOOL, OPERATION, "execute_tool"),
+    Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS),
+    Rule(Kind.MODEL, OPERATION, MODEL_OPERATIONS),
+    Rule(Kind.OTHER, OPERATION, _STEPS),
+)
+FIELDS: Final[Mapping[Field, tuple[str, ...]]] = {
+    Field.TOOL_NAME: ("gen_ai.tool.name",),
+    Field.ARGUMENTS: ("gen_ai.tool.call.arguments",),
+    Field.RESULT: ("gen_ai.tool.call.result",),
+    Field.CALL_ID: ("gen_ai.tool.call.id",),
+    Field.ERROR_TYPE: ("error.type",),
+    Field.AGENT_NAME: ("gen_ai.agent.name", "gen_ai.workflow.name"),
+    Field.INPUT: ("gen_ai.input.messages",),
+    Field.OUTPUT: ("gen_ai.output.messages",),
+    Field.CONVERSATION: ("gen_ai.conversation.id", "session.id"),
+    Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+}
+MESSAGES: Final = (
+    MessageRow("gen_ai.output.messages"),
+    MessageRow("gen_ai.input.messages", Side.HISTORY),
+    # ≤1.36: flattened (OpenLLMetry's spelling, widely copied).
+    MessageRow("gen_ai.completion."),
+    MessageRow("gen_ai.prompt.", Side.HISTORY),
+)
+
+GEN_AI: Final = Convention(
+    name="gen_ai",
+    source="OpenTelemetry GenAI semantic conventions 1.27-1.36 (gen_ai.system, *.message events) and 1.37-1.44 "
+    "(gen_ai.input.messages, gen_ai.output.messages); opentelemetry-util-genai 1.3b0",
+    rules=RULES,
+    fields=FIELDS,
+    span_name=("execute_tool *",),
+    agent_span_name=("invoke_agent *", "invoke_workflow *"),
+    messages=MESSAGES,
+    placeholders=PLACEHOLDERS,
+)
+
+
+def with_fields(base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]) -> dict[Field, tuple[str, ...]]:
+    """The base with these attributes looked at first."""
+    added = {Field[name.upper()]: keys for name, keys in more.items()}
+    return {each: (*added.get(each, ()), *base.get(each, ())) for each in (*base, *(f for f in added if f not in base))}
+
+
+PYDANTIC_AI: Final = replace(
+    GEN_AI,
+    name="pydantic_ai",
+    source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); E: versions 2 and 5",
+    scopes=("pydantic-ai|pydantic_ai|pydantic-ai.*",),
+    rules=(
+        *RULES,
+        # Before operation names were set.
+        Rule(Kind.TOOL, "gen_ai.tool.name", name="running tool*|execute_tool *"),
+        Rule(Kind.AGENT, "agent_name", name="agent run|* run|invoke_agent *"),
+        Rule(Kind.MODEL, "gen_ai.request.model"),
+    ),
+    fields=with_fields(
+        FIELDS,
+        arguments=("tool_arguments",),
+        result=("tool_response",),
+        agent_name=("agent_name",),
+        input=("pydantic_ai.all_messages", "all_messages_events"),
+        output=("final_result",),
+        input_tokens=("gen_ai.aggregated_usage.input_tokens",),
+        output_tokens=("gen_ai.aggregated_usage.output_tokens",),
+        first_new_message=("pydantic_ai.new_message_index",),
+    ),
+    span_name=("running tool: *", "execute_tool *"),
+    messages=(*MESSAGES, MessageRow("pydantic_ai.all_messages"), MessageRow("all_messages_events"), MessageRow("events")),
+    # A structured answer is asked for as a call of a tool that nobody runs.
+    not_requests=("final_result*",),
+)
+
+STRANDS: Final = replace(
+    GEN_AI,
+    name="strands",
+    source="strands-agents 1.62 telemetry/tracer.py: content in span events by default, in attributes with the "
+    "gen_ai_latest_experimental opt-in; E: default",
+    scopes=("strands.*|strands-agents*",),
+    errors=(Mark("gen_ai.tool.status", "error"),),
+    events=(
+        EventRow("gen_ai.tool.message", Field.ARGUMENTS, "content"),
+        EventRow("gen_ai.tool.message", Field.CALL_ID, "id"),
+        EventRow("gen_ai.choice", Field.RESULT, "message"),
+    ),
+)
+
+GOOGLE_ADK: Final = replace(
+    GEN_AI,
+    name="google_adk",
+    source="google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); E: 2.13 default",
+    scopes=("gcp.vertex.agent",),
+    rules=(*RULES, Rule(Kind.AGENT, name="invocation"), Rule(Kind.MODEL, name="call_llm")),
+    fields=with_fields(
+        FIELDS,
+        arguments=("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args"),
+        result=("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response"),
+        conversation=("gcp.vertex.agent.session_id",),
+    ),
+    messages=(
+        *MESSAGES,
+        MessageRow("gcp.vertex.agent.llm_response"),
+        MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY),
+    ),
+    # One more span sums up the answers of parallel calls.
+    not_calls=frozenset({"(merged tools)"}),
+    # Written instead of the content when it is not captured.
+    placeholders={
+        **PLACEHOLDERS,
+        "gcp.vertex.agent.tool_call_args": frozenset({"{}"}),
+        "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>"}),
+    },
+)
+
+OPENAI_AGENTS: Final = replace(
+    GEN_AI,
+    name="openai_agents",
+    source="opentelemetry-instrumentation-openai-agents-v2 0.1.0 and -genai-openai-agents 1.3b0; E: 0.1.0 "
+    "(turn spans are called `unknown`; output messages hold calls only as repr text)",
+    scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+)
+
+LANGCHAIN: Final = replace(
+    GEN_AI,
+    name="otel_langchain",
+    source="opentelemetry-instrumentation-genai-langchain 1.3b0; E",
+    scopes=("opentelemetry.instrumentation.genai.langchain*",),
+)
+
+AUTOGEN: Final = replace(
+    GEN_AI,
+    name="autogen",
+    source="autogen-core 0.7.5 _telemetry/_genai.py: no arguments, no results, no model spans; E",
+    scopes=("autogen*",),
+)
+
+AGENT_FRAMEWORK: Final = replace(
+    GEN_AI,
+    name="agent_framework",
+    source="agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id)",
+    scopes=("agent_framework*|Microsoft.Agents*",),
+)
+
+SEMANTIC_KERNEL: Final = replace(
+    GEN_AI,
+    name="semantic_kernel",
+    source="semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use `content`); E",
+    scopes=("semantic_kernel*|Microsoft.SemanticKernel*",),
+)
+
+MODEL_CLIENTS: Final = replace(
+    GEN_AI,
+    name="gen_ai_clients",
+    source="opentelemetry-instrumentation-openai-v2 2.4b0, -genai-openai, -anthropic, -google-genai 1.3b0, -botocore: "
+    "they wrap the model's client and see no tool run",
+    scopes=(
+        "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
+        "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
+        "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
+        "opentelemetry.util.genai.handler|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*",
+    ),
+    tool_spans=False,
+)
+
+DIALECTS: Final = (
+    PYDANTIC_AI,
+    STRANDS,
+    GOOGLE_ADK,
+    OPENAI_AGENTS,
+    LANGCHAIN,
+    AUTOGEN,
+    AGENT_FRAMEWORK,
+    SEMANTIC_KERNEL,
+    MODEL_CLIENTS,
+)
+
+BARE_TOOL: Final = replace(
+    GEN_AI,
+    name="gen_ai_bare",
+    source="Spans that name a tool and no operation (Koog, older pydantic-ai, SK for .NET); Langfuse's "
+    "ObservationTypeMapper reads them so",
+    rules=(Rule(Kind.TOOL, "gen_ai.tool.name"), Rule(Kind.TOOL, "gen_ai.tool.call.id"), Rule(Kind.MODEL, "gen_ai.request.model")),
+    fields=with_fields(
+        FIELDS, arguments=("gen_ai.tool.call.arguments", "input.value"), result=("gen_ai.tool.call.result", "output.value")
+    ),
+    span_name=("execute_tool *", "tool.*", "running tool: *", "*"),
+)

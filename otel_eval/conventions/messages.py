@@ -1,0 +1,205 @@
+"""Read tool calls and their answers out of recorded messages, whatever format they are in.
+
+Knows how to walk messages; which formats there are is data (`shapes`). Knows no attribute name beyond the flattened
+families' dots. Never raises; looks no deeper than `MAX_DEPTH`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_eval.conventions.decode import MAX_DEPTH, decode
+from otel_eval.conventions.shapes import ANSWERS, CONTAINERS, REQUESTS, Shape
+from otel_eval.conventions.wrappers import RESULT_WRAPPERS, at, unwrap
+from otel_eval.model import UNRECORDED
+
+__all__ = ["Answered", "Asked", "nested", "read_messages", "said"]
+
+_NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
+# Where events and flattened families hold messages as JSON text. The content of a message proper is what somebody
+# said and is never read as messages, whatever it looks like: a user could write calls into it.
+_TEXT_HOLDERS: Final = frozenset(
+    {"message", "messages", "parts", "tool_calls", "tool.result", "gen_ai.input.messages", "gen_ai.output.messages"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that a model asked for. `arguments` is a JSON value or `UNRECORDED`."""
+
+    name: str
+    call_id: str = ""
+    arguments: Any = UNRECORDED
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came back for a call."""
+
+    call_id: str = ""
+    name: str = ""
+    result: Any = UNRECORDED
+    failed: bool = False
+
+
+def read_messages(value: Any) -> list[Asked | Answered]:
+    """Every call and answer in the messages, in the order in which they stand.
+
+    Args:
+        value: messages as an attribute holds them: JSON text, or lists and objects.
+    """
+    found: list[Asked | Answered] = []
+    # (value, key it was found under, depth); a stack keeps hostile nesting off Python's own.
+    stack: list[tuple[Any, str, int]] = [(decode(value), "", 0)]
+    while stack:
+        each, key, depth = stack.pop()
+        if isinstance(each, list):
+            if depth < MAX_DEPTH:
+                stack.extend((one, key, depth + 1) for one in reversed(each))
+        elif isinstance(each, dict):
+            mention = _mention(each, key)
+            if mention is not None:
+                found.append(mention)
+            elif depth < MAX_DEPTH:
+                stack.extend((each[k], k, depth + 1) for k in reversed(list(each)) if k in CONTAINERS)
+        elif isinstance(each, str) and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
+            stack.extend(_held_in_text(each, key, depth))
+    return found
+
+
+def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, int]]:
+    if depth < MAX_DEPTH and text[:1] in ("[", "{"):
+        value = decode(text, literals=False)
+        if not isinstance(value, str):
+            yield value, key, depth + 1
+
+
+def _mention(value: dict[str, Any], key: str) -> Asked | Answered | None:
+    for shape in ANSWERS:
+        if _fits(value, shape, key):
+            return _answered(value, shape)
+    for shape in REQUESTS:
+        if _fits(value, shape, key):
+            return _asked(value, shape)
+    return None
+
+
+def _fits(value: dict[str, Any], shape: Shape, key: str) -> bool:
+    if shape.within and shape.within != key:
+        return False
+    for name, texts in shape.equals:
+        if value.get(name, "") not in texts.split("|"):
+            return False
+    return all(at(value, path) is not None for path in shape.needs)
+
+
+def _asked(value: dict[str, Any], shape: Shape) -> Asked:
+    payload = _first(value, shape.payload)
+    arguments = UNRECORDED if payload is None else decode(payload)
+    return Asked(name=_text(value, shape.name), call_id=known_id(_text(value, shape.call_id)), arguments=arguments)
+
+
+def _answered(value: dict[str, Any], shape: Shape) -> Answered:
+    payload = _first(value, shape.payload)
+    taken = unwrap(payload, (*RESULT_WRAPPERS, "vercel_output"))
+    failed = taken.failed or any(_says_failed(at(value, path)) for path in shape.error)
+    return Answered(
+        call_id=known_id(_text(value, shape.call_id)),
+        name=_text(value, shape.name),
+        result=UNRECORDED if payload is None else taken.value,
+        failed=failed,
+    )
+
+
+def _says_failed(said: Any) -> bool:
+    return said is True or (isinstance(said, str) and said.lower() in ("error", "true", "tool-error", "error-text", "error-json"))
+
+
+def _first(value: dict[str, Any], paths: Iterable[str]) -> Any:
+    return next((inner for inner in (at(value, path) for path in paths) if inner is not None), None)
+
+
+def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
+    inner = _first(value, paths)
+    return str(inner) if isinstance(inner, (str, int)) else ""
+
+
+def known_id(text: Any) -> str:
+    """A call id, or "" for the words that stand for none."""
+    return "" if not isinstance(text, str) or text in _NO_ID else text
+
+
+def nested(flat: Mapping[str, Any], prefix: str) -> Any:
+    """A flattened family put together again: `{p}0.role`, `{p}0.tool_calls.1.name` become a list of objects.
+
+    Parts that are all digits are places in a list; places that were dropped (attribute limits) close up.
+    """
+    root: dict[str, Any] = {}
+    for key in flat:
+        if key.startswith(prefix):
+            _place(root, key[len(prefix):].split("."), flat[key])  # fmt: skip
+    return _listed(root, 0)
+
+
+def _place(node: dict[str, Any], parts: list[str], value: Any) -> None:
+    for part in parts[:-1][:MAX_DEPTH]:
+        child = node.get(part)
+        if not isinstance(child, dict):
+            child = node[part] = {}
+        node = child
+    node[parts[-1]] = value
+
+
+def _listed(node: Any, depth: int) -> Any:
+    if not isinstance(node, dict) or depth > MAX_DEPTH + 2:
+        return node
+    read = {key: _listed(value, depth + 1) for key, value in node.items()}
+    if read and all(key.isdecimal() and key.isascii() for key in read):
+        return [read[key] for key in sorted(read, key=lambda text: (len(text), text))]
+    return read
+
+
+def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
+    """What somebody said in messages: the text of the last (or first) one with such a role, else the value itself.
+
+    Args:
+        value: decoded messages in any format, or something else that is the answer as it stands.
+        roles: lower-case roles that count; none: any.
+    """
+    messages = value
+    if isinstance(value, dict):
+        messages = next((value[key] for key in ("messages", "choices", "generations") if key in value), [value])
+    if not isinstance(messages, list):
+        return value
+    for message in reversed(messages) if last else messages:
+        if isinstance(message, list):
+            found = said(message, roles, last=last)
+            if isinstance(found, str):
+                return found
+        elif isinstance(message, dict) and (not roles or _role(message) in roles):
+            text = _content_text(message)
+            if text:
+                return text
+    return value
+
+
+def _role(message: dict[str, Any]) -> str:
+    inner = message.get("kwargs", message.get("data", message.get("message")))
+    held = inner if isinstance(inner, dict) else message
+    return str(held.get("role", message.get("role", held.get("type", "")))).lower()
+
+
+def _content_text(message: Any, depth: int = 0) -> str:
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list) and depth < 8:
+        return "\n".join(filter(None, (_content_text(each, depth + 1) for each in message)))
+    if not isinstance(message, dict) or depth >= 8:
+        return ""
+    for key in ("text", "content", "parts", "message", "kwargs", "data", "message.content"):
+        text = _content_text(message[key], depth + 1) if key in message else ""
+        if text:
+            return text
+    return ""

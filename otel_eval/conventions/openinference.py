@@ -1,0 +1,124 @@
+"""OpenInference and the instrumentations that write it.
+
+Data only. One trap decides the order of its rows: `tool.parameters` is the JSON schema of the tool nearly everywhere
+and the arguments in one place, so it is read as arguments only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from otel_eval.conventions.gen_ai import with_fields
+from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.model import Kind
+
+__all__ = ["DIALECTS", "OPENINFERENCE"]
+
+KIND: Final = "openinference.span.kind"
+RULES: Final = (
+    Rule(Kind.TOOL, KIND, "TOOL|tool|Tool"),
+    Rule(Kind.AGENT, KIND, "AGENT|agent|Agent"),
+    Rule(Kind.MODEL, KIND, "LLM|llm|Llm"),
+    Rule(Kind.OTHER, KIND, "CHAIN|RETRIEVER|RERANKER|EMBEDDING|GUARDRAIL|PROMPT|chain|retriever|reranker|embedding|guardrail"),
+)
+FIELDS: Final[Mapping[Field, tuple[str, ...]]] = {
+    Field.TOOL_NAME: ("tool.name", "tool_call.function.name"),
+    Field.ARGUMENTS: ("input.value", "tool_call.function.arguments"),
+    Field.RESULT: ("output.value",),
+    Field.CALL_ID: ("tool_call.id", "tool.id"),
+    Field.ERROR_TYPE: ("error.type",),
+    Field.AGENT_NAME: ("agent.name",),
+    Field.INPUT: ("input.value",),
+    Field.OUTPUT: ("output.value",),
+    Field.CONVERSATION: ("session.id",),
+    Field.INPUT_TOKENS: ("llm.token_count.prompt",),
+    Field.OUTPUT_TOKENS: ("llm.token_count.completion",),
+}
+
+OPENINFERENCE: Final = Convention(
+    name="openinference",
+    source="Arize-ai/openinference spec/semantic_conventions.md @2026-08-21 (semantic-conventions 0.1.42); "
+    "E: openai-agents 2.6, llama-index 4.6",
+    rules=RULES,
+    fields=FIELDS,
+    # Some recorders name the tool only in the span's name.
+    span_name=("*",),
+    agent_span_name=("*.run", "*.invoke", "*"),
+    messages=(
+        MessageRow("llm.output_messages."),
+        MessageRow("llm.input_messages.", Side.HISTORY),
+    ),
+    wrappers=("python_call", "kwargs"),
+    not_call_marks=(Mark("tool.synthesized", "true"),),
+    placeholders={"*": frozenset({"__REDACTED__"})},
+)
+
+LANGCHAIN: Final = replace(
+    OPENINFERENCE,
+    name="openinference_langchain",
+    source="openinference-instrumentation-langchain 0.1.80: a tool of one text argument is recorded as the bare text, "
+    "its call id within the output; E",
+    scopes=("openinference.instrumentation.langchain*|@arizeai/openinference-instrumentation-langchain*",),
+    # on_tool_start(serialized, input_str, inputs=…)
+    wrappers=("langchain_tool_start", "langchain_input"),
+)
+
+OPENAI_AGENTS: Final = replace(
+    OPENINFERENCE,
+    name="openinference_openai_agents",
+    source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; E",
+    scopes=("openinference.instrumentation.openai_agents*|@arizeai/openinference-instrumentation-openai-agents*",),
+    agent_span_name=(),
+)
+
+CLAUDE_AGENT_SDK: Final = replace(
+    OPENINFERENCE,
+    name="openinference_claude_agent_sdk",
+    source="openinference-instrumentation-claude-agent-sdk 0.1.7 (fixture): tool.parameters holds the arguments; a "
+    "sub-agent is a tool `Agent` or `Task` around an AGENT span",
+    scopes=("openinference.instrumentation.claude_agent_sdk*",),
+    fields=with_fields(FIELDS, arguments=("input.value", "tool.parameters")),
+)
+
+HAYSTACK: Final = replace(
+    OPENINFERENCE,
+    name="openinference_haystack",
+    source="openinference-instrumentation-haystack 0.1.46: every span is a CHAIN, an agent's tools leave no span and "
+    "messages are repr text; E",
+    scopes=("openinference.instrumentation.haystack*",),
+    rules=(Rule(Kind.AGENT, KIND, "CHAIN", name="Agent.run*|Pipeline.run*|AsyncPipeline.run*"), *RULES),
+    agent_span_name=(),
+    messages=tuple(replace(row, conclusive=False) for row in OPENINFERENCE.messages),
+    tool_spans=False,
+)
+
+CREWAI: Final = replace(
+    OPENINFERENCE,
+    name="openinference_crewai",
+    source="openinference-instrumentation-crewai 1.1.21: no tool spans by default with crewai 1.15, one TOOL span per "
+    "attempt with use_event_listener; ReAct text is not read as calls; E",
+    scopes=("openinference.instrumentation.crewai*",),
+    rules=(Rule(Kind.AGENT, KIND, "CHAIN", name="*.kickoff*"), *RULES),
+    span_name=("*.run", "*"),
+    agent_span_name=("*._execute_core", "*.kickoff*"),
+    messages=(*OPENINFERENCE.messages, MessageRow("output.value", conclusive=False)),
+    tool_spans=False,
+)
+
+MODEL_CLIENTS: Final = replace(
+    OPENINFERENCE,
+    name="openinference_clients",
+    source="openinference-instrumentation-openai, -anthropic, -litellm, -groq, -mistralai, -vertexai, -google-genai: "
+    "they wrap the model's client and see no tool run",
+    scopes=(
+        "openinference.instrumentation.openai|openinference.instrumentation.anthropic|openinference.instrumentation.litellm|"
+        "openinference.instrumentation.groq|openinference.instrumentation.mistralai|openinference.instrumentation.vertexai|"
+        "openinference.instrumentation.google_genai|openinference.instrumentation.instructor|"
+        "@arizeai/openinference-instrumentation-openai|@arizeai/openinference-instrumentation-anthropic",
+    ),
+    tool_spans=False,
+)
+
+DIALECTS: Final = (LANGCHAIN, OPENAI_AGENTS, CLAUDE_AGENT_SDK, HAYSTACK, CREWAI, MODEL_CLIENTS)

@@ -1,0 +1,222 @@
+"""Tables made fit for use: what a span is, and which attributes tell more about it.
+
+Knows how rules and rows are applied; knows no instrumentation (tables do) and no tree. A reader asks a span once for
+the few attributes that decide its kind and remembers each combination it has seen, so that a span costs two look-ups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_eval.conventions.decode import decode, text_of
+from otel_eval.conventions.own import EVALUATION_MARKS, OWN_SCOPE
+from otel_eval.conventions.table import Convention, Field, Mark, Rule
+from otel_eval.conventions.wrappers import RESULT_WRAPPERS
+from otel_eval.model import Kind
+from otel_eval.ports import View, Wanted
+
+__all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "ScopeReader", "glob"]
+
+# More combinations than this come from attributes with free text; then memory matters more than speed.
+_MEMO_LIMIT: Final = 4096
+
+
+def glob(pattern: str) -> re.Pattern[str]:
+    """A pattern of `*` (any text, captured) and `|` (or); everything else stands for itself."""
+    parts = ("(.*)".join(re.escape(part) for part in each.split("*")) for each in pattern.split("|"))
+    return re.compile("|".join(parts), re.DOTALL)
+
+
+class ReadTable:
+    """A convention with its globs compiled and its attributes gathered by use."""
+
+    def __init__(self, convention: Convention) -> None:
+        self.convention = convention
+        self.name = convention.name
+        self.tool_spans = convention.tool_spans
+        self.events: frozenset[str] = frozenset(row.event for row in convention.events)
+        self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
+        self._span_names = tuple(glob(each) for each in convention.span_name)
+        self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
+        self._not_requests = tuple(glob(each) for each in convention.not_requests)
+        self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
+        self.messages_wanted = Wanted(
+            frozenset(row.key for row in convention.messages if not row.key.endswith(".")) | self._keys(Field.FIRST_NEW_MESSAGE),
+            tuple(row.key for row in self.flattened),
+        )
+
+    def _keys(self, *fields: Field) -> frozenset[str]:
+        return frozenset(key for each in fields for key in self.convention.fields.get(each, ()))
+
+    def tool_wanted(self, needs: frozenset[str]) -> Wanted:
+        """The attributes of a tool span; of its content only what is needed."""
+        fields = [Field.TOOL_NAME, Field.ERROR_TYPE, Field.CALL_ID, Field.AGENT_NAME, Field.RESULT]
+        if "arguments" in needs:
+            fields.append(Field.ARGUMENTS)
+        marks = (*self.convention.errors, *self.convention.not_call_marks)
+        return Wanted(self._keys(*fields) | {mark.key for mark in marks})
+
+    def keys_wanted(self, *fields: Field) -> Wanted:
+        """The attributes of these fields."""
+        return Wanted(self._keys(*fields))
+
+    def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
+        """The recorded value of a field, or None: the first of its attributes that holds anything but a placeholder."""
+        for key in self.convention.fields.get(wanted, ()):
+            value = read.get(key)
+            if value is not None and not self.stands_for_nothing(key, value):
+                return decode(value, literals=False) if self.convention.json_encoded else value
+        return None
+
+    def text(self, read: Mapping[str, Any], wanted: Field) -> str:
+        """The same as text, "" if there is none."""
+        return text_of(self.value(read, wanted))
+
+    def stands_for_nothing(self, key: str, value: Any) -> bool:
+        """Whether the value is a word for "not recorded"."""
+        known = self.convention.placeholders
+        return bool(known) and isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
+
+    def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
+        """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
+        return self.text(read, Field.TOOL_NAME) or _captured(self._span_names, span_name)
+
+    def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
+        """The agent's name, found likewise."""
+        return self.text(read, Field.AGENT_NAME) or _captured(self._agent_names, span_name)
+
+    def is_call(self, read: Mapping[str, Any], name: str) -> bool:
+        """False for tool spans that are artefacts."""
+        return name not in self.convention.not_calls and not self.marked(read, self.convention.not_call_marks)
+
+    def is_request(self, name: str) -> bool:
+        """False for names that are asked for and that no tool answers."""
+        return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
+
+    def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
+        """Whether one of the marks is there."""
+        return any(mark.key in read and text_of(self._plain(read[mark.key])).lower() == mark.value.lower() for mark in marks)
+
+    def _plain(self, value: Any) -> Any:
+        return decode(value, literals=False) if self.convention.json_encoded else value
+
+
+def _captured(patterns: Iterable[re.Pattern[str]], text: str) -> str:
+    for pattern in patterns:
+        match = pattern.fullmatch(text)
+        if match is not None:
+            return next((group for group in match.groups() if group), "")
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a span is, and the table that knew it (None: no table did)."""
+
+    kind: Kind
+    table: ReadTable | None = None
+
+
+NOTHING: Final = Reading(Kind.OTHER)
+DROPPED: Final = Reading(Kind.OTHER)
+
+
+@dataclass(slots=True)
+class _Compiled:
+    rule: Rule
+    table: ReadTable
+    value: re.Pattern[str] | None
+    name: re.Pattern[str] | None
+    reading: Reading = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reading = Reading(self.rule.kind, self.table)
+
+    def holds(self, read: Mapping[str, Any], span_name: str) -> bool:
+        key = self.rule.key
+        if key:
+            value = read.get(key)
+            if value is None or value == "":
+                return False
+            if self.value is not None and self.value.fullmatch(self._text(value)) is None:
+                return False
+        return self.name is None or self.name.fullmatch(span_name) is not None
+
+    def _text(self, value: Any) -> str:
+        return text_of(decode(value, literals=False) if self.table.convention.json_encoded else value)
+
+
+class ScopeReader:
+    """The rules that apply within one instrumentation scope."""
+
+    __slots__ = ("_memo", "_named", "_rules", "_wanted", "dropped")
+
+    def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
+        self.dropped = dropped
+        self._rules = rules
+        self._named = any(each.name is not None for each in rules)
+        keys = {each.rule.key for each in rules if each.rule.key} | {mark.key for mark in EVALUATION_MARKS}
+        self._wanted = Wanted(frozenset(keys))
+        self._memo: dict[Any, Reading] = {}
+
+    def read(self, view: View) -> Reading:
+        """What the span is."""
+        read = view.attributes(self._wanted)
+        name = view.name if self._named else ""
+        if not read and not name:
+            return NOTHING
+        try:
+            key = (name, *read.items())
+            known = self._memo.get(key)
+        except TypeError:  # an attribute holds a list where text was expected
+            return self._decide(read, name)
+        if known is None:
+            if len(self._memo) >= _MEMO_LIMIT:
+                self._memo.clear()
+            known = self._memo[key] = self._decide(read, name)
+        return known
+
+    def _decide(self, read: Mapping[str, Any], name: str) -> Reading:
+        for mark in EVALUATION_MARKS:
+            if text_of(read.get(mark.key)).upper() == mark.value.upper():
+                return DROPPED
+        return next((rule.reading for rule in self._rules if rule.holds(read, name)), NOTHING)
+
+
+class Reader:
+    """All tables, in order: the first whose scope fits and one of whose rules holds decides."""
+
+    def __init__(self, conventions: Iterable[Convention]) -> None:
+        self.tables = tuple(ReadTable(each) for each in conventions)
+        self._scopes: dict[str, ScopeReader] = {}
+        self._rules = tuple(
+            (
+                tuple(glob(each) for each in table.convention.scopes),
+                tuple(_compile(rule, table) for rule in table.convention.rules),
+            )
+            for table in self.tables
+        )
+
+    def of_scope(self, scope_name: str) -> ScopeReader:
+        """The reader of the spans of one instrumentation scope."""
+        known = self._scopes.get(scope_name)
+        if known is None:
+            if len(self._scopes) >= _MEMO_LIMIT:
+                self._scopes.clear()
+            known = self._scopes[scope_name] = self._for(scope_name)
+        return known
+
+    def _for(self, scope: str) -> ScopeReader:
+        own = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
+        rules = [
+            rule for scopes, rules in self._rules if not scopes or any(each.fullmatch(scope) for each in scopes) for rule in rules
+        ]
+        return ScopeReader(rules, dropped=own)
+
+
+def _compile(rule: Rule, table: ReadTable) -> _Compiled:
+    value = None if rule.value == "*" else glob(rule.value)
+    return _Compiled(rule, table, value, glob(rule.name) if rule.name else None)

@@ -1,0 +1,133 @@
+"""The shape of a convention: how one instrumentation spells agents, models and tools, as data.
+
+Knows what a row may say; knows no instrumentation and reads no span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from otel_eval.model import Kind
+
+__all__ = ["Convention", "EventRow", "Field", "Mark", "MessageRow", "Rule", "Side"]
+
+
+class Field(StrEnum):
+    """What can be read from a span."""
+
+    TOOL_NAME = "tool_name"
+    ARGUMENTS = "arguments"
+    RESULT = "result"
+    CALL_ID = "call_id"
+    ERROR_TYPE = "error_type"
+    AGENT_NAME = "agent_name"
+    INPUT = "input"
+    OUTPUT = "output"
+    CONVERSATION = "conversation_id"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+    FIRST_NEW_MESSAGE = "first_new_message"
+
+
+class Side(StrEnum):
+    """Which part of a conversation a message attribute holds."""
+
+    OUTPUT = "output"
+    """What was produced in this span; calls found here were asked for here."""
+
+    HISTORY = "history"
+    """What was known before: it names earlier calls and holds their results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A span for which everything given here holds is of this kind.
+
+    Attributes:
+        kind: the kind.
+        key: an attribute that must be present, or "".
+        value: a glob that the attribute's text must match; alternatives are separated by `|`.
+        name: a glob that the span's name must match, or "".
+    """
+
+    kind: Kind
+    key: str = ""
+    value: str = "*"
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An attribute whose text, compared without case, says something, for instance that the call failed."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A field of a tool span that is recorded in an attribute of an event (or log record) of that name."""
+
+    event: str
+    field: Field
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """Where messages are recorded.
+
+    Attributes:
+        key: an attribute; with a trailing `.` the common beginning of a flattened family.
+        side: what they are to the span.
+        conclusive: whether finding no tool call in them proves that none was asked for.
+    """
+
+    key: str
+    side: Side = Side.OUTPUT
+    conclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convention:
+    """How one instrumentation writes down what an agent did.
+
+    Attributes:
+        name: unique among the tables in use.
+        source: the document and revision that each row was taken from.
+        scopes: globs of instrumentation scope names; none: any scope.
+        rules: what kind a span is; the first that holds wins.
+        fields: attributes that hold a field, in order of preference.
+        span_name: globs with one `*` that stands for the tool's name where no attribute has it; the first that fits.
+        agent_span_name: the same for an agent's name.
+        errors: marks of a failed call beside the span's status.
+        events: fields of tool spans that events hold.
+        messages: message attributes of model and agent spans.
+        wrappers: names of shapes to take arguments and results out of, tried in order (see `wrappers.WRAPPERS`).
+        not_calls: names of tool spans that are no calls.
+        not_requests: globs of names asked for in messages that no tool ever answers, such as output tools.
+        not_call_marks: marks of spans that only pretend to be calls.
+        placeholders: texts that stand for "not recorded", by attribute ("*": any).
+        json_encoded: every attribute value is JSON text.
+        tool_spans: whether each tool call of a run leaves a span: then none means no call.
+    """
+
+    name: str
+    source: str
+    rules: tuple[Rule, ...]
+    scopes: tuple[str, ...] = ()
+    fields: Mapping[Field, tuple[str, ...]] = field(default_factory=dict)
+    span_name: tuple[str, ...] = ()
+    agent_span_name: tuple[str, ...] = ()
+    errors: tuple[Mark, ...] = ()
+    events: tuple[EventRow, ...] = ()
+    messages: tuple[MessageRow, ...] = ()
+    wrappers: tuple[str, ...] = ()
+    not_calls: frozenset[str] = frozenset()
+    not_requests: tuple[str, ...] = ()
+    not_call_marks: tuple[Mark, ...] = ()
+    placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    json_encoded: bool = False
+    tool_spans: bool = True

@@ -1,0 +1,226 @@
+"""Tracing products and frameworks with attribute families of their own.
+
+Data only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
+from otel_eval.conventions.gen_ai import MESSAGES, PLACEHOLDERS, with_fields
+from otel_eval.conventions.openinference import FIELDS as OPENINFERENCE_FIELDS
+from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.model import Kind
+
+__all__ = ["FLUE", "GENKIT", "LANGFUSE", "LANGSMITH", "LIVEKIT", "MCP", "MLFLOW", "PLAIN", "SPRING_AI", "VERCEL"]
+
+LANGFUSE: Final = Convention(
+    name="langfuse",
+    source="langfuse-python 5.0.4 _client/attributes.py; ObservationTypeMapper.ts @2026-08-22; E",
+    rules=(
+        Rule(Kind.TOOL, "langfuse.observation.type", "tool"),
+        Rule(Kind.AGENT, "langfuse.observation.type", "agent"),
+        Rule(Kind.MODEL, "langfuse.observation.type", "generation"),
+        Rule(Kind.OTHER, "langfuse.observation.type", "chain|retriever|evaluator|embedding|guardrail"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("gen_ai.tool.name",),
+        Field.ARGUMENTS: ("langfuse.observation.input",),
+        Field.RESULT: ("langfuse.observation.output",),
+        Field.CALL_ID: ("langfuse.observation.metadata.tool_call_id", "gen_ai.tool.call.id"),
+        Field.ERROR_TYPE: ("error.type",),
+        Field.AGENT_NAME: ("gen_ai.agent.name",),
+        Field.INPUT: ("langfuse.observation.input", "langfuse.trace.input"),
+        Field.OUTPUT: ("langfuse.observation.output", "langfuse.trace.output"),
+        Field.CONVERSATION: ("session.id", "langfuse.session.id"),
+        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
+        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
+    },
+    span_name=("*",),
+    agent_span_name=("*",),
+    errors=(Mark("langfuse.observation.level", "ERROR"),),
+    messages=(MessageRow("langfuse.observation.output"), MessageRow("langfuse.observation.input", Side.HISTORY)),
+    wrappers=("langchain_tool_start", "python_call"),
+)
+
+LANGSMITH: Final = Convention(
+    name="langsmith",
+    source="langsmith-sdk 0.14.17 _internal/otel/_otel_exporter.py (spans are made after the run, the root first); E",
+    rules=(
+        Rule(Kind.TOOL, "langsmith.span.kind", "tool"),
+        Rule(Kind.MODEL, "langsmith.span.kind", "llm"),
+        Rule(Kind.AGENT, "langsmith.span.kind", "agent"),
+        Rule(Kind.OTHER, "langsmith.span.kind"),
+    ),
+    fields=with_fields(
+        GEN_AI_FIELDS,
+        tool_name=("gen_ai.tool.name", "langsmith.trace.name"),
+        arguments=("gen_ai.prompt",),
+        result=("gen_ai.completion",),
+        agent_name=("langsmith.metadata.lc_agent_name",),
+        input=("gen_ai.prompt",),
+        output=("gen_ai.completion",),
+        conversation=("langsmith.metadata.thread_id", "langsmith.metadata.session_id"),
+    ),
+    span_name=("*",),
+    agent_span_name=("*",),
+    messages=(MessageRow("gen_ai.completion"), MessageRow("gen_ai.prompt", Side.HISTORY)),
+    wrappers=("langchain_input", "langchain_output"),
+    # A failed tool has an empty output.
+    placeholders={**PLACEHOLDERS, "gen_ai.completion": frozenset({"{}"})},
+)
+
+MLFLOW: Final = Convention(
+    name="mlflow",
+    source="mlflow 3.18 tracing/constant.py, entities/span.py (every attribute value is JSON text); E: langchain",
+    rules=(
+        Rule(Kind.TOOL, "mlflow.spanType", "TOOL"),
+        Rule(Kind.AGENT, "mlflow.spanType", "AGENT"),
+        Rule(Kind.MODEL, "mlflow.spanType", "CHAT_MODEL|LLM"),
+        Rule(Kind.OTHER, "mlflow.spanType"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("gen_ai.tool.name",),
+        Field.ARGUMENTS: ("mlflow.spanInputs",),
+        Field.RESULT: ("mlflow.spanOutputs",),
+        Field.CALL_ID: ("tool_call_id",),
+        Field.ERROR_TYPE: ("error.type",),
+        Field.INPUT: ("mlflow.spanInputs",),
+        Field.OUTPUT: ("mlflow.spanOutputs",),
+        Field.CONVERSATION: ("mlflow.trace.session", "session.id"),
+    },
+    span_name=("*",),
+    agent_span_name=("*",),
+    messages=(MessageRow("mlflow.spanOutputs"), MessageRow("mlflow.spanInputs", Side.HISTORY)),
+    wrappers=("python_call",),
+    json_encoded=True,
+)
+
+# `ai.generateText` is the run and `ai.generateText.doGenerate` one model call within it: the text must fit whole.
+VERCEL: Final = Convention(
+    name="vercel_ai_sdk",
+    source="vercel/ai packages/ai/src/telemetry, versions 3.4-6; with version 7 LegacyOpenTelemetry (@ai-sdk/otel itself "
+    "writes GenAI); E: 6.0",
+    rules=(
+        Rule(Kind.TOOL, "ai.operationId", "ai.toolCall"),
+        Rule(Kind.TOOL, "operation.name", "ai.toolCall|ai.toolCall *"),
+        Rule(Kind.AGENT, "ai.operationId", "ai.generateText|ai.streamText|ai.generateObject|ai.streamObject"),
+        Rule(Kind.MODEL, "ai.operationId", "ai.generateText.doGenerate|ai.streamText.doStream|ai.generateObject.doGenerate|"
+             "ai.streamObject.doStream"),
+        Rule(Kind.OTHER, "ai.operationId"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("ai.toolCall.name",),
+        Field.ARGUMENTS: ("ai.toolCall.args", "ai.toolCall.input"),
+        Field.RESULT: ("ai.toolCall.result", "ai.toolCall.output"),
+        Field.CALL_ID: ("ai.toolCall.id",),
+        Field.ERROR_TYPE: ("error.type",),
+        Field.AGENT_NAME: ("ai.telemetry.functionId", "resource.name"),
+        Field.INPUT: ("ai.prompt",),
+        Field.OUTPUT: ("ai.response.text", "ai.response.object", "ai.result.text"),
+        Field.CONVERSATION: ("ai.telemetry.metadata.sessionId", "ai.telemetry.metadata.threadId"),
+        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens", "ai.usage.inputTokens", "ai.usage.promptTokens"),
+        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens"),
+    },
+    messages=(
+        MessageRow("ai.response.toolCalls"),
+        MessageRow("ai.result.toolCalls"),
+        MessageRow("ai.prompt.messages", Side.HISTORY),
+    ),
+)  # fmt: skip
+
+SPRING_AI: Final = Convention(
+    name="spring_ai",
+    source="spring-projects/spring-ai 1.1 docs observability (tool calling; content is opt-in)",
+    rules=(
+        Rule(Kind.TOOL, "spring.ai.kind", "tool_call|tool-call"),
+        Rule(Kind.TOOL, "spring.ai.tool.definition.name"),
+        Rule(Kind.AGENT, "spring.ai.kind", "chat_client|chat-client"),
+        Rule(Kind.OTHER, "spring.ai.kind", "advisor|vector_store|vector-store"),
+    ),
+    fields=with_fields(
+        GEN_AI_FIELDS,
+        tool_name=("spring.ai.tool.definition.name",),
+        arguments=("spring.ai.tool.call.arguments",),
+        result=("spring.ai.tool.call.result",),
+        call_id=("spring.ai.tool.call.id",),
+        conversation=("spring.ai.chat.client.conversation.id",),
+    ),
+    span_name=("tool_call *",),
+    messages=MESSAGES,
+)
+
+MCP: Final = Convention(
+    name="mcp",
+    source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; E",
+    rules=(
+        Rule(Kind.TOOL, "mcp.method.name", "tools/call"),
+        Rule(Kind.OTHER, "mcp.method.name"),
+    ),
+    fields=GEN_AI_FIELDS,
+    span_name=("tools/call *", "MCP send tools/call *"),
+    placeholders=PLACEHOLDERS,
+)
+
+GENKIT: Final = Convention(
+    name="genkit",
+    source="Langfuse ObservationTypeMapper.ts @2026-08-22 (genkit:* attributes)",
+    rules=(
+        Rule(Kind.TOOL, "genkit:metadata:subtype", "tool|tool.v2"),
+        Rule(Kind.MODEL, "genkit:metadata:subtype", "model|background-model"),
+        Rule(Kind.AGENT, "genkit:metadata:subtype", "flow|executablePrompt"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("genkit:name",),
+        Field.ARGUMENTS: ("genkit:input",),
+        Field.RESULT: ("genkit:output",),
+        Field.AGENT_NAME: ("genkit:name",),
+        Field.INPUT: ("genkit:input",),
+        Field.OUTPUT: ("genkit:output",),
+        Field.CONVERSATION: ("genkit:sessionId",),
+    },
+    span_name=("*",),
+)
+
+FLUE: Final = Convention(
+    name="flue",
+    source="Langfuse ObservationTypeMapper.ts @2026-08-22 (flue.tool.*)",
+    rules=(Rule(Kind.TOOL, "flue.tool.name"),),
+    fields={
+        Field.TOOL_NAME: ("flue.tool.name",),
+        Field.ARGUMENTS: ("flue.tool.arguments",),
+        Field.RESULT: ("flue.tool.result",),
+    },
+)
+
+LIVEKIT: Final = Convention(
+    name="livekit",
+    source="Langfuse ObservationTypeMapper.ts @2026-08-22; livekit-agents 1.x telemetry/trace_types.py",
+    scopes=("livekit-agents|livekit.agents*",),
+    rules=(
+        Rule(Kind.TOOL, name="function_tool"),
+        Rule(Kind.AGENT, name="agent_session|agent_turn"),
+        Rule(Kind.MODEL, name="llm_request"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("lk.function_tool.name",),
+        Field.ARGUMENTS: ("lk.function_tool.arguments",),
+        Field.RESULT: ("lk.function_tool.output",),
+        Field.CALL_ID: ("lk.function_tool.id",),
+        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
+        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
+    },
+    errors=(Mark("lk.function_tool.is_error", "true"),),
+)
+
+PLAIN: Final = Convention(
+    name="plain",
+    source="UiPath uipath 2.14.44 (a span is a tool call if tool.name is set and tool.synthesized is not true); any span "
+    "with tool.name, input.value and output.value",
+    rules=(Rule(Kind.TOOL, "tool.name"),),
+    fields=OPENINFERENCE_FIELDS,
+    wrappers=("python_call", "uipath_output"),
+    not_call_marks=(Mark("tool.synthesized", "true"),),
+    placeholders={"*": frozenset({"__REDACTED__"})},
+)

@@ -1,0 +1,175 @@
+"""Take arguments and results out of the envelopes that frameworks put around them.
+
+Knows shapes, as data; knows no attribute name. A shape is recognised by its keys alone, so a table names the ones
+its instrumentation uses, and a tool whose real argument is called `kwargs` is safe everywhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_eval.conventions.decode import MAX_DEPTH, decode
+
+__all__ = ["RESULT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "unwrap"]
+
+_ANY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """An object that only wraps a value.
+
+    Attributes:
+        needs: keys it must have; a value other than "*" must be equal, `dict` or `list` must be its type.
+        only: every key it may have; None: any.
+        take: where the value is, dotted; the first that is there and not null.
+        call_id, error: where they are, dotted, or "".
+        failed: the text (in any case) that `error` has for a failure.
+    """
+
+    needs: tuple[tuple[str, Any], ...]
+    take: tuple[str, ...]
+    only: frozenset[str] | None = None
+    call_id: str = ""
+    error: str = ""
+    failed: str = "error"
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was inside, and what the wrappers said on the way."""
+
+    value: Any
+    call_id: str = ""
+    failed: bool = False
+
+
+_PYTHON_CALL: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs", "self", "tags", "metadata"})
+
+WRAPPERS: Final[dict[str, Wrapper]] = {
+    # Function wrappers record the Python call: smolagents, LlamaIndex, Traceloop's decorators.
+    "python_call": Wrapper((("kwargs", dict), ("args", list)), ("kwargs",), only=_PYTHON_CALL),
+    "kwargs": Wrapper((("kwargs", dict),), ("kwargs",), only=frozenset({"kwargs"})),
+    # LangChain callbacks: on_tool_start(serialized, input_str, inputs=…).
+    "langchain_tool_start": Wrapper((("input_str", _ANY),), ("inputs", "input_str"), call_id="kwargs.tool_call_id"),
+    "langchain_input": Wrapper((("input", str),), ("input",), only=frozenset({"input"})),
+    "langchain_output": Wrapper((("output", _ANY),), ("output",), only=frozenset({"output", "kwargs", "tags", "metadata"})),
+    # A LangChain message as `dumps`, `message_to_dict` and `model_dump` write it.
+    "langchain_constructor": Wrapper(
+        (("lc", 1), ("kwargs", dict)), ("kwargs.content",), call_id="kwargs.tool_call_id", error="kwargs.status"
+    ),
+    "langchain_message": Wrapper(
+        (("type", "tool"), ("data", dict)), ("data.content",), call_id="data.tool_call_id", error="data.status"
+    ),
+    "langchain_dump": Wrapper(
+        (("type", "tool"), ("content", _ANY), ("tool_call_id", _ANY)), ("content",), call_id="tool_call_id", error="status"
+    ),
+    # LlamaIndex ToolOutput.
+    "llama_index_output": Wrapper((("raw_output", _ANY), ("tool_name", _ANY)), ("raw_output",), error="is_error", failed="true"),
+    # MCP CallToolResult in both spellings; structured content is the value the tool returned.
+    "mcp_result": Wrapper(
+        (("content", list), ("isError", bool)), ("structuredContent", "content"), error="isError", failed="true"
+    ),
+    "mcp_result_snake": Wrapper(
+        (("content", list), ("is_error", bool)), ("structured_content", "content"), error="is_error", failed="true"
+    ),
+    "mcp_structured": Wrapper(
+        (("content", list), ("structuredContent", dict)),
+        ("structuredContent",),
+        only=frozenset({"content", "structuredContent", "_meta", "meta"}),
+    ),
+    # Bedrock and Strands toolResult.
+    "tool_result": Wrapper((("toolUseId", _ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"),
+    "uipath_output": Wrapper((("content", _ANY), ("tool_call_id", _ANY)), ("content",), call_id="tool_call_id", error="status"),
+    "vercel_output": Wrapper((("type", "text|json|content"), ("value", _ANY)), ("value",), only=frozenset({"type", "value"})),
+}
+
+# Strict enough to be tried on every result, whoever recorded it.
+RESULT_WRAPPERS: Final = (
+    "langchain_constructor",
+    "langchain_message",
+    "langchain_dump",
+    "llama_index_output",
+    "mcp_result",
+    "mcp_result_snake",
+    "mcp_structured",
+    "tool_result",
+)
+_BLOCK_KEYS: Final = ("text", "json")
+
+
+def unwrap(value: Any, names: tuple[str, ...]) -> Taken:
+    """The value without the named wrappers and content blocks around it, decoded again after each of them."""
+    taken = Taken(decode(value))
+    for _ in range(MAX_DEPTH):
+        inner = _step(taken, names)
+        if inner is taken.value:
+            break
+        taken.value = decode(inner)
+    return taken
+
+
+def _step(taken: Taken, names: tuple[str, ...]) -> Any:
+    value = taken.value
+    if isinstance(value, list):
+        return _blocks(value)
+    if not isinstance(value, dict):
+        return value
+    for name in names:
+        wrapper = WRAPPERS[name]
+        if _fits(value, wrapper):
+            return _open(taken, value, wrapper)
+    return value
+
+
+def _fits(value: dict[str, Any], wrapper: Wrapper) -> bool:
+    for key, needed in wrapper.needs:
+        if key not in value:
+            return False
+        if isinstance(needed, type):
+            if not isinstance(value[key], needed):
+                return False
+        elif needed != _ANY and value[key] != needed and str(value[key]) not in str(needed).split("|"):
+            return False
+    return wrapper.only is None or wrapper.only.issuperset(value)
+
+
+def _open(taken: Taken, value: dict[str, Any], wrapper: Wrapper) -> Any:
+    if wrapper.call_id and not taken.call_id:
+        taken.call_id = str(at(value, wrapper.call_id) or "")
+    if wrapper.error and str(at(value, wrapper.error)).lower() == wrapper.failed:
+        taken.failed = True
+    if not value.get("kwargs", True) and value.get("args"):
+        # A Python call with positional arguments only: they have no names here.
+        positional: list[Any] = value["args"]
+        return positional[0] if len(positional) == 1 else positional
+    for path in wrapper.take:
+        inner = at(value, path)
+        if inner is not None:
+            return inner
+    return None
+
+
+def at(value: Any, path: str) -> Any:
+    """What is at the dotted path, or None."""
+    for part in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(part)
+    return value
+
+
+def _blocks(blocks: list[Any]) -> Any:
+    """The value of a list of content blocks (`{"text": …}`, `{"json": …}`, `{"type": "text", "text": …}`), else the list."""
+    values = [block[key] for block in blocks if isinstance(block, dict) and (key := _block_key(block))]
+    if not values or len(values) < len(blocks):
+        return blocks
+    return values[0] if len(values) == 1 else [decode(each) for each in values]
+
+
+def _block_key(block: dict[str, Any]) -> str:
+    """The key that holds the value of a content block, or ""."""
+    if block.get("type") == "text" and isinstance(block.get("text"), str):
+        return "text"
+    return next((key for key in _BLOCK_KEYS if key in block), "") if len(block) == 1 else ""

@@ -1,0 +1,14 @@
+"""From the spans of a closed trace to the trajectories of its agent runs.
+
+Knows trees, times and kinds; attribute names are the conventions' business, scores the scorers'. The rooms inside,
+in the order in which a trace goes through them: `plan` (what is read), `forest` (trees), `survey` (what each span
+is), `runs` (which are runs, and whether they are whole), `calls` and `same_call` (tool spans to calls),
+`conversation` (what messages add), `facts` (the run's own), `build` (all of it together).
+"""
+
+from __future__ import annotations
+
+from otel_eval.trajectory.build import Run, build
+from otel_eval.trajectory.plan import ALL_NEEDS, Plan
+
+__all__ = ["ALL_NEEDS", "Plan", "Run", "build"]

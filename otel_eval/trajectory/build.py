@@ -1,0 +1,189 @@
+"""All of a closed trace's runs as trajectories.
+
+Knows the order in which the other parts of this room are used, and how a finished call is put together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory
+from otel_eval.ports import ClosedTrace
+from otel_eval.trajectory.calls import Draft, drafts, named
+from otel_eval.trajectory.conversation import Conversation
+from otel_eval.trajectory.facts import MAX_ENCLOSING, Facts, visits
+from otel_eval.trajectory.plan import Plan
+from otel_eval.trajectory.runs import Candidate, find_runs
+from otel_eval.trajectory.same_call import merge_beside, merge_within
+from otel_eval.trajectory.survey import Survey, survey
+
+__all__ = ["Run", "build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A trajectory, and which spans it was read from.
+
+    Attributes:
+        members: ids of the spans of the run's subtree, or of all its fragments.
+        span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
+    """
+
+    trajectory: Trajectory
+    members: frozenset[bytes]
+    span_id: bytes
+
+
+def build(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
+    """The runs of a trace, outermost and nested ones, in order of start and span id.
+
+    The order in which frames stand in the trace makes no difference, and no frame can make it raise.
+    """
+    read = survey(trace, plan)
+    if not (read.agents or read.models or read.tools):
+        return ()
+    candidates = find_runs(read)
+    calls = merge_within(read, drafts(read))
+    conversation = Conversation(read)
+    if plan.wants_content_of_calls:
+        conversation.fill(calls)
+    work = _Work(read, calls, [draft.place for draft in calls], conversation, Facts(read))
+    candidates.sort(key=lambda run: (read.views[run.first].start_ns, run.span_id))
+    return tuple(work.run(candidate) for candidate in candidates)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the runs of one trace share while they are built."""
+
+    read: Survey
+    calls: list[Draft]
+    places: list[int]
+    conversation: Conversation
+    facts: Facts
+
+    def run(self, run: Candidate) -> Run:
+        read = self.read
+        ranges = ((run.first, run.last), *run.others)
+        members = frozenset(span_id for first, last in ranges for span_id in read.forest.ids[first:last])
+        return Run(self._trajectory(run), members, run.span_id)
+
+    def _trajectory(self, run: Candidate) -> Trajectory:
+        read = self.read
+        agents = _between(read.agents, run)
+        models = sorted((place for place in _between(read.models, run) if not self._inner(place, run)), key=read.moment)
+        calls, tool_data = self._calls(run, agents, models)
+        view = read.views[run.first]
+        asked, answered = self.facts.exchange(run, models)
+        tokens = self.facts.tokens(run, models)
+        return Trajectory(
+            calls=calls,
+            trace_id=read.trace.trace_id.hex(),
+            span_id=run.span_id.hex(),
+            agent=self.facts.agent_of_run(run, agents),
+            name="" if run.fragment else view.name,
+            service=read.envelopes[run.first].service,
+            start_ns=None if run.fragment else view.start_ns,
+            end_ns=None if run.fragment else view.end_ns,
+            model_calls=len(models),
+            input_tokens=tokens.input,
+            output_tokens=tokens.output,
+            input=asked,
+            output=answered,
+            spans=visits(read, run) if "spans" in read.plan.needs else (),
+            attributes=self.facts.labels(run),
+            conversation_id=self.facts.conversation(run, [run.first, *agents, *models[:1]]),
+            completeness=Completeness(read.trace.reason),
+            incomplete=run.incomplete,
+            tool_data=tool_data,
+            outermost=run.outermost,
+        )
+
+    def _inner(self, place: int, run: Candidate) -> bool:
+        """Whether the model span lies directly below another one of the run: a framework's and its client's."""
+        above = self.read.above[place]
+        return above >= run.first and self.read.kinds[above] is Kind.MODEL
+
+    def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], bool]:
+        first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
+        mine = merge_beside(self.read, self.calls[first:last])
+        if mine:
+            return self._finished(run, mine), True
+        return self._told(run, sorted(agents, key=self.read.moment), models)
+
+    def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], bool]:
+        told, proof = self.conversation.recover(models, agents)
+        if told:
+            paths = {place: self._agent_path(place, run) for place, _ in told}
+            return tuple(_with_path(call, paths[place]) for place, call in told), True
+        tables = [self.read.table(place) for place in ([run.first] if run.first in agents else [*agents, *models])]
+        return (), proof or any(table is not None and table.tool_spans for table in tables)
+
+    def _finished(self, run: Candidate, mine: list[Draft]) -> tuple[ToolCall, ...]:
+        around = self._enclosing(mine)
+        paths: dict[int, tuple[str, ...]] = {}
+        finished = []
+        for draft in sorted(mine, key=lambda each: (each.start, each.end, each.span_id)):
+            owner = self.read.agent_above[draft.place]
+            if owner not in paths:
+                paths[owner] = self._agent_path(draft.place, run)
+            finished.append(_call(draft, around[draft.place], paths[owner]))
+        return tuple(finished)
+
+    def _enclosing(self, mine: list[Draft]) -> dict[int, tuple[str, ...]]:
+        """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
+        around: dict[int, tuple[str, ...]] = {}
+        stack: list[tuple[int, tuple[str, ...]]] = []
+        for draft in mine:
+            while stack and stack[-1][0] <= draft.place:
+                stack.pop()
+            around[draft.place] = stack[-1][1] if stack else ()
+            own = (*around[draft.place], draft.span_id.hex())[-MAX_ENCLOSING:]
+            stack.append((self.read.end(draft.place), own))
+        return around
+
+    def _agent_path(self, place: int, run: Candidate) -> tuple[str, ...]:
+        """Names of the agents from the run down to the span, the nearest `MAX_ENCLOSING` of them."""
+        path: list[str] = []
+        agent = place if self.read.kinds[place] is Kind.AGENT else self.read.agent_above[place]
+        while agent >= run.first and len(path) < MAX_ENCLOSING:
+            name = self.facts.agent(agent)
+            path.extend([name] if name else [])
+            agent = self.read.agent_above[agent]
+        return tuple(reversed(path))
+
+
+def _between(places: list[int], run: Candidate) -> list[int]:
+    return places[bisect_left(places, run.first) : bisect_left(places, run.last)]
+
+
+def _with_path(call: ToolCall, path: tuple[str, ...]) -> ToolCall:
+    return ToolCall(
+        name=call.name,
+        arguments=call.arguments,
+        result=call.result,
+        error=call.error,
+        call_id=call.call_id,
+        agent_path=path,
+    )
+
+
+def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
+    arguments: Any = draft.arguments
+    if arguments is not UNRECORDED and not named(arguments):
+        arguments = {"__value__": arguments}
+    return ToolCall(
+        name=draft.name,
+        arguments=arguments,
+        result=draft.result,
+        error=draft.error,
+        call_id=draft.call_id,
+        span_id=draft.span_id.hex(),
+        start_ns=draft.start,
+        end_ns=draft.end,
+        enclosing=enclosing,
+        agent_path=path,
+    )

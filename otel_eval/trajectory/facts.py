@@ -1,0 +1,174 @@
+"""A run's own facts: whose it is, what it was asked and answered, what it cost, what it is labelled with.
+
+Knows fields of agent and model spans; knows nothing of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_eval.conventions import Field, ReadTable, Side, decode
+from otel_eval.conventions.messages import said
+from otel_eval.model import UNRECORDED, Kind, SpanVisit
+from otel_eval.trajectory.runs import Candidate
+from otel_eval.trajectory.survey import Survey
+
+__all__ = ["Facts", "visits"]
+
+# Longer chains of ancestors are cut to the nearest ones: a list per span of a 10,000 deep chain is 10^8 entries.
+MAX_ENCLOSING: Final = 256
+_USER: Final = frozenset({"user", "human"})
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Sums, None where nothing was recorded."""
+
+    input: int | None = None
+    output: int | None = None
+
+
+class Facts:
+    """Reads facts of runs; what several runs share is read once."""
+
+    def __init__(self, read: Survey) -> None:
+        self._read = read
+        self._agents: dict[int, dict[str, Any]] = {}
+        self._names: dict[int, str] = {}
+
+    def attributes(self, place: int) -> dict[str, Any]:
+        """The attributes of an agent span that its table asks for."""
+        known = self._agents.get(place)
+        if known is None:
+            table = self._read.table(place)
+            wanted = self._read.plan.agent_wanted(table) if table is not None else None
+            known = self._agents[place] = {} if wanted is None else self._read.views[place].attributes(wanted)
+        return known
+
+    def agent(self, place: int) -> str:
+        """The agent's name, or ""."""
+        known = self._names.get(place)
+        if known is None:
+            table = self._read.table(place)
+            known = "" if table is None else table.agent_name(self.attributes(place), self._read.views[place].name)
+            self._names[place] = known
+        return known
+
+    def agent_of_run(self, run: Candidate, agents: Sequence[int]) -> str:
+        """The run's agent: its own name, else that of the only agent directly within it (a workflow around one agent)."""
+        if run.fragment:
+            return ""
+        table = self._read.table(run.first)
+        if self._read.kinds[run.first] is Kind.AGENT:
+            own = self.agent(run.first)
+        else:
+            own = "" if table is None else table.text(self.attributes(run.first), Field.AGENT_NAME)
+        if own:
+            return own
+        inner = {self.agent(place) for place in agents if self._read.agent_above[place] in (run.first, -1)} - {""}
+        return inner.pop() if len(inner) == 1 else ""
+
+    def conversation(self, run: Candidate, spans: Iterable[int]) -> str:
+        """The conversation the run belongs to: the first span that names one, the run's own before all."""
+        for place in spans:
+            table = self._read.table(place)
+            if table is not None:
+                read = self.attributes(place)
+                found = table.text(read, Field.CONVERSATION)
+                if found:
+                    return found
+        return ""
+
+    def tokens(self, run: Candidate, models: Sequence[int]) -> Tokens:
+        """Sums over model calls, else what the run's own span says."""
+        total = Tokens()
+        for place in models:
+            table = self._read.table(place)
+            if table is not None:
+                read = self._read.views[place].attributes(self._read.plan.tokens_wanted(table))
+                _add(total, table, read)
+        table = self._read.table(run.first)
+        if total.input is None and total.output is None and table is not None and not run.fragment:
+            _add(total, table, self.attributes(run.first))
+        return total
+
+    def labels(self, run: Candidate) -> dict[str, Any]:
+        """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
+        wanted = self._read.plan.asked_wanted
+        if not wanted.keys or run.fragment:
+            return {}
+        return {**self._read.envelopes[run.first].shared(wanted), **self._read.views[run.first].attributes(wanted)}
+
+    def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
+        """What the run was asked and what it answered; of its first and last model call where it does not say."""
+        if run.fragment or "content" not in self._read.plan.needs:
+            return UNRECORDED, UNRECORDED
+        first = [run.first, *models[:1]]
+        last = [run.first, *models[-1:]]
+        asked = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
+        answered = next((value for place in last if (value := self._content(place, Field.OUTPUT)) is not None), UNRECORDED)
+        return asked, answered
+
+    def _content(self, place: int, wanted: Field) -> Any:
+        table = self._table_for_content(place)
+        if table is None:
+            return None
+        read = self._read.views[place].attributes(table.keys_wanted(wanted))
+        value = table.value(read, wanted)
+        if value is None:
+            return _from_events(self._read, place, wanted)
+        last = wanted is Field.OUTPUT
+        return said(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
+
+    def _table_for_content(self, place: int) -> ReadTable | None:
+        """The span's table; a root that no table knows is spelt like the model and tool spans below it."""
+        table = self._read.table(place)
+        if table is not None:
+            return table
+        below = sorted((*self._read.models, *self._read.tools), key=self._read.moment)
+        inside = (each for each in below if place <= each < self._read.end(place))
+        return next((table for each in inside if (table := self._read.table(each)) is not None), None)
+
+
+def _whole(table: ReadTable, read: dict[str, Any]) -> bool:
+    """Whether the input is recorded as the whole conversation, answers included: then the question comes first."""
+    outputs = {row.key for row in table.convention.messages if row.side is Side.OUTPUT}
+    return any(key in outputs for key in read)
+
+
+def _from_events(read: Survey, place: int, wanted: Field) -> Any:
+    names = ("gen_ai.user.message",) if wanted is Field.INPUT else ("gen_ai.choice",)
+    found = None
+    for event in (*read.views[place].events(), *read.logs(place)):
+        if event.name in names:
+            body = event.body if isinstance(event.body, dict) else {}
+            held = {**body, **event.attributes}
+            value = held.get("content", held.get("message"))
+            found = said(decode(value), frozenset(), last=True) if value is not None else found
+    return found
+
+
+def _add(total: Tokens, table: ReadTable, read: dict[str, Any]) -> None:
+    given = table.value(read, Field.INPUT_TOKENS)
+    made = table.value(read, Field.OUTPUT_TOKENS)
+    if isinstance(given, int):
+        total.input = (total.input or 0) + given
+    if isinstance(made, int):
+        total.output = (total.output or 0) + made
+
+
+def visits(read: Survey, run: Candidate) -> tuple[SpanVisit, ...]:
+    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` spans around it."""
+    found: list[tuple[tuple[int, int, bytes], SpanVisit]] = []
+    around: dict[int, tuple[str, ...]] = {}
+    for place in range(run.first, run.last):
+        up = read.forest.parent[place]
+        above = around.get(up, ())
+        view, span_id = read.views[place], read.hex_id(place)
+        around[place] = (*above, span_id)[-MAX_ENCLOSING:]
+        visit = SpanVisit(view.name, view.start_ns, view.end_ns, span_id, above)
+        found.append((read.moment(place), visit))
+    found.sort(key=lambda pair: pair[0])
+    return tuple(visit for _, visit in found)

@@ -1,0 +1,70 @@
+"""What is to be read of each trace, prepared once.
+
+Knows tables and needs; knows no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_eval.conventions import TABLES, Convention, Field, Reader, ReadTable
+from otel_eval.ports import Wanted
+
+__all__ = ["ALL_NEEDS", "Plan"]
+
+ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans"})
+
+_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION, Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to read.
+
+    Attributes:
+        tables: the conventions, the first that knows a span wins.
+        needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids are read with
+            "arguments" or "results".
+        asked: further attributes that a trajectory shall carry.
+    """
+
+    tables: tuple[Convention, ...] = TABLES
+    needs: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+    reader: Reader = field(init=False, repr=False, compare=False)
+    asked_wanted: Wanted = field(init=False, repr=False, compare=False)
+    _tool: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
+    _agent: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
+    _tokens: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        reader = Reader(self.tables)
+        content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in self.needs else ()
+        prepared = {
+            "reader": reader,
+            "asked_wanted": Wanted(self.asked),
+            "_tool": {each.name: each.tool_wanted(self.needs) for each in reader.tables},
+            "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *content) for each in reader.tables},
+            "_tokens": {each.name: each.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) for each in reader.tables},
+        }
+        for name, value in prepared.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def wants_content_of_calls(self) -> bool:
+        """Whether anything of a call beyond name, times and error is needed."""
+        return "arguments" in self.needs or "results" in self.needs
+
+    def tool_wanted(self, table: ReadTable) -> Wanted:
+        """What to ask a tool span."""
+        return self._tool[table.name]
+
+    def agent_wanted(self, table: ReadTable) -> Wanted:
+        """What to ask an agent span."""
+        return self._agent[table.name]
+
+    def tokens_wanted(self, table: ReadTable) -> Wanted:
+        """What to ask a model span."""
+        return self._tokens[table.name]

@@ -1,0 +1,194 @@
+"""Which spans are agent runs, and whether the evidence of each is whole.
+
+Knows kinds, links, times and services; knows nothing of calls. What closed the trace does not matter here: a run is
+judged if its own span arrived and nothing is known to be missing below it. The reasons given name no content.
+
+A span whose parent never arrived (an orphan) makes a run incomplete if it may belong below that run. It does not if
+it surely hangs elsewhere:
+
+* the run lies below it or is itself it;
+* its parent is in another process (its flags say so, or say nothing and the span serves or consumes): then that
+  parent is no span of the run's own process, and what reached us was started by somebody else;
+* its missing parent is also the one that the run's own tree hangs from: they are siblings;
+* it started before the run did, or after it had ended;
+* its flags say nothing and an agent span is in its tree: an agent that somebody else called;
+* its flags say nothing, it belongs to another service, and its tree holds neither model nor tool span: nothing that
+  could be missing from the run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from otel_eval.model import Kind
+from otel_eval.trajectory.survey import Survey
+
+__all__ = ["CUT", "NEVER_ARRIVED", "Candidate", "find_runs"]
+
+CUT = "a parent of spans within the run never arrived"
+NEVER_ARRIVED = "the run's own span never arrived"
+_ENTRY_KINDS = (2, 5)  # SERVER, CONSUMER
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run: a range of places.
+
+    Attributes:
+        first, last: the range of its subtree; `first` is the run's own span, unless that never arrived.
+        span_id: the id of the run's own span, or the one that fragments say it has.
+        incomplete: "" or why it cannot be judged.
+        outermost: no other run is around it.
+        fragment: its own span is not there.
+        others: ranges of further fragments that tell of the same missing run.
+    """
+
+    first: int
+    last: int
+    span_id: bytes
+    incomplete: str = ""
+    outermost: bool = True
+    fragment: bool = False
+    others: tuple[tuple[int, int], ...] = ()
+
+
+class _Origin(Enum):
+    """Where a tree comes from."""
+
+    ROOT = "no parent"
+    REMOTE = "a parent in another process"
+    LOST = "a parent in the same process that is not here"
+    UNKNOWN = "a parent that is not here, of which nothing is known"
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The tree below a top, as far as it matters here."""
+
+    top: int
+    last: int
+    missing: bytes
+    origin: _Origin
+    start: int
+    service: str
+    agents: bool
+    content: bool
+
+
+@dataclass(slots=True)
+class _Orphans:
+    """Orphans that may cut runs, by start; and the same of each missing parent."""
+
+    starts: list[int] = field(default_factory=list)
+    by_parent: dict[bytes, list[int]] = field(default_factory=dict)
+
+    def add(self, tree: _Tree) -> None:
+        self.starts.append(tree.start)
+        self.by_parent.setdefault(tree.missing, []).append(tree.start)
+
+    def sort(self) -> _Orphans:
+        self.starts.sort()
+        for starts in self.by_parent.values():
+            starts.sort()
+        return self
+
+    def within(self, first: int, last: int, but: bytes) -> bool:
+        """Whether one of them started in the interval and hangs from another missing parent than `but`."""
+        return _count(self.starts, first, last) > _count(self.by_parent.get(but, []), first, last)
+
+
+def _count(starts: list[int], first: int, last: int) -> int:
+    return bisect_right(starts, last) - bisect_left(starts, first)
+
+
+def find_runs(read: Survey) -> list[Candidate]:
+    """The runs of the trace, in no particular order."""
+    trees = [_tree(read, top) for top in read.forest.tops]
+    tops = read.agents or [tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)]
+    strong, weak = _orphans(trees)
+    by_top = {tree.top: tree for tree in trees}
+    runs = []
+    for place in tops:
+        tree = by_top[read.forest.top_of(place)]
+        cut = read.trace.cut or (CUT if _is_cut(read, place, tree, strong, weak) else "")
+        runs.append(Candidate(place, read.end(place), read.forest.ids[place], cut, read.agent_above.get(place, -1) < 0))
+    fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in tops]
+    lost = _lost_run(read, fragments, runs, by_top)
+    return [*runs, lost] if lost is not None else runs
+
+
+def _tree(read: Survey, top: int) -> _Tree:
+    last = read.end(top)
+    missing = read.forest.missing[top]
+    tools = any(top <= place < last for place in read.tools) if len(read.forest.tops) > 1 else bool(read.tools)
+    return _Tree(
+        top=top,
+        last=last,
+        missing=missing,
+        origin=_origin(read, top) if missing else _Origin.ROOT,
+        start=read.views[top].start_ns,
+        service=read.envelopes[top].service,
+        agents=_holds(read.agents, top, last),
+        content=tools or _holds(read.models, top, last),
+    )
+
+
+def _holds(places: list[int], first: int, last: int) -> bool:
+    return bisect_left(places, last) > bisect_left(places, first)
+
+
+def _origin(read: Survey, top: int) -> _Origin:
+    remote = read.envelopes[top].parent_is_remote(read.payloads[top])
+    if remote is None:
+        return _Origin.REMOTE if read.views[top].span_kind in _ENTRY_KINDS else _Origin.UNKNOWN
+    return _Origin.REMOTE if remote else _Origin.LOST
+
+
+def _is_local_root(read: Survey, tree: _Tree, *, alone: bool) -> bool:
+    """Whether the top of a tree without agents is a run's own span."""
+    if tree.origin is _Origin.UNKNOWN:
+        return alone and read.kinds[tree.top] is Kind.OTHER
+    return tree.origin is not _Origin.LOST
+
+
+def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
+    """Those that may cut any run, and by service those that may cut only runs of their own service."""
+    strong = _Orphans()
+    weak: dict[str, _Orphans] = {}
+    for tree in trees:
+        if tree.origin is _Origin.LOST or (tree.origin is _Origin.UNKNOWN and not tree.agents and tree.content):
+            strong.add(tree)
+        elif tree.origin is _Origin.UNKNOWN and not tree.agents:
+            weak.setdefault(tree.service, _Orphans()).add(tree)
+    return strong.sort(), {service: orphans.sort() for service, orphans in weak.items()}
+
+
+def _is_cut(read: Survey, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
+    view = read.views[place]
+    first, last = view.start_ns, max(view.start_ns, view.end_ns)
+    # The run's own tree hangs from `tree.missing`, so leaving that out leaves out the run's own ancestors too.
+    if strong.within(first, last, tree.missing):
+        return True
+    same_service = weak.get(read.envelopes[place].service)
+    return same_service is not None and same_service.within(first, last, tree.missing)
+
+
+def _is_fragment(tree: _Tree) -> bool:
+    return tree.content and not tree.agents and tree.origin in (_Origin.LOST, _Origin.UNKNOWN)
+
+
+def _lost_run(read: Survey, fragments: list[_Tree], runs: list[Candidate], by_top: dict[int, _Tree]) -> Candidate | None:
+    """One run for the fragments whose own span never arrived, unless a run that did arrive accounts for them."""
+    if any(run.incomplete for run in runs):
+        return None
+    siblings = {by_top[read.forest.top_of(run.first)].missing for run in runs}
+    left = [tree for tree in fragments if tree.missing not in siblings]
+    if not left:
+        return None
+    earliest = min(left, key=lambda tree: (tree.start, read.forest.ids[tree.top]))
+    others = tuple((tree.top, tree.last) for tree in left if tree is not earliest)
+    why = read.trace.cut or NEVER_ARRIVED
+    return Candidate(earliest.top, earliest.last, earliest.missing, why, fragment=True, others=others)

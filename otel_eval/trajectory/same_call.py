@@ -1,0 +1,135 @@
+"""Which tool spans describe one and the same call.
+
+Knows nesting, names, times and arguments of drafts. Two rules, and nothing else ever merges spans, so every attempt
+that left a span of its own stays a call:
+
+* Within: a span below one of the same tool, no agent between them, describes the same call (framework, MCP client,
+  MCP server). Not if both recorded arguments and these differ: that is recursion. And if the outer one holds two or
+  more that do not overlap in time, these are attempts: each is a call, the outer span only wraps them.
+* Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have
+  ids, with arguments that are equal or that one of them did not record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from otel_eval.model import UNRECORDED
+from otel_eval.trajectory.calls import Draft, named, recorded_arguments
+from otel_eval.trajectory.survey import Survey
+
+__all__ = ["merge_beside", "merge_within"]
+
+
+def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
+    """The calls, in order of place, after spans within spans were merged."""
+    hosts = _hosts(read, drafts)
+    if not hosts:
+        return list(drafts.values())
+    held: dict[int, list[int]] = {}
+    for place, host in hosts.items():
+        held.setdefault(host, []).append(place)
+    # Inner spans have higher places than outer ones, so going down meets the inner ones first.
+    calls: dict[int, _Group] = {}
+    for place in sorted(drafts, reverse=True):
+        calls[place] = _resolve(read, drafts[place], [calls.pop(inner) for inner in held.get(place, ())])
+    merged = [draft for group in calls.values() for draft in (*group.same, *group.others)]
+    return sorted(merged, key=lambda draft: draft.place)
+
+
+def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
+    """Tool span → the nearest one of the same name above it with no agent between them."""
+    hosts: dict[int, int] = {}
+    open_spans: list[tuple[int, tuple[int, str]]] = []
+    nearest: dict[tuple[int, str], list[int]] = {}
+    for place in sorted(drafts):
+        while open_spans and open_spans[-1][0] <= place:
+            nearest[open_spans.pop()[1]].pop()
+        key = (read.agent_above[place], drafts[place].name)
+        above = nearest.setdefault(key, [])
+        # Without any agent above, two trees share a key; the stack is empty again between them.
+        if above:
+            hosts[place] = above[-1]
+        above.append(place)
+        open_spans.append((read.end(place), key))
+    return hosts
+
+
+@dataclass(slots=True)
+class _Group:
+    """What a span with all that it holds stands for: one call, or attempts at it, and calls of their own below."""
+
+    same: list[Draft]
+    others: list[Draft] = field(default_factory=list)
+
+
+def _resolve(read: Survey, outer: Draft, inner: Sequence[_Group]) -> _Group:
+    """The calls that the outer span and what it holds stand for."""
+    others = [draft for group in inner for draft in group.others]
+    same: list[Draft] = []
+    for group in inner:
+        (others if _differ(read, outer, group.same[0]) else same).extend(group.same)
+    attempts = _attempts(same)
+    if len(attempts) > 1:
+        for attempt in attempts:
+            attempt.inherit(replace(outer, error=None, result=UNRECORDED))
+        return _Group(attempts, others)
+    for each in attempts:
+        outer.inherit(each)
+    return _Group([outer], others)
+
+
+def _differ(read: Survey, outer: Draft, inner: Draft) -> bool:
+    theirs = recorded_arguments(read, inner)
+    if not named(theirs):
+        return False
+    ours = recorded_arguments(read, outer)
+    return named(ours) and ours != theirs
+
+
+def _attempts(same: Iterable[Draft]) -> list[Draft]:
+    """One draft per stretch of time: those that overlap (a client's span and the server's) are one attempt."""
+    attempts: list[Draft] = []
+    until = 0
+    for draft in sorted(same, key=lambda d: (d.start, d.end, d.span_id)):
+        if attempts and draft.start < until:
+            attempts[-1].inherit(draft)
+        else:
+            attempts.append(draft)
+        until = max(until, draft.end)
+    return attempts
+
+
+def merge_beside(read: Survey, calls: list[Draft]) -> list[Draft]:
+    """The calls of one run after two instrumentations' spans of one call were merged; drafts given are left alone."""
+    if len({draft.scope for draft in calls}) < 2:
+        return calls
+    by_name: dict[str, list[Draft]] = {}
+    for draft in calls:
+        by_name.setdefault(draft.name, []).append(draft)
+    kept = [draft for group in by_name.values() for draft in _merge_group(read, group)]
+    return sorted(kept, key=lambda draft: draft.place)
+
+
+def _merge_group(read: Survey, group: list[Draft]) -> list[Draft]:
+    if len(group) < 2 or len({draft.scope for draft in group}) < 2:
+        return group
+    kept: list[tuple[Draft, set[str]]] = []
+    # An interval comes before all that lie within it.
+    for draft in sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id)):
+        for place, (outer, scopes) in enumerate(kept):
+            if draft.scope not in scopes and outer.end >= draft.end and _one_call(read, outer, draft):
+                merged = replace(outer)
+                merged.inherit(draft)
+                kept[place] = (merged, scopes | {draft.scope})
+                break
+        else:
+            kept.append((draft, {draft.scope}))
+    return [draft for draft, _ in kept]
+
+
+def _one_call(read: Survey, outer: Draft, inner: Draft) -> bool:
+    if outer.call_id and inner.call_id:
+        return outer.call_id == inner.call_id
+    return not _differ(read, outer, inner)

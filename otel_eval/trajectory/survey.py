@@ -1,0 +1,174 @@
+"""What each span of a trace is, and where it hangs.
+
+Knows how to ask tables and how to walk a forest; knows nothing of calls and runs. Evaluations, ours and other
+people's, are left out here with everything below them, so nothing behind this room ever sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_eval.conventions import DROPPED, Reading, ReadTable
+from otel_eval.model import Kind
+from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View
+from otel_eval.trajectory.forest import Forest, plant
+from otel_eval.trajectory.plan import Plan
+
+__all__ = ["Survey", "ToolSpan", "survey"]
+
+
+@dataclass(slots=True)
+class ToolSpan:
+    """A tool span that is a call, or part of one: its attributes as read, and its name."""
+
+    place: int
+    table: ReadTable
+    name: str
+    read: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Survey:
+    """A trace, read as far as every run needs it.
+
+    Attributes (lists are by place in the forest):
+        kinds: what each span is.
+        above: the nearest agent, model or tool span above, -1 if there is none.
+        agent_above: for agent, model and tool spans: the nearest agent span above, -1 if there is none.
+        agents, models, tools: their places, ascending.
+    """
+
+    trace: ClosedTrace
+    plan: Plan
+    forest: Forest
+    views: list[View]
+    envelopes: list[Envelope]
+    payloads: list[Any]
+    readings: list[Reading]
+    kinds: list[Kind]
+    above: list[int] = field(default_factory=list)
+    agent_above: dict[int, int] = field(default_factory=dict)
+    agents: list[int] = field(default_factory=list)
+    models: list[int] = field(default_factory=list)
+    tools: dict[int, ToolSpan] = field(default_factory=dict)
+    _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
+
+    def table(self, place: int) -> ReadTable | None:
+        """The table that knew the span."""
+        return self.readings[place].table
+
+    def end(self, place: int) -> int:
+        """Where the subtree of the span ends."""
+        return place + self.forest.size[place]
+
+    def moment(self, place: int) -> tuple[int, int, bytes]:
+        """What spans are ordered by."""
+        view = self.views[place]
+        return view.start_ns, view.end_ns, self.forest.ids[place]
+
+    def hex_id(self, place: int) -> str:
+        """The span's id as text."""
+        return self.forest.ids[place].hex()
+
+    def logs(self, place: int) -> tuple[SpanEvent, ...]:
+        """The log records joined to the span."""
+        known = self._logs.get(place)
+        if known is None:
+            frames = self.trace.logs.get(self.forest.ids[place], ())
+            known = self._logs[place] = tuple(envelope.event(payload) for payload, envelope in frames)
+        return known
+
+
+def survey(trace: ClosedTrace, plan: Plan) -> Survey:
+    """Read the kinds of all spans and plant them."""
+    seen, dropped = _recognise(trace.frames, plan)
+    frames = _without(trace.frames, dropped) if dropped else trace.frames
+    forest = plant(frames)
+    views, envelopes, payloads, readings, kinds = [], [], [], [], []
+    for span_id in forest.ids:
+        view, reading = seen[span_id]
+        _, payload, envelope = frames[span_id]
+        views.append(view)
+        envelopes.append(envelope)
+        payloads.append(payload)
+        readings.append(reading)
+        kinds.append(reading.kind)
+    read = Survey(trace, plan, forest, views, envelopes, payloads, readings, kinds)
+    _read_tools(read)
+    _link(read)
+    return read
+
+
+def _recognise(frames: Mapping[bytes, Frame], plan: Plan) -> tuple[dict[bytes, tuple[View, Reading]], set[bytes]]:
+    seen: dict[bytes, tuple[View, Reading]] = {}
+    dropped: set[bytes] = set()
+    of_scope = plan.reader.of_scope
+    for span_id, (_, payload, envelope) in frames.items():
+        scope = of_scope(envelope.scope_name)
+        view = envelope.view(payload)
+        reading = DROPPED if scope.dropped else scope.read(view)
+        if reading is DROPPED:
+            dropped.add(span_id)
+        seen[span_id] = (view, reading)
+    return seen, dropped
+
+
+def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, Frame]:
+    """The frames that neither are dropped nor hang below one that is."""
+    children: dict[bytes, list[bytes]] = {}
+    for span_id, frame in frames.items():
+        children.setdefault(frame[0], []).append(span_id)
+    gone: set[bytes] = set()
+    stack = list(dropped)
+    while stack:
+        span_id = stack.pop()
+        if span_id not in gone:
+            gone.add(span_id)
+            stack.extend(children.get(span_id, ()))
+    return {span_id: frame for span_id, frame in frames.items() if span_id not in gone}
+
+
+def _read_tools(read: Survey) -> None:
+    """Ask the tool spans who they are; artefacts that are no calls become other spans."""
+    for place, kind in enumerate(read.kinds):
+        if kind is not Kind.TOOL:
+            continue
+        table = read.readings[place].table
+        if table is None:  # a rule always belongs to a table
+            continue
+        view = read.views[place]
+        attributes: Mapping[str, Any] = view.attributes(read.plan.tool_wanted(table))
+        if read.trace.logs:
+            attributes = _with_logs(attributes, read.logs(place))
+        name = table.tool_name(attributes, view.name) or view.name
+        if table.is_call(attributes, name):
+            read.tools[place] = ToolSpan(place, table, name, attributes)
+        else:
+            read.kinds[place] = Kind.OTHER
+
+
+def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapping[str, Any]:
+    """The span's attributes with those of its log records where it has none: content captured as events only."""
+    merged: dict[str, Any] = {}
+    for event in logs:
+        merged.update(event.attributes)
+    return {**merged, **attributes} if merged else attributes
+
+
+def _link(read: Survey) -> None:
+    kinds, parent, above, agent_above = read.kinds, read.forest.parent, read.above, read.agent_above
+    other, agent = Kind.OTHER, Kind.AGENT
+    for place, kind in enumerate(kinds):
+        up = parent[place]
+        if up >= 0 and kinds[up] is other:
+            up = above[up]
+        above.append(up)
+        if kind is other:
+            continue
+        agent_above[place] = up if up < 0 or kinds[up] is agent else agent_above[up]
+        if kind is agent:
+            read.agents.append(place)
+        elif kind is Kind.MODEL:
+            read.models.append(place)

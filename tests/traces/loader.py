@@ -1,0 +1,73 @@
+"""Recorded OTLP/JSON files as closed traces, for tests of the core that must not need a source."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from otel_eval.model import Completeness
+from otel_eval.ports import ClosedTrace, Frame, SpanEvent
+from otel_eval.testing import FakeEnvelope, FakeSpan
+
+FOLDER = Path(__file__).parent
+
+
+def truths() -> list[dict[str, Any]]:
+    """What really happened in each recorded trace."""
+    return json.loads((FOLDER / "truth.json").read_text())
+
+
+def traces(file: str) -> list[ClosedTrace]:
+    """The traces of one file."""
+    frames: dict[str, dict[bytes, Frame]] = {}
+    for trace_id, span_id, frame in _frames(json.loads((FOLDER / file).read_text())):
+        frames.setdefault(trace_id, {})[span_id] = frame
+    return [ClosedTrace(bytes.fromhex(each), spans, Completeness.COMPLETE) for each, spans in frames.items()]
+
+
+def _frames(document: dict[str, Any]) -> Iterator[tuple[str, bytes, Frame]]:
+    for resource in document["resourceSpans"]:
+        attributes = _attributes(resource.get("resource", {}).get("attributes", ()))
+        for scope in resource["scopeSpans"]:
+            envelope = FakeEnvelope(attributes.get("service.name", ""), scope.get("scope", {}).get("name", ""), attributes)
+            for span in scope["spans"]:
+                parent = bytes.fromhex(span.get("parentSpanId", ""))
+                yield span["traceId"], bytes.fromhex(span["spanId"]), (parent, _span(span), envelope)
+
+
+def _span(span: dict[str, Any]) -> FakeSpan:
+    flags = span.get("flags", 0)
+    return FakeSpan(
+        span["spanId"],
+        span.get("parentSpanId", ""),
+        span["name"],
+        start_ns=int(span["startTimeUnixNano"]),
+        end_ns=int(span["endTimeUnixNano"]),
+        kind=span.get("kind", 0),
+        status=span.get("status", {}).get("code", 0),
+        message=span.get("status", {}).get("message", ""),
+        remote=bool(flags & 0x200) if flags & 0x100 else None,
+        attributes=_attributes(span.get("attributes", ())),
+        events=[SpanEvent(event["name"], _attributes(event.get("attributes", ()))) for event in span.get("events", ())],
+    )
+
+
+def _attributes(pairs: Any) -> dict[str, Any]:
+    return {pair["key"]: _value(pair["value"]) for pair in pairs}
+
+
+def _value(value: dict[str, Any]) -> Any:
+    kind, held = next(iter(value.items()), ("", None))
+    match kind:
+        case "intValue":
+            return int(held)
+        case "arrayValue":
+            return [_value(each) for each in held.get("values", ())]
+        case "kvlistValue":
+            return _attributes(held.get("values", ()))
+        case "bytesValue":
+            return base64.b64encode(base64.b64decode(held)).decode()
+    return held
