@@ -9,13 +9,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import click
 
 __all__ = ["Progress"]
 
-_CLEAR = "\r\x1b[2K"
+_CLEAR: Final = "\r\x1b[2K"
+_CURSOR: Final = "\x1b[?25h"  # the bar hides it
 
 
 class Progress:
@@ -34,7 +35,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            click.echo(_CLEAR, nl=False, err=True)
+            click.echo(_CLEAR + _CURSOR, nl=False, err=True)
 
     def advance(self, read: int) -> None:
         """So many bytes more were read."""

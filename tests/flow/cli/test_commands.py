@@ -205,5 +205,5 @@ def test_progress_is_shown_on_a_terminal_only(recorded: Path, config: Write) -> 
         os.close(theirs)
         os.close(terminal)
     assert "reading" in shown
-    assert shown.endswith("\x1b[2K")
+    assert shown.endswith("\x1b[2K\x1b[?25h")
     assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == ["scored"]

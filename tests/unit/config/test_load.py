@@ -199,7 +199,9 @@ def test_the_schema_describes_every_key() -> None:
     """Editors show it."""
     schema = EvalConfig.model_json_schema()
     json.dumps(schema)
-    for shape in (schema, *schema["$defs"].values()):
+    shapes = schema["$defs"]
+    for shape in (schema, *shapes.values()):
         assert shape["additionalProperties"] is False
         for key, field in shape["properties"].items():
-            assert field.get("description"), key
+            described = field.get("description") or shapes[field["$ref"].rsplit("/", 1)[1]].get("description")
+            assert described, key
