@@ -1,0 +1,89 @@
+"""How labels are distributed over runs.
+
+Knows labels and counts; the window they are counted over is its caller's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from otel_eval.model import UNRECORDED, Outcome, Skipped, Trajectory
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.fields import field_of
+from otel_eval.scorers.parameters import count, reads, text
+from otel_eval.scorers.registry import scorer
+
+__all__ = ["RECORDED", "LabelDistribution", "summarize"]
+
+RECORDED: Final = "recorded for the distribution"
+
+
+@scorer("label_distribution")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelDistribution(BuiltIn):
+    """Records each run's label; what counts is the distribution over many runs, see `summarize`.
+
+    `label` names an attribute, or a field of the run's input or output. Always skipped, for one run has no
+    distribution: `details.label` is the label as text, or missing where none was recorded. `window` is how many runs
+    are looked at together.
+
+    >>> from otel_eval.testing import trajectory
+    >>> LabelDistribution(label="intent")(trajectory(attributes={"intent": "refund"})).details
+    {'label': 'refund'}
+    """
+
+    type: ClassVar[str] = "label_distribution"
+
+    label: str = field(metadata=reads(text))
+    window: int = field(default=1000, metadata=reads(count("runs", 1000)))
+
+    @property
+    def reads_calls(self) -> bool:
+        """It does not."""
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The run's input and output."""
+        return frozenset({"content"})
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The attribute that may hold the label."""
+        return frozenset({self.label})
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Record the label."""
+        value = field_of(trajectory, self.label, within=("output", "input"))
+        if value is UNRECORDED or value is None:
+            return Skipped(RECORDED)
+        return Skipped(RECORDED, {"label": _as_text(value)})
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def summarize(results: Iterable[Any]) -> dict[str, Any]:
+    """The distribution of the labels that `label_distribution` recorded.
+
+    Args:
+        results: outcomes, or results that have an `outcome`; those without a label are not counted.
+
+    Returns:
+        `labels` sorted, `counts` by label, `fractions` in the order of `labels`, and `skew`, the largest fraction
+        minus the smallest. Nothing recorded: empty, skew 0.
+
+    >>> summarize([Skipped(RECORDED, {"label": label}) for label in ("yes", "no", "yes", "yes")])
+    {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
+    """
+    outcomes = (getattr(result, "outcome", result) for result in results)
+    labels = [outcome.details["label"] for outcome in outcomes if isinstance(outcome, Skipped) and "label" in outcome.details]
+    counts = dict(sorted(Counter(labels).items()))
+    fractions = [number / len(labels) for number in counts.values()]
+    skew = max(fractions) - min(fractions) if fractions else 0.0
+    return {"labels": list(counts), "counts": counts, "fractions": fractions, "skew": skew}

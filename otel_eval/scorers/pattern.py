@@ -1,0 +1,189 @@
+"""Whether a trajectory fits a pattern, and the edits that would make it fit.
+
+Knows how a pattern is written; the search is `automaton`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.scorers.automaton import Automaton, Edit, TooLarge, TooMany, nearest
+from otel_eval.scorers.batches import batches
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.parameters import count, did_you_mean, flag, one_of, optional, reads, shown, wrong
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.wording import plural, tool
+
+__all__ = ["TrajectoryPattern", "read_pattern"]
+
+_KINDS: Final = ("sequence", "any_order", "choice", "optional", "repeat")
+_FORMS: Final = "a tool's name, a list, or one of sequence, any_order, choice, optional, repeat"
+_MOST_ANY_ORDER: Final = 10
+_MOST_COPIES: Final = 1000
+_DEEPEST: Final = 50
+_MOST_SAID: Final = 8
+
+
+def read_pattern(key: str, value: Any) -> Automaton:
+    """A pattern as an automaton.
+
+    Raises:
+        ConfigError: it is none, or it needs more than 10,000 states.
+    """
+    automaton = Automaton()
+    try:
+        automaton.end = _build(automaton, 0, key, value, 0)
+    except TooLarge:
+        raise ConfigError(f"{key}: too large for an exact answer; use smaller any_order groups or a repeat without max") from None
+    return automaton
+
+
+def _build(automaton: Automaton, start: int, key: str, value: Any, depth: int) -> int:
+    """Add the pattern's states behind `start`; the state where it ends."""
+    if depth > _DEEPEST:
+        raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
+    if isinstance(value, str) and value:
+        end = automaton.state()
+        automaton.named[start].append((value, end))
+        return end
+    if isinstance(value, list | tuple):
+        return _sequence(automaton, start, key, value, depth)
+    if not isinstance(value, Mapping):
+        raise wrong(key, value, "a pattern", f"write {_FORMS}")
+    return _composed(automaton, start, key, value, depth)
+
+
+def _composed(automaton: Automaton, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+    kinds = [word for word in value if word in _KINDS]
+    for word in value:
+        if word not in _KINDS and not (word in ("min", "max") and "repeat" in value):
+            raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, _KINDS)}")
+    if len(kinds) != 1:
+        raise wrong(key, dict(value), "a pattern of one kind", f"write {_FORMS}")
+    kind = kinds[0]
+    below, where = value[kind], f"{key}.{kind}"
+    if kind == "optional":
+        return _repeat(automaton, start, where, below, 0, 1, depth)
+    if kind == "repeat":
+        return _repeated(automaton, start, key, value, depth)
+    if not isinstance(below, list | tuple) or (kind == "choice" and not below):
+        raise wrong(where, below, "a list of patterns", f"write e.g. {where}: [search, open]")
+    build = {"sequence": _sequence, "any_order": _any_order, "choice": _choice}[kind]
+    return build(automaton, start, where, below, depth)
+
+
+def _sequence(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+    for index, member in enumerate(members):
+        start = _build(automaton, start, f"{key}[{index}]", member, depth + 1)
+    return start
+
+
+def _choice(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+    end = automaton.state()
+    for index, member in enumerate(members):
+        entry = automaton.state()
+        automaton.free[start].append(entry)
+        automaton.free[_build(automaton, entry, f"{key}[{index}]", member, depth + 1)].append(end)
+    return end
+
+
+def _any_order(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+    """A state for each set of members that came already."""
+    if len(members) > _MOST_ANY_ORDER:
+        raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
+    came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
+    for taken, state in enumerate(came):
+        for index, member in enumerate(members):
+            if not taken >> index & 1:
+                entry = automaton.state()
+                automaton.free[state].append(entry)
+                end = _build(automaton, entry, f"{key}[{index}]", member, depth + 1)
+                automaton.free[end].append(came[taken | 1 << index])
+    return came[-1]
+
+
+def _repeated(automaton: Automaton, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+    """`{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
+    inner = value["repeat"]
+    if isinstance(inner, Mapping) and "of" in inner:
+        for word in inner:
+            if word not in ("of", "min", "max"):
+                raise ConfigError(f"{key}.repeat.{word}: unknown key; {did_you_mean(word, ('of', 'min', 'max'))}")
+        key, value, inner = f"{key}.repeat", inner, inner["of"]
+    least = count("repetitions", 1, least=0)(f"{key}.min", value.get("min", 0))
+    most = optional(count("repetitions", 3, least=0))(f"{key}.max", value.get("max"))
+    if least > _MOST_COPIES or (most is not None and not least <= most <= _MOST_COPIES):
+        raise ConfigError(
+            f"{key}.max: {shown(most)} with min {least} is no range up to {_MOST_COPIES}; write e.g. min: 1, max: 3"
+        )
+    return _repeat(automaton, start, f"{key}.repeat", inner, least, most, depth)
+
+
+def _repeat(automaton: Automaton, start: int, key: str, member: Any, least: int, most: int | None, depth: int) -> int:
+    for _ in range(least):
+        start = _build(automaton, start, key, member, depth + 1)
+    end = automaton.state()
+    automaton.free[start].append(end)
+    if most is None:
+        entry = automaton.state()
+        automaton.free[start].append(entry)
+        automaton.free[_build(automaton, entry, key, member, depth + 1)].append(start)
+        return end
+    for _ in range(most - least):
+        entry = automaton.state()
+        automaton.free[start].append(entry)
+        start = _build(automaton, entry, key, member, depth + 1)
+        automaton.free[start].append(end)
+    return end
+
+
+@scorer("trajectory_pattern")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryPattern(BuiltIn):
+    """How near the calls are to a pattern. 1 (they fit it) is best, range 0-1.
+
+    1 - fewest insertions and deletions that make the calls fit / (calls + length of the word they become); of the
+    nearest words the longest. A pattern is a tool's name; a list or `sequence`, in order; `any_order`, each once;
+    `choice`, one of them; `optional`; `repeat` with `min` (0) and `max` (none). Calls that could not have known of one
+    another may come in any order. Skipped: more of them together than every order of can be tried. Details: `edits`
+    [{edit, tool, position}] and `length` of the word.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> pattern = read_pattern("pattern", ["search", {"repeat": "open", "min": 1}, {"optional": "save"}])
+    >>> TrajectoryPattern(pattern=pattern)(trajectory(call("search"), call("save"))).explanation
+    '1 edit: insert open before call 1'
+    """
+
+    type: ClassVar[str] = "trajectory_pattern"
+
+    pattern: Automaton = field(metadata=reads(read_pattern))
+    concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
+    include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Search the nearest word."""
+        calls = trajectory.calls
+        ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else batches(calls)
+        try:
+            fit = nearest(self.pattern, [call.name for call in calls], ordered)
+        except TooMany:
+            return Skipped("too many calls ran together to try every order")
+        longest = len(calls) + fit.length
+        edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
+        value = 1 - len(edits) / longest if longest else 1.0
+        return Finding(value, _told(fit.edits), {"edits": edits, "length": fit.length})
+
+
+def _told(edits: tuple[Edit, ...]) -> str:
+    if not edits:
+        return "fits the pattern"
+    said = [
+        f"{edit.kind} {tool(edit.tool)} {'before' if edit.kind == 'insert' else 'at'} call {edit.position}"
+        for edit in edits[:_MOST_SAID]
+    ]
+    more = f" and {len(edits) - len(said)} more" if len(edits) > len(said) else ""
+    return f"{plural(len(edits), 'edit')}: {', '.join(said)}{more}"
