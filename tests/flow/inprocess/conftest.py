@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-
 collect_ignore = ["exit_program.py", "harness.py"]  # programs, not tests
 
 
 @pytest.fixture(scope="session")
-def harness() -> Iterator[ModuleType]:
+def harness() -> ModuleType:
     """The module `harness`."""
     spec = importlib.util.spec_from_file_location("inprocess_harness", Path(__file__).with_name("harness.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    yield module
+    return module

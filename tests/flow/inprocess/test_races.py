@@ -1,0 +1,131 @@
+"""The narrow moments between two threads, played in order: what one thread does falls into the middle of another's step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from otel_eval.sources.inprocess.recorder import Handed, Limits, Open, Recorder
+
+
+class Desk:
+    """A recorder called by hand, with what it put for the worker."""
+
+    def __init__(self) -> None:
+        self.put: list[Any] = []
+        self.recorder = Recorder(Limits(), self.put.append, lambda span: None)
+        self.tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
+
+    def start(self, name: str, parent: Any = None) -> Any:
+        span = self.tracer.start_span(name, context=None if parent is None else trace.set_span_in_context(parent))
+        self.recorder.started(span, trace.set_span_in_context(parent) if parent is not None else None)
+        return span
+
+    def end(self, span: Any) -> None:
+        span.end()
+        self.recorder.ended(span._readable_span())
+
+    def serve(self) -> list[list[str]]:
+        """What the worker makes of what was put so far: the names of the spans of each trace."""
+        taken, self.put[:] = self.put[:], []
+        handed = [item if isinstance(item, Handed) else self.recorder.take(item) for item in taken]
+        return [[span.name for span in each.spans] for each in handed if each is not None]
+
+    def entry(self) -> Open:
+        return next(iter(self.recorder._traces.values()))
+
+
+class BeforeAdd(set[int]):
+    """A set during whose `add` something happens first, as if on another thread."""
+
+    def __init__(self, known: set[int], happens: Callable[[], None]) -> None:
+        super().__init__(known)
+        self.happens = happens
+
+    def add(self, element: int) -> None:
+        self.happens()
+        super().add(element)
+
+
+class BeforeAppend(deque[Any]):
+    """The same for the spans of a trace."""
+
+    happens: Callable[[], None]
+
+    def append(self, element: Any) -> None:
+        self.happens()
+        super().append(element)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A recorder without limits worth speaking of."""
+    return Desk()
+
+
+def test_a_span_that_starts_before_the_worker_came_keeps_its_trace_together(desk: Desk):
+    """The root ended and was put; by the time it is taken a child is open."""
+    root = desk.start("root")
+    desk.end(root)
+    child = desk.start("child", root)
+    assert desk.serve() == []
+    desk.end(child)
+    assert desk.serve() == [["root", "child"]]
+
+
+def test_a_trace_that_empties_twice_before_the_worker_came_is_put_once(desk: Desk):
+    """The second time it is on its way already."""
+    root = desk.start("root")
+    desk.end(root)
+    desk.end(desk.start("child", root))
+    assert len(desk.put) == 1
+    assert desk.serve() == [["root", "child"]]
+
+
+def test_a_span_that_starts_while_its_trace_is_being_closed_opens_it_anew(desk: Desk):
+    """The worker takes the trace after the start looked it up and before it counted itself; its siblings join it."""
+    root = desk.start("root")
+    served: list[list[str]] = []
+    desk.entry().open = BeforeAdd(desk.entry().open, lambda: served.extend(desk.serve()))
+    desk.end(root)
+    first = desk.start("first", root)
+    second = desk.start("second", root)
+    desk.end(second)
+    assert (served, desk.serve()) == ([["root"]], [])
+    desk.end(first)
+    assert desk.serve() == [["second", "first"]]
+
+
+def test_a_span_that_ends_while_its_trace_is_given_up_is_not_lost(desk: Desk):
+    """The trace is closed for its age after the end looked it up and before it left its span there."""
+    root = desk.start("root")
+    child, other = desk.start("child", root), desk.start("other", root)
+    desk.end(other)
+    entry = desk.entry()
+    entry.spans = BeforeAppend(entry.spans)
+    entry.spans.happens = lambda: desk.recorder.close(entry, "aged")
+    desk.end(child)
+    assert desk.serve() == [["other"], ["child"]]
+
+
+def test_a_span_that_was_taken_along_by_the_closing_is_not_handed_over_again(desk: Desk):
+    """The trace is closed after the end left its span there and before it went on."""
+    root = desk.start("root")
+    child = desk.start("child", root)
+    entry = desk.entry()
+
+    class Closing(set[int]):
+        def discard(self, element: int) -> None:
+            desk.recorder.close(entry, "aged")
+            super().discard(element)
+
+    entry.open = Closing(entry.open)
+    desk.end(child)
+    assert desk.serve() == [["child"]]
+    desk.end(root)
+    assert desk.serve() == [["root"]]
