@@ -125,7 +125,7 @@ def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: i
 def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
     """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
     try:
-        outcome = scorer(trajectory)
+        outcome: Any = scorer(trajectory)  # a user's function may return anything
     except Exception as error:  # noqa: BLE001 - whatever a user's scorer does
         return Failed(type(error).__name__, str(error))
     if isinstance(outcome, Scored | Skipped | Failed):

@@ -148,9 +148,9 @@ class Pipeline:
         for trace in closed:
             try:
                 reports = self._engine.judge(trace)
-            except Exception:  # a trace that cannot be read must not cost the others theirs
+            except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
                 self._tally.traces_failed += 1
-                _log.exception("trace %s could not be judged", trace.trace_id.hex())
+                _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
                 continue
             for report in reports:
                 self._tally.reports += 1

@@ -8,11 +8,12 @@ from __future__ import annotations
 from otel_eval.config import EvalConfig
 from otel_eval.ports import Sink
 from otel_eval.sinks.fanout import Fanout
+from otel_eval.sinks.tally import Tally
 
 __all__ = ["exporter_sinks", "fanout_of"]
 
 
-def exporter_sinks(config: EvalConfig) -> list[Sink]:
+def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
     """A sink for each exporter that is configured.
 
     Raises:
@@ -25,27 +26,26 @@ def exporter_sinks(config: EvalConfig) -> list[Sink]:
         sinks.append(JsonLinesSink(config.exporters.jsonl.path))
     if config.exporters.otlp:
         # Deferred: the exporters load grpc or requests, which a file of results has no need of.
-        from otel_eval.sinks.otlp import otlp_sinks
+        from otel_eval.sinks.otlp import Endpoint, otlp_sinks
 
         otlp = config.exporters.otlp
-        sinks.extend(
-            otlp_sinks(
-                otlp.endpoint,
-                otlp.protocol,
-                headers=dict(otlp.headers),
-                signals=otlp.signals,
-                timeout_s=otlp.timeout,
-                compression=otlp.compression,
-            )
+        to = Endpoint(
+            endpoint=otlp.endpoint,
+            protocol=otlp.protocol,
+            headers=otlp.headers,
+            timeout_s=otlp.timeout,
+            compression=otlp.compression,
         )
+        sinks.extend(otlp_sinks(to, otlp.signals, counters=counters))
     return sinks
 
 
-def fanout_of(config: EvalConfig) -> Fanout:
+def fanout_of(config: EvalConfig, counters: Tally | None = None) -> Fanout:
     """One outlet in front of every configured exporter; stdout if there is none."""
-    sinks = exporter_sinks(config)
+    counters = counters or Tally()
+    sinks = exporter_sinks(config, counters)
     if not sinks:
         from otel_eval.sinks.jsonl import JsonLinesSink
 
         sinks.append(JsonLinesSink("-"))
-    return Fanout(sinks)
+    return Fanout(sinks, counters)

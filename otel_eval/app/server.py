@@ -12,6 +12,7 @@ from otel_eval.app.compose import engine_of, limits_of
 from otel_eval.app.outlets import fanout_of
 from otel_eval.config import EvalConfig
 from otel_eval.pipeline import Pipeline
+from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Bound, OtlpReceiver, tune_gc, tune_malloc
 
@@ -42,7 +43,8 @@ class Server:
     """
 
     def __init__(self, config: EvalConfig) -> None:
-        self._outlet: Final = fanout_of(config)
+        self._counters: Final = Tally()
+        self._outlet: Final = fanout_of(config, self._counters)
         self._pipeline: Final = Pipeline(engine_of(config), self._outlet.emit, limits_of(config))
         otlp = config.receivers.otlp
         grpc, http = otlp.protocols.grpc, otlp.protocols.http
@@ -76,4 +78,4 @@ class Server:
 
     def counts(self) -> dict[str, Any]:
         """What every part counted."""
-        return self._receiver.counters.as_dict() | self._pipeline.counts() | self._outlet.counts()
+        return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot()

@@ -6,6 +6,7 @@ settling, or earlier if a limit of size is reached.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
@@ -43,11 +44,8 @@ def replay(
         paths: files of traces; "-" is stdin.
         config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
         export: whether results go to the configured exporters as well.
-        on_problem: told in one line about each part of the input that could not be used.
+        on_problem: told in one line about each file or part of one that could not be used.
         on_progress: told how many bytes of input were read since it was last told.
-
-    Raises:
-        InputError: a file cannot be read at all.
     """
     engine = engine_of(config)
     outlet = fanout_of(config) if export else None
@@ -63,11 +61,7 @@ def replay(
 
 
 def understand(paths: Paths, config: EvalConfig, *, on_problem: Problem) -> Iterator[Trajectory]:
-    """Every run of stored traces as it was understood, runs within runs too (`outermost` tells).
-
-    Raises:
-        InputError: a file cannot be read at all.
-    """
+    """Every run of stored traces as it was understood, runs within runs too (`outermost` tells)."""
     plan = Plan(tables=tables_of(config), needs=ALL_NEEDS, asked=frozenset())
     for trace in _closed(paths, config, on_problem, None):
         for run in _guarded(trace, lambda closed: build(closed, plan), on_problem):
@@ -78,15 +72,19 @@ def _closed(
     paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None
 ) -> Iterator[ClosedTrace]:
     """Every trace of the files, whole, in the order in which they first appear."""
-    waits = {"settle_s": inf, "settle_partial_s": inf, "late_s": inf, "idle_s": inf, "max_age_s": inf}
-    buffer = TraceBuffer(replace(limits_of(config), **waits))
+    limits = replace(limits_of(config), settle_s=inf, settle_partial_s=inf, late_s=inf, idle_s=inf, max_age_s=inf)
+    buffer = TraceBuffer(limits)
     for path in paths:
-        for framed in read_file(path, on_problem=on_problem, on_progress=on_progress):
-            if framed.rejected:
-                on_problem(f"{path}: {framed.rejected} spans not used: {framed.why}")
-            buffer.push_many(framed.spans, 0.0)
-            buffer.push_logs(framed.logs, 0.0)
-            yield from buffer.due(0.0)
+        try:
+            for framed in read_file(path, on_problem):
+                buffer.push_many(framed.spans, 0.0)
+                buffer.push_logs(framed.logs, 0.0)
+                yield from buffer.due(0.0)
+        except InputError as error:  # a file that is none costs itself, not the others
+            on_problem(str(error))
+        else:
+            if on_progress and os.fspath(path) != "-":
+                on_progress(os.path.getsize(path))
     yield from buffer.drain(0.0)
     if buffer.tally.traces_over_limit:
         on_problem(f"{buffer.tally.traces_over_limit} traces were judged early; raise traces.max_traces or traces.max_bytes")

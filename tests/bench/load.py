@@ -48,8 +48,17 @@ def _trace(rng: random.Random, fat: bool) -> list[Span]:
             values |= {"gen_ai.tool.call.result": json.dumps({"found": filler[: 600 if fat else 60]})}
         else:
             span.name, span.kind = "chat gpt-4o", 3
-            values = {"gen_ai.operation.name": "chat", **common, "gen_ai.request.model": "gpt-4o", "gen_ai.response.model": "gpt-4o"}
-            values |= {"gen_ai.usage.input_tokens": 310 + number, "gen_ai.usage.output_tokens": 42, "gen_ai.response.id": f"r-{number}"}
+            values = {
+                "gen_ai.operation.name": "chat",
+                **common,
+                "gen_ai.request.model": "gpt-4o",
+                "gen_ai.response.model": "gpt-4o",
+            }
+            values |= {
+                "gen_ai.usage.input_tokens": 310 + number,
+                "gen_ai.usage.output_tokens": 42,
+                "gen_ai.response.id": f"r-{number}",
+            }
             if fat:
                 message = [{"role": "user", "parts": [{"type": "text", "content": filler[:2000]}]}]
                 values |= {"gen_ai.input.messages": json.dumps(message), "gen_ai.output.messages": json.dumps(message)[:1200]}

@@ -1,0 +1,125 @@
+"""The processor that a program adds to its tracer provider, and scoring of spans one has at hand.
+
+Knows how a process's own spans, the core and the process's own providers are connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.outlets import exporter_sinks
+from otel_eval.assembly import TraceBuffer
+from otel_eval.config import EvalConfig, load
+from otel_eval.model import Completeness, Trajectory
+from otel_eval.pipeline import Pipeline
+from otel_eval.ports import Frame
+from otel_eval.sinks.ambient import AmbientSink
+from otel_eval.sinks.fanout import Fanout
+from otel_eval.sinks.tally import Tally
+from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+__all__ = ["EvalSpanProcessor", "trajectories"]
+
+_WHY: Final = {
+    "closed": None,  # by the evidence: complete or orphaned
+    "idle": Completeness.IDLE,
+    "aged": Completeness.AGED,
+    "overflow": Completeness.OVERFLOW,
+    "shutdown": Completeness.SHUTDOWN,
+}
+
+
+class EvalSpanProcessor(InProcessSource):
+    """Scores each agent run of a program the moment its trace is done.
+
+    Add it to a `TracerProvider`; scores appear as log events, metrics or evaluation spans, through the providers given, else
+    those of the process. Scoring runs on a thread of its own: `on_start` and `on_end` never raise, block or do I/O.
+
+    Args:
+        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. `exporters` are used
+            beside the process's own providers, or instead of them where an `otlp` exporter is named and `signals` is not.
+        tracer_provider, logger_provider, meter_provider: where scores go, instead of the process's own.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: str | PathLike[str] | Mapping[str, Any] | EvalConfig | None = None,
+        *,
+        tracer_provider: Any = None,
+        logger_provider: Any = None,
+        meter_provider: Any = None,
+    ) -> None:
+        settings = load(config)
+        counters = Tally()
+        sinks = exporter_sinks(settings, counters)
+        if settings.exporters.otlp is None or settings.signals is not None:
+            ambient = AmbientSink(
+                settings.signals,
+                tracer_provider,
+                logger_provider,
+                meter_provider,
+                self._origin,
+                counters=counters,
+                found=self.be_last_registered_at_exit,
+            )
+            sinks.append(ambient)
+        self._outlet = Fanout(sinks, counters)
+        self._settings, self._counters = settings, counters
+        self._begin()
+        limits = limits_of(settings)
+        super().__init__(
+            self._whole,
+            flush=self._outlet.flush,
+            close=self._outlet.close,
+            forked=self._begin,
+            tick=self._expire,
+            limits=Limits(
+                max_traces=limits.max_traces,
+                max_spans_per_trace=limits.max_spans_per_trace + 1,  # one more, so that the core sees that a limit cut it
+                idle_s=limits.idle_s,
+                max_age_s=limits.max_age_s,
+            ),
+        )
+
+    def _begin(self) -> None:
+        """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
+        self._core = Pipeline(engine_of(self._settings), self._outlet.emit, limits_of(self._settings))
+
+    def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
+        self._core.whole(trace_id, spans, _WHY[why])
+
+    def _expire(self) -> None:
+        self._core.step()
+
+    def _origin(self) -> Any:
+        return self.pipeline()
+
+    def counts(self) -> dict[str, Any]:
+        """What every part counted: what was dropped, closed, scored, sent and lost."""
+        return self._core.counts() | super().counts() | self._counters.snapshot()
+
+
+def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:
+    """Every agent run among finished spans, runs within runs too, in order of their traces' first spans.
+
+    Args:
+        spans: spans of the SDK, of any number of traces; where ids are missing the order of the list counts.
+        config: its `conventions` and limits are used.
+    """
+    settings = load(config)
+    buffer = TraceBuffer(replace(limits_of(settings), settle_s=inf, settle_partial_s=inf, idle_s=inf, max_age_s=inf))
+    buffer.push_many(frames_of(spans), 0.0)
+    plan = Plan(tables=engine_of(settings).plan.tables, needs=ALL_NEEDS)
+    return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]
