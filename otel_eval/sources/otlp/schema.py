@@ -6,6 +6,10 @@ The cost of OTLP in Python is not the parse, which protobuf does in C, but each 
 schemas here keep the same numbers but declare less: spans are opaque `bytes`, attributes are opaque `bytes`, strings
 are `bytes` so that nothing is decoded before somebody asks. A singular message that is kept as bytes is declared
 `repeated bytes`: protobuf merges the occurrences of such a field, and merging is joining their bytes.
+
+A list of `KeyValue` is on the wire what protobuf calls a map, so `MappedSpan` declares it as one: attributes are then
+looked up in C, of equal keys the last wins, and only the values that somebody wants become Python objects. It is
+stricter than `Span`, which takes each attribute as bytes and can lose one without losing the others.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ __all__ = [
     "parse_ids",
     "parse_log",
     "parse_log_ids",
+    "parse_mapped_span",
     "parse_metrics",
     "parse_pair",
     "parse_raw_logs",
@@ -47,6 +52,15 @@ def _many(number: int, kind: int | str = _BYTES) -> _Shape:
 
 
 _IDS: Final = {"trace_id": _one(1), "span_id": _one(2), "parent_span_id": _one(4)}
+_HEAD: Final = {
+    "name": _one(5),
+    "kind": _one(6, Field.TYPE_INT32),
+    "start": _one(7, Field.TYPE_FIXED64),
+    "end": _one(8, Field.TYPE_FIXED64),
+    "events": _many(11),
+    "status": _many(15),
+    "flags": _one(16, Field.TYPE_FIXED32),
+}
 _LOG: Final = {
     "body": _many(5),
     "attributes": _many(6),
@@ -68,16 +82,8 @@ _MESSAGES: Final[Mapping[str, Mapping[str, _Shape]]] = {
     "LogGroup": {"scopes": _many(2, "LogScope")},
     "LogScope": {"items": _many(2, "Log")},
     "Log": _LOG,
-    "Span": {
-        "name": _one(5),
-        "kind": _one(6, Field.TYPE_INT32),
-        "start": _one(7, Field.TYPE_FIXED64),
-        "end": _one(8, Field.TYPE_FIXED64),
-        "attributes": _many(9),
-        "events": _many(11),
-        "status": _many(15),
-        "flags": _one(16, Field.TYPE_FIXED32),
-    },
+    "Span": {"attributes": _many(9), **_HEAD},
+    "MappedSpan": _HEAD,
     "Status": {"message": _one(2), "code": _one(3, Field.TYPE_INT32)},
     "Event": {"name": _one(2), "attributes": _many(3)},
     "Resource": {"attributes": _many(1)},
@@ -110,10 +116,20 @@ def _add(file: descriptor_pb2.FileDescriptorProto, name: str, fields: Mapping[st
     return message
 
 
+def _add_attribute_map(span: descriptor_pb2.DescriptorProto) -> None:
+    entry = span.nested_type.add(name="AttributesEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    value = entry.field.add(name="value", number=2, type=Field.TYPE_MESSAGE, label=Field.LABEL_OPTIONAL)
+    value.type_name = f".{_PACKAGE}.Any"
+    field = span.field.add(name="attributes", number=9, type=Field.TYPE_MESSAGE, label=Field.LABEL_REPEATED)
+    field.type_name = f".{_PACKAGE}.MappedSpan.AttributesEntry"
+
+
 def _build() -> Callable[[str], Callable[[bytes], Any]]:
     file = descriptor_pb2.FileDescriptorProto(name="otel_eval/partial.proto", package=_PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        _add(file, name, fields)
+    messages = {name: _add(file, name, fields) for name, fields in _MESSAGES.items()}
+    _add_attribute_map(messages["MappedSpan"])
     any_value = _add(file, "Any", _ANY)
     any_value.oneof_decl.add(name="value")
     for field in any_value.field:
@@ -140,6 +156,7 @@ parse_ids: Final = _parser("Ids")
 parse_log: Final = _parser("Log")
 parse_metrics: Final = _parser("Metrics")
 parse_span: Final = _parser("Span")
+parse_mapped_span: Final = _parser("MappedSpan")
 parse_status: Final = _parser("Status")
 parse_event: Final = _parser("Event")
 parse_resource: Final = _parser("Resource")

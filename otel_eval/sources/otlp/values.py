@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.sources.otlp.schema import parse_any, parse_pair
 
-__all__ = ["MAX_DEPTH", "TOO_DEEP", "decode", "decode_all", "split", "text"]
+__all__ = ["MAX_DEPTH", "TOO_DEEP", "decode", "decode_all", "plain_value", "split", "text"]
 
 MAX_DEPTH: Final = 64
 """Lists and maps within each other; deeper ones become `TOO_DEEP`."""
@@ -64,9 +64,13 @@ def decode(raw: bytes, depth: int = 0) -> Any:
         DecodeError: the bytes are no `AnyValue`.
     """
     plain = _plain_text(raw)
-    if plain is not None:
-        return plain
-    value = parse_any(raw)
+    return plain_value(parse_any(raw), depth) if plain is None else plain
+
+
+def plain_value(value: Any, depth: int = 0) -> Any:
+    """The same of an `AnyValue` that is parsed already."""
+    if string := value.string_value:
+        return text(string)
     kind = value.WhichOneof("value")
     return _DECODERS[kind](getattr(value, kind), depth) if kind else None
 

@@ -13,8 +13,16 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from otel_eval.ports import SpanEvent, Wanted
-from otel_eval.sources.otlp.schema import parse_event, parse_log, parse_resource, parse_scope, parse_span, parse_status
-from otel_eval.sources.otlp.values import decode, decode_all, split, text
+from otel_eval.sources.otlp.schema import (
+    parse_event,
+    parse_log,
+    parse_mapped_span,
+    parse_resource,
+    parse_scope,
+    parse_span,
+    parse_status,
+)
+from otel_eval.sources.otlp.values import decode, decode_all, plain_value, split, text
 
 __all__ = ["LOG_RECORDS", "LogRecords", "SpanEnvelope", "SpanView", "read_log", "span_envelope"]
 
@@ -23,6 +31,7 @@ _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
 _HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
 _IS_REMOTE: Final = 0x200
 
+_FEW: Final = 16
 _CACHED_ENVELOPES: Final = 1024
 _CACHED_BYTES: Final = 16 * 1024
 """Resources greater than this are not kept from batch to batch: with the number above it bounds the cache at 16 MiB."""
@@ -41,13 +50,33 @@ def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
     return found
 
 
-class SpanView:
-    """One span. Its head is parsed once, its attributes and events each time they are asked for."""
+def _picked(attributes: Any, wanted: Wanted) -> dict[str, Any]:
+    """The same from a map, where looking up a few keys is cheaper than looking at all there are."""
+    keys = wanted.keys
+    present = [key for key in keys if key in attributes] if len(keys) < _FEW else list(keys.intersection(attributes))
+    if wanted.prefixes:
+        present += [key for key in attributes if key not in keys and key.startswith(wanted.prefixes)]
+    found: dict[str, Any] = {}
+    for key in present:
+        try:
+            found[key] = plain_value(attributes[key])
+        except DecodeError:
+            continue  # something inside a list or a map
+    return found
 
-    __slots__ = ("_head",)
+
+class SpanView:
+    """One span, parsed once; values are decoded each time they are asked for."""
+
+    __slots__ = ("_head", "_mapped")
 
     def __init__(self, payload: bytes) -> None:
-        self._head = parse_span(payload)
+        self._mapped = True
+        try:
+            self._head = parse_mapped_span(payload)
+        except DecodeError:  # one attribute is malformed, or its key no UTF-8: read the others
+            self._mapped = False
+            self._head = parse_span(payload)
 
     @property
     def name(self) -> str:
@@ -92,7 +121,8 @@ class SpanView:
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has; the others are never decoded."""
-        return _chosen(self._head.attributes, wanted)
+        attributes = self._head.attributes
+        return _picked(attributes, wanted) if self._mapped else _chosen(attributes, wanted)
 
     def events(self) -> Sequence[SpanEvent]:
         """The events in the order of the span."""
@@ -114,13 +144,14 @@ class SpanEnvelope:
         DecodeError: either is malformed.
     """
 
-    __slots__ = ("_resource", "_scope", "_service", "scope_name")
+    __slots__ = ("_resource", "_scope", "_service", "_shared", "scope_name")
 
     def __init__(self, resource: bytes, scope: bytes) -> None:
         parsed = parse_scope(scope)
         self._resource = parse_resource(resource).attributes
         self._scope = parsed.attributes
         self._service: str | None = None
+        self._shared: tuple[Wanted, dict[str, Any]] | None = None
         self.scope_name = text(parsed.name)
 
     @property
@@ -133,7 +164,10 @@ class SpanEnvelope:
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""
-        return _chosen(self._scope, wanted) | _chosen(self._resource, wanted)
+        kept = self._shared  # asked for every trace, nearly always for the same
+        if kept is None or kept[0] is not wanted:
+            kept = self._shared = (wanted, _chosen(self._scope, wanted) | _chosen(self._resource, wanted))
+        return dict(kept[1])
 
     def view(self, payload: bytes) -> SpanView:
         """The span, readable."""
