@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Report, Result, Scored, Skipped
+from otel_eval.sinks.tally import renew_after_fork
 
 __all__ = ["JsonLinesSink", "line_of", "result_fields"]
 
@@ -86,6 +87,7 @@ class JsonLinesSink:
     def __init__(self, path: str | os.PathLike[str], name: str = "jsonl", *, key: str = "exporters.jsonl.path") -> None:
         self.name: Final = name
         self._lock = threading.Lock()  # guards _file: reports may come from a worker and from whoever flushes
+        renew_after_fork(self)
         self._file: IO[bytes] | None = None if os.fspath(path) == "-" else _opened(Path(path), key)
 
     def emit(self, report: Report) -> None:

@@ -6,12 +6,14 @@ Knows names and numbers; knows no sink.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections import Counter
 from typing import Any, Final, Protocol
 
-__all__ = ["Counters", "Tally", "Warnings"]
+__all__ = ["Counters", "Tally", "Warnings", "renew_after_fork"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -29,6 +31,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _counts
+        renew_after_fork(self)
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
@@ -47,6 +50,20 @@ class Tally:
         with self._lock:
             rows = list(self._counts.items())
         return {name + _braced(labels): count for (name, labels), count in sorted(rows)}
+
+
+def renew_after_fork(holder: Any) -> None:
+    """Give `holder` a fresh `_lock` in a child process: another thread of the parent may hold the old one for ever."""
+    if not hasattr(os, "register_at_fork"):
+        return
+    held = weakref.ref(holder)
+
+    def renew() -> None:
+        alive = held()
+        if alive is not None:
+            alive._lock = threading.Lock()
+
+    os.register_at_fork(after_in_child=renew)
 
 
 def _braced(labels: tuple[tuple[str, str], ...]) -> str:

@@ -1,0 +1,189 @@
+"""What leaves as log events, metrics and span events: through the real SDK into memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_eval.model import Report
+from otel_eval.sinks.log_events import LogEventSink
+from otel_eval.sinks.metrics import MetricSink
+from otel_eval.sinks.span_events import SpanSink
+from otel_eval.testing import call
+
+TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+Reports = Callable[..., Report]
+
+
+class Kept:
+    """A log exporter that keeps its records."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def export(self, batch: Any) -> None:
+        self.records.extend(getattr(each, "log_record", each) for each in batch)
+
+    def shutdown(self) -> None:
+        return
+
+
+def logged(*reports: Report) -> list[Any]:
+    kept, provider = Kept(), LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
+    sink = LogEventSink(provider)
+    for each in reports:
+        sink.emit(each)
+    assert sink.flush(1.0)
+    return kept.records
+
+
+# ------------------------------------------------------------------ log events
+
+
+def test_a_log_event_belongs_to_the_span_of_the_run(report: Reports):
+    """Trace, span and the sampled flag are the run's; the record has its name and its time."""
+    (record,) = logged(report("scored"))
+    assert (record.trace_id, record.span_id, int(record.trace_flags)) == (TRACE, SPAN, 1)
+    assert record.event_name == "gen_ai.evaluation.result"
+    assert record.timestamp > 0
+
+
+def test_a_score_has_value_label_and_explanation(report: Reports):
+    """And everything that tells where it came from, under one prefix."""
+    (record,) = logged(report("scored"))
+    attributes = dict(record.attributes)
+    assert json.loads(attributes.pop("otel_eval.details")) == {"missing": ["refund"]}
+    assert attributes == {
+        "gen_ai.evaluation.name": "scored",
+        "gen_ai.evaluation.score.value": 0.75,
+        "gen_ai.evaluation.score.label": "pass",
+        "gen_ai.evaluation.explanation": "3 of 4 in order",
+        "gen_ai.agent.name": "helpdesk",
+        "gen_ai.conversation.id": "c-1",
+        "otel_eval.evaluation": "policy",
+        "otel_eval.scorer.type": "tool_call_order",
+        "otel_eval.scorer.version": "1",
+        "otel_eval.outcome": "scored",
+        "otel_eval.completeness": "orphaned",
+        "otel_eval.revision": 0,
+        "otel_eval.result_id": "0" * 32,
+        "otel_eval.service": "shop",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "error", "explanation"),
+    [
+        ("below", "fail", None, "1 of 4 in order"),
+        ("skipped", "not_evaluated", None, "arguments not recorded"),
+        ("failed", "not_evaluated", "KeyError", "the scorer failed with KeyError"),
+    ],
+)
+def test_what_could_not_be_told_has_no_value(report: Reports, kind: str, label: str, error: str | None, explanation: str):
+    """Unknown is never zero, and a failing scorer's message stays in the process."""
+    (record,) = logged(report(kind))
+    got = {key.removeprefix("gen_ai.evaluation."): value for key, value in record.attributes.items()}
+    assert (got["score.label"], got.get("error.type"), got["explanation"]) == (label, error, explanation)
+    assert ("score.value" in got) == (kind == "below")
+    assert "secret" not in str(dict(record.attributes))
+
+
+def test_a_run_without_ids_is_sent_without_a_context(report: Reports):
+    """As trajectories built by hand are."""
+    (record,) = logged(report("scored", trace_id="", span_id=""))
+    assert not record.trace_id
+
+
+# ------------------------------------------------------------------ metrics
+
+
+def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    sink = MetricSink(provider, **options)
+    for each in reports:
+        sink.emit(each)
+    assert sink.flush(1.0)
+    data = reader.get_metrics_data()
+    scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
+    assert {scope.scope.name for scope in scopes} <= {"otel_eval"}
+    assert all(metric.unit and metric.description for scope in scopes for metric in scope.metrics)
+    return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+
+
+def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
+    """Only what was scored; the exemplar leads from the chart to the trace."""
+    (point, *others) = measured(report("scored", "skipped", "failed"))["gen_ai.evaluation.score"]
+    assert others == []
+    assert (point.sum, point.count, point.explicit_bounds) == (0.75, 1, tuple(n / 10 for n in range(11)))
+    assert [(each.trace_id, each.span_id) for each in point.exemplars] == [(TRACE, SPAN)]
+
+
+def test_results_are_counted_by_label_and_outcome(report: Reports):
+    """Skipped and failed ones too."""
+    points = measured(report("scored", "below", "skipped", "failed"))["gen_ai.evaluation.count"]
+    got = {(p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value for p in points}
+    assert got == {
+        ("pass", "scored"): 1,
+        ("fail", "scored"): 1,
+        ("not_evaluated", "skipped"): 1,
+        ("not_evaluated", "failed"): 1,
+    }
+
+
+def test_a_revision_is_counted_apart(report: Reports):
+    """Neither its score nor its calls count a second time."""
+    metrics = measured(report("scored", revision=1))
+    assert list(metrics) == ["otel_eval.revisions"]
+    assert metrics["otel_eval.revisions"][0].value == 1
+
+
+def test_the_calls_of_a_run_count_once_however_many_evaluations_report_it(report: Reports):
+    """Calls, durations in seconds, and errors, by tool; a run within the run brings no call twice either."""
+    inner = report("scored", evaluation="inner", span_id="c" * 16, calls=[call("refund", span_id="2" * 16)])
+    metrics = measured(report("scored"), report("below", evaluation="other"), inner)
+    calls = {point.attributes["gen_ai.tool.name"]: point.value for point in metrics["otel_eval.tool.calls"]}
+    seconds = {point.attributes["gen_ai.tool.name"]: point.sum for point in metrics["otel_eval.tool.call.duration"]}
+    errors = [(p.attributes["gen_ai.tool.name"], p.attributes["error.type"], p.value) for p in metrics["otel_eval.tool.errors"]]
+    assert (calls, seconds, errors) == ({"search": 1, "refund": 1}, {"search": 0.2, "refund": 0.0}, [("refund", "_OTHER", 1)])
+
+
+def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
+    """Beyond the limit a label's value is "other"."""
+    calls = [call(f"tool {n}", span_id=f"{n:016x}") for n in range(10)]
+    points = measured(report("scored", calls=calls), max_values=3)["otel_eval.tool.calls"]
+    assert {point.attributes["gen_ai.tool.name"]: point.value for point in points} == {
+        "tool 0": 1,
+        "tool 1": 1,
+        "tool 2": 1,
+        "other": 7,
+    }
+
+
+# ------------------------------------------------------------------ span events
+
+
+def test_a_report_is_one_span_with_an_event_per_result(report: Reports):
+    """A child of the run's span, so it shows in the run's trace; an error of a scorer shows on it."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    sink = SpanSink(provider.get_tracer("otel_eval"), provider.force_flush)
+    sink.emit(report("scored", "failed"))
+    assert sink.flush(1.0)
+    (span,) = exporter.get_finished_spans()
+    assert (span.name, span.context.trace_id, span.parent.span_id) == ("evaluate policy", TRACE, SPAN)
+    assert span.attributes["openinference.span.kind"] == "EVALUATOR"
+    assert [event.attributes["gen_ai.evaluation.name"] for event in span.events] == ["scored", "failed"]
+    assert {event.name for event in span.events} == {"gen_ai.evaluation.result"}
+    assert span.status.status_code.name == "ERROR"
