@@ -10,12 +10,26 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["cli"]
+__all__ = ["ReaderGone", "cli"]
 
 _FORMAT: Final = click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
 )
 _FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+
+
+class ReaderGone(Exception):
+    """Whoever read our output went away."""
+
+
+class _Commands(click.Group):
+    """Takes a broken pipe away from click, which would end the process with an exit code that means something else."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -30,7 +44,9 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     context.exit(0)
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.pass_context
 def cli(context: click.Context) -> None:

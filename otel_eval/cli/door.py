@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from otel_eval.cli.commands import cli
+from otel_eval.cli.commands import ReaderGone, cli
 from otel_eval.errors import OtelEvalError
 
 __all__ = ["main"]
@@ -34,9 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has gone. Nothing is said, now or when the interpreter flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ReaderGone, BrokenPipeError):
+        # Nothing is said, now or when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return NO_READER
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED

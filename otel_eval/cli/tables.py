@@ -20,11 +20,11 @@ _SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
 
 
 def run_block(trajectory: Trajectory) -> list[str]:
-    """The run in a line, then its calls, one a line. Arguments are shown: whoever asks for this table asks for them."""
-    return [_headline(trajectory), *_call_lines(trajectory)]
+    """The run in a line or two, then its calls, one a line. Arguments are shown: whoever asks for it asks for them."""
+    return [*_headlines(trajectory), *_call_lines(trajectory)]
 
 
-def _headline(trajectory: Trajectory) -> str:
+def _headlines(trajectory: Trajectory) -> list[str]:
     count = len(trajectory.calls)
     facts = [
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
@@ -35,7 +35,8 @@ def _headline(trajectory: Trajectory) -> str:
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
     ]
-    return _cut(" · ".join(_plain(fact) for fact in facts if fact), WIDTH)
+    text = " · ".join(_plain(fact) for fact in facts if fact)
+    return textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
 
 
 def _calls(count: int) -> str:
@@ -44,13 +45,20 @@ def _calls(count: int) -> str:
 
 def _call_lines(trajectory: Trajectory) -> Iterator[str]:
     together = overlaps(trajectory.calls)
-    for i, call in enumerate(trajectory.calls):
-        status = f"error {call.error.type}" if call.error else "ok"
-        beside = f"with {', '.join(str(j + 1) for j in together[i][:4])}" if together[i] else ""
-        facts = "  ".join(fact for fact in (_duration(call.start_ns, call.end_ns), beside, _plain(status)) if fact)
-        number = f"  {i + 1:>3}  "
-        room = max(20, WIDTH - len(number) - len(facts) - 2)
-        yield _cut(f"{number}{_cut(_call_text(call), room):<{room}}  {facts}", WIDTH)
+    facts = [_call_facts(call, others) for call, others in zip(trajectory.calls, together, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*facts, strict=True)]
+    room = max(20, WIDTH - 7 - sum(2 + width for width in widths if width))
+    texts = [_cut(_call_text(call), room) for call in trajectory.calls]
+    for i, (text, (took, beside, end)) in enumerate(zip(texts, facts, strict=True)):
+        cells = (f"{text:<{max(map(len, texts))}}", f"{took:>{widths[0]}}", f"{beside:<{widths[1]}}", end)
+        yield _cut(f"  {i + 1:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
+
+
+def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
+    """How long it took, the numbers of the calls beside it, how it ended."""
+    beside = f"with {', '.join(str(j + 1) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
+    end = f"error {call.error.type}" if call.error else "ok"
+    return _duration(call.start_ns, call.end_ns), beside, _cut(_plain(end), 32)
 
 
 def _call_text(call: ToolCall) -> str:

@@ -138,7 +138,7 @@ def test_exporters_are_used_only_when_asked(otel_eval: Run, recorded: Path, conf
 def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
     """It is told in a line, the others are scored, and the exit code says that some input was unusable."""
     (tmp_path / "lines.jsonl").write_text(
-        "not json\n" + json.dumps(json.loads(recorded.read_text(encoding="utf-8"))) + "\n", encoding="utf-8"
+        json.dumps(json.loads(recorded.read_text(encoding="utf-8"))) + '\n{"resourceSpans": 3}\n', encoding="utf-8"
     )
     done = otel_eval("replay", "lines.jsonl", "--config", config(PASSES), "--format", "json")
     assert done.returncode == 2
