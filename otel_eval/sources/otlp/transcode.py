@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
-from otel_eval.sources.otlp.encode import LOG_RECORD, RESOURCE, SCOPE, SPAN, message
+from otel_eval.sources.otlp.encode import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, message
 from otel_eval.sources.otlp.framing import OWN_SCOPE, Framed, add_log, add_span
 from otel_eval.sources.otlp.json_values import items, look_up
 from otel_eval.sources.otlp.schema import parse_ids, parse_log
@@ -115,19 +115,23 @@ def _scopes(document: dict[str, Any], groups: str, scopes: str, members: str) ->
 
 
 def _members(parent: Any, name: str) -> list[Any]:
-    if not isinstance(parent, dict):
-        raise InputError(f"{name} must be in an object")
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    found = look_up(parent, name, snake)
+    found = look_up(_object(parent, name), name, snake)
     try:
         return [] if found is None else items(found)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
 
 
-def _part(parent: dict[str, Any], name: str, table: Any) -> bytes:
-    found = parent.get(name)
+def _part(parent: Any, name: str, table: Table) -> bytes:
+    found = _object(parent, name).get(name)
     try:
         return b"" if found is None else message(table, found)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
+
+
+def _object(parent: Any, name: str) -> dict[str, Any]:
+    if not isinstance(parent, dict):
+        raise InputError(f"{name}: expected in an object")
+    return parent
