@@ -13,15 +13,18 @@ import click
 
 from otel_eval.cli.progress import Progress
 from otel_eval.cli.rows import json_line, trajectory_fields
-from otel_eval.cli.tables import run_block, score_block, tally
+from otel_eval.cli.tables import run_block, score_block, tally_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
-from otel_eval.model import Report, Result, Scored, Skipped
+from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
 
 __all__ = ["show_scores", "show_trajectories"]
 
 # It records a label for a distribution and says so by being skipped: no verdict, so no exit code.
 _NO_VERDICT: Final = "label_distribution"
+
+
+_VERDICTS: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
 
 
 class _Problems:
@@ -54,20 +57,42 @@ def show_scores(files: Sequence[str], config: EvalConfig, *, form: str, strict: 
 
     if export and not (config.exporters.otlp or config.exporters.jsonl):
         raise ConfigError("exporters: none is configured, so --export has nowhere to send to; name one or leave --export out")
-    verdicts: Counter[str] = Counter()
-    runs: set[tuple[str, str]] = set()
     with Progress(files) as progress:
-        problems = _Problems(progress)
+        problems, tally = _Problems(progress), _Tally()
         reports = app.replay(files, config, export=export, on_problem=problems, on_progress=progress.advance)
         for report in reports:
-            verdicts.update(_verdict(result) for result in report.results)
-            runs.add((report.trajectory.trace_id, report.trajectory.span_id))
+            again = tally.count(report)
             with progress.aside():
-                _print(_json_lines(report) if form == "json" else _table(report))
-    if form == "table":
-        words = [(word, verdicts[word]) for word in ("passed", "did not pass", "skipped", "recorded", "failed to score")]
-        click.echo(tally(words, len(runs)))
-    return _exit_code(verdicts, strict=strict, problems=problems.count)
+                _print(_json_lines(report) if form == "json" else _table(report, again=again))
+    if form == "table" and (tally.runs or not problems.count):
+        _print(["", tally.line()])
+    return 2 if problems.count else tally.exit_code(strict=strict)
+
+
+class _Tally:
+    """How the scores fell."""
+
+    def __init__(self) -> None:
+        self.runs: set[tuple[str, str]] = set()
+        self._verdicts: Counter[str] = Counter()
+        self._last: Trajectory | None = None
+
+    def count(self, report: Report) -> bool:
+        """Count the results; whether the report is of the same run as the last one."""
+        self._verdicts.update(_verdict(result) for result in report.results)
+        again = report.trajectory is self._last
+        self._last = report.trajectory
+        self.runs.add((self._last.trace_id, self._last.span_id))
+        return again
+
+    def line(self) -> str:
+        """The last line of a table."""
+        return tally_line([(word, self._verdicts[word]) for word in _VERDICTS], len(self.runs))
+
+    def exit_code(self, *, strict: bool) -> int:
+        """0, or 1 if some score did not pass, some scorer failed or, where that is asked, one was skipped."""
+        bad = self._verdicts["did not pass"] + self._verdicts["failed to score"] + (self._verdicts["skipped"] if strict else 0)
+        return 1 if bad else 0
 
 
 def _verdict(result: Result) -> str:
@@ -78,22 +103,17 @@ def _verdict(result: Result) -> str:
     return "failed to score"
 
 
-def _exit_code(verdicts: Counter[str], *, strict: bool, problems: int) -> int:
-    if problems:
-        return 2
-    bad = verdicts["did not pass"] + verdicts["failed to score"] + (verdicts["skipped"] if strict else 0)
-    return 1 if bad else 0
-
-
 def _json_lines(report: Report) -> Iterator[str]:
     from otel_eval.sinks.jsonl import result_fields
 
     return (json_line(result_fields(report, result)) for result in report.results)
 
 
-def _table(report: Report) -> list[str]:
+def _table(report: Report, *, again: bool) -> list[str]:
+    """The scores of an evaluation, below their run where it was not shown already."""
+    run = [] if again else ["", *run_block(report.trajectory, arguments=False)]
     revision = f" (revision {report.revision})" if report.revision else ""
-    return [*run_block(report.trajectory), f"  evaluation {report.evaluation}{revision}", *score_block(report.results), ""]
+    return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -13,15 +13,20 @@ from typing import Any, Final
 from otel_eval.cli.rows import overlaps
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory
 
-__all__ = ["WIDTH", "columns", "run_block", "score_block", "score_table", "tally"]
+__all__ = ["WIDTH", "columns", "run_block", "score_block", "score_table", "tally_line"]
 
 WIDTH: Final = 100
 _SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
 
 
-def run_block(trajectory: Trajectory) -> list[str]:
-    """The run in a line or two, then its calls, one a line. Arguments are shown: whoever asks for it asks for them."""
-    return [*_headlines(trajectory), *_call_lines(trajectory)]
+def run_block(trajectory: Trajectory, *, arguments: bool = True) -> list[str]:
+    """The run in a line or two, then its calls, one a line, numbered from 0 as explanations number them.
+
+    Args:
+        arguments: whether the arguments of calls are shown. Where scores are shown they are not: they are content, and
+            only what a scorer needs is read at all.
+    """
+    return [*_headlines(trajectory), *_call_lines(trajectory, arguments=arguments)]
 
 
 def _headlines(trajectory: Trajectory) -> list[str]:
@@ -43,20 +48,20 @@ def _calls(count: int) -> str:
     return f"{count} tool call" + ("" if count == 1 else "s")
 
 
-def _call_lines(trajectory: Trajectory) -> Iterator[str]:
+def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
     together = overlaps(trajectory.calls)
     facts = [_call_facts(call, others) for call, others in zip(trajectory.calls, together, strict=True)]
     widths = [max(map(len, column)) for column in zip(*facts, strict=True)]
     room = max(20, WIDTH - 7 - sum(2 + width for width in widths if width))
-    texts = [_cut(_call_text(call), room) for call in trajectory.calls]
+    texts = [_cut(_call_text(call) if arguments else _plain(call.name), room) for call in trajectory.calls]
     for i, (text, (took, beside, end)) in enumerate(zip(texts, facts, strict=True)):
         cells = (f"{text:<{max(map(len, texts))}}", f"{took:>{widths[0]}}", f"{beside:<{widths[1]}}", end)
-        yield _cut(f"  {i + 1:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
+        yield _cut(f"  {i:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
 
 
 def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
     """How long it took, the numbers of the calls beside it, how it ended."""
-    beside = f"with {', '.join(str(j + 1) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
+    beside = f"with {', '.join(str(j) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
     end = f"error {call.error.type}" if call.error else "ok"
     return _duration(call.start_ns, call.end_ns), beside, _cut(_plain(end), 32)
 
@@ -103,7 +108,7 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
     return lines
 
 
-def tally(results: Iterable[tuple[str, int]], runs: int) -> str:
+def tally_line(results: Iterable[tuple[str, int]], runs: int) -> str:
     """The last line: how many runs there were and how the scores fell."""
     parts = [f"{count} {word}" for word, count in results if count]
     return f"{runs} run{'' if runs == 1 else 's'}: " + (", ".join(parts) if parts else "no scores")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.tables import WIDTH, columns, run_block, score_block, tally
+from otel_eval.cli.tables import WIDTH, columns, run_block, score_block, tally_line
 from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
 from otel_eval.testing import call, trajectory
 
@@ -27,8 +27,14 @@ def test_a_run_shows_its_calls_in_order() -> None:
         )
     )
     assert lines[0] == "run helpful · shop · 2 tool calls · orphaned"
-    assert lines[1].split() == ["1", 'search(q="x")', "2.0", "ms", "with", "2", "ok"]
-    assert lines[2].split() == ["2", "open(arguments", "not", "recorded)", "3.00", "s", "with", "1", "error", "Timeout"]
+    assert lines[1].split() == ["0", 'search(q="x")', "2.0", "ms", "with", "1", "ok"]
+    assert lines[2].split() == ["1", "open(arguments", "not", "recorded)", "3.00", "s", "with", "0", "error", "Timeout"]
+
+
+def test_arguments_are_left_out_where_scores_are_shown() -> None:
+    """They are content, and may not even have been read."""
+    lines = run_block(trajectory(call("search", arguments={"q": "secret"})), arguments=False)
+    assert lines[1].split() == ["0", "search", "ok"]
 
 
 def test_a_run_without_evidence_says_so() -> None:
@@ -75,5 +81,5 @@ def test_a_long_reason_wraps_under_itself() -> None:
 
 def test_the_last_line_counts() -> None:
     """Only what there was."""
-    assert tally([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
-    assert tally([], 0) == "0 runs: no scores"
+    assert tally_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
+    assert tally_line([], 0) == "0 runs: no scores"
