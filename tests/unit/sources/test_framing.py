@@ -42,6 +42,11 @@ def logs(scope: str = "agent", **fields: Any) -> bytes:
     return message.SerializeToString()
 
 
+def one_line(error: Exception) -> None:
+    """Whoever reads a message reads one line."""
+    assert "\n" not in str(error)
+
+
 def test_a_span_keeps_its_ids_its_bytes_and_its_size() -> None:
     """What is framed is what was sent."""
     span = Span(trace_id=TRACE, span_id=SPAN, parent_span_id=PARENT, name="chat")
@@ -164,7 +169,7 @@ def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
         try:
             framed = frame(body)
         except InputError as error:
-            assert "\n" not in str(error)
+            one_line(error)
             continue
         for _, _, (_, payload, envelope), _ in framed.spans:
             view = envelope.view(payload)
@@ -185,23 +190,17 @@ def test_any_bytes_in_a_span_give_a_readable_view_or_an_input_error(tail: bytes)
         assert isinstance(envelope.rank(payload), tuple)
 
 
+def a_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
+    """An AnyValue that is a map of one key."""
+    return {"kvlist_value": {"values": [{"key": key, "value": value}]}}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"event_name": "gen_ai.client.inference.operation.details"},
         {"attributes": [{"key": "event.name", "value": {"string_value": "gen_ai.choice"}}]},
-        {
-            "body": {
-                "kvlist_value": {
-                    "values": [
-                        {
-                            "key": "output",
-                            "value": {"kvlist_value": {"values": [{"key": "messages", "value": {"array_value": {}}}]}},
-                        }
-                    ]
-                }
-            }
-        },
+        {"body": a_map("output", a_map("messages", {"array_value": {}}))},
     ],
 )
 def test_a_log_record_that_may_carry_content_is_framed(fields: dict[str, Any]) -> None:
