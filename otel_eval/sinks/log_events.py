@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.sdk import _logs as sdk_logs
 from opentelemetry.trace import get_current_span
@@ -72,6 +73,7 @@ def _by_record(logger: Any) -> _Emit:
 
     def emit(attributes: dict[str, Any], context: Context, now: int) -> None:
         fields: dict[str, Any] = {"timestamp": now, "observed_timestamp": now, "attributes": attributes}
+        fields["severity_number"] = SeverityNumber.UNSPECIFIED  # encoders of that time cannot do without
         if "event_name" in accepted:
             fields["event_name"] = names.EVENT_NAME
         else:

@@ -69,7 +69,8 @@ def _processors(provider: Any) -> Iterator[Any]:
 
 def _flag(processor: Any) -> bool | None:
     for holder in (processor, getattr(processor, "_batch_processor", None)):
-        flag = getattr(holder, "_shutdown", None)
-        if isinstance(flag, bool):
-            return flag
+        for name in ("_shutdown", "done"):  # `done`: the batch processors before 1.34
+            flag = getattr(holder, name, None)
+            if isinstance(flag, bool):
+                return flag
     return None

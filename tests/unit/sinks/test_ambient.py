@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import ProxyTracerProvider
 
@@ -130,6 +130,8 @@ def test_the_stand_ins_of_the_api_are_no_providers(process: Process):
 @pytest.mark.parametrize("kind", ["loggers", "tracers", "meters"])
 def test_a_provider_that_was_shut_down_is_known_as_such(process: Process, kind: str):
     """The SDK drops what comes afterwards without a word."""
+    process.tracers = TracerProvider(shutdown_on_exit=False)
+    process.tracers.add_span_processor(BatchSpanProcessor(process.spans))
     provider = getattr(process, kind)
     before = providers.is_shut_down(provider)
     provider.shutdown()

@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.sdk.version import __version__
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Report
@@ -22,6 +23,7 @@ from otel_eval.sinks.otlp import otlp_sinks
 from otel_eval.sinks.tally import Tally
 
 Reports = Callable[..., Report]
+SDK = tuple(int(part) for part in __version__.split(".")[:2])
 
 REQUESTS = {
     "/v1/logs": logs_service_pb2.ExportLogsServiceRequest,
@@ -97,6 +99,12 @@ def http_backend(*paths: str) -> Iterator[tuple[str, dict[str, list[Any]]]]:
         server.server_close()
 
 
+def event_name(record: Any) -> str:
+    """Its own field, or the attribute that SDKs before 1.35 use."""
+    named = {pair.key: pair.value.string_value for pair in record.attributes}
+    return getattr(record, "event_name", "") or named["event.name"]
+
+
 def send(sinks: list[Any], *reports: Report) -> list[bool]:
     for sink in sinks:
         for report in reports:
@@ -123,7 +131,8 @@ def test_all_three_signals_arrive_over_grpc(report: Reports, monkeypatch: pytest
     names = {metric.name for metric in backend.got["metrics"][0].resource_metrics[0].scope_metrics[0].metrics}
     told = {pair.key: pair.value.string_value for pair in resource.attributes}
     assert (told["service.name"], told["deployment.environment.name"]) == ("otel-eval", "test")
-    assert (record.event_name, record.trace_id, record.flags) == ("gen_ai.evaluation.result", span.trace_id, 1)
+    assert event_name(record) == "gen_ai.evaluation.result"
+    assert (record.trace_id, record.flags) == (span.trace_id, 1)
     assert span.parent_span_id == record.span_id
     assert "gen_ai.evaluation.score" in names
     assert backend.headers["x-key"] == "k"
@@ -135,7 +144,7 @@ def test_all_three_signals_arrive_over_http(report: Reports):
         sinks = otlp_sinks(Endpoint(endpoint=url, protocol="http/protobuf"))
         assert send(sinks, report("scored")) == [True, True, True]
         close(sinks)
-    assert got["/v1/logs"][0].resource_logs[0].scope_logs[0].log_records[0].event_name == "gen_ai.evaluation.result"
+    assert event_name(got["/v1/logs"][0].resource_logs[0].scope_logs[0].log_records[0]) == "gen_ai.evaluation.result"
     assert got["/v1/traces"][0].resource_spans[0].scope_spans[0].spans[0].name == "evaluate policy"
     assert got["/v1/metrics"]
 
@@ -166,6 +175,7 @@ def test_a_path_that_http_does_not_know_is_dropped_with_one_warning(report: Repo
     assert (len(got["/v1/logs"]), len(got["/v1/traces"])) == (2, 2)
 
 
+@pytest.mark.skipif(SDK < (1, 37), reason="exporters of that time try for a minute, whatever the timeout")
 def test_an_endpoint_that_is_down_costs_counted_results_and_one_line(report: Reports, caplog: pytest.LogCaptureFixture):
     """And is tried again."""
     tally = Tally()

@@ -55,7 +55,8 @@ def test_a_log_event_belongs_to_the_span_of_the_run(report: Reports):
     """Trace, span and the sampled flag are the run's; the record has its name and its time."""
     (record,) = logged(report("scored"))
     assert (record.trace_id, record.span_id, int(record.trace_flags)) == (TRACE, SPAN, 1)
-    assert record.event_name == "gen_ai.evaluation.result"
+    name = getattr(record, "event_name", None) or record.attributes["event.name"]
+    assert name == "gen_ai.evaluation.result"
     assert record.timestamp > 0
 
 
@@ -63,6 +64,7 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
     """And everything that tells where it came from, under one prefix."""
     (record,) = logged(report("scored"))
     attributes = dict(record.attributes)
+    attributes.pop("event.name", None)  # how SDKs before 1.35 name an event
     assert json.loads(attributes.pop("otel_eval.details")) == {"missing": ["refund"]}
     assert attributes == {
         "gen_ai.evaluation.name": "scored",
