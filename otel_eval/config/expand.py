@@ -6,7 +6,7 @@ Knows the spelling of a reference and an environment handed in; knows no key of 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from otel_eval.config.yaml12 import typed
@@ -17,45 +17,56 @@ __all__ = ["expand"]
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def expand(value: Any, environment: Mapping[str, str]) -> Any:
+def expand(value: Any, environment: Mapping[str, str], *, always_text: Collection[str] = ()) -> Any:
     """The value with each `${env:NAME}` and `${env:NAME:-default}` (for unset or empty) in its texts replaced.
 
     A text that is one whole reference is typed as an unquoted scalar would be; `$${env:NAME}` stays as `${env:NAME}`.
+
+    Args:
+        value: plain YAML values.
+        environment: the variables.
+        always_text: keys below which nothing is typed, so that a key of digits keeps its leading zero.
 
     Raises:
         ConfigError: a variable is not set and no default is given; every such place is named.
     """
     missing: list[str] = []
-    expanded = _walk(value, environment, "", missing)
+    expanded = _Walk(environment, always_text, missing).value(value, "", as_text=False)
     if missing:
         raise ConfigError("; ".join(missing))
     return expanded
 
 
-def _walk(value: Any, environment: Mapping[str, str], path: str, missing: list[str]) -> Any:
-    if isinstance(value, str):
-        return _text(value, environment, path, missing) if "${env:" in value else value
-    if isinstance(value, Mapping):
-        return {k: _walk(v, environment, f"{path}.{k}" if path else str(k), missing) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_walk(item, environment, f"{path}[{i}]", missing) for i, item in enumerate(value)]
-    return value
+class _Walk:
+    def __init__(self, environment: Mapping[str, str], always_text: Collection[str], missing: list[str]) -> None:
+        self._environment, self._always_text, self._missing = environment, always_text, missing
 
+    def value(self, value: Any, path: str, *, as_text: bool) -> Any:
+        if isinstance(value, str):
+            return self._text(value, path, as_text=as_text) if "${env:" in value else value
+        if isinstance(value, Mapping):
+            return {
+                key: self.value(inner, f"{path}.{key}" if path else str(key), as_text=as_text or key in self._always_text)
+                for key, inner in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.value(item, f"{path}[{i}]", as_text=as_text) for i, item in enumerate(value)]
+        return value
 
-def _text(text: str, environment: Mapping[str, str], path: str, missing: list[str]) -> Any:
-    def replace(found: re.Match[str]) -> str:
+    def _text(self, text: str, path: str, *, as_text: bool) -> Any:
+        whole = _REFERENCE.fullmatch(text)
+        expanded = _REFERENCE.sub(lambda found: self._reference(found, path), text)
+        return typed(expanded) if whole and not whole[1] and not as_text else expanded
+
+    def _reference(self, found: re.Match[str], path: str) -> str:
         escaped, name, default = found.groups()
         if escaped:
             return found[0][1:]
-        value = environment.get(name)
+        value = self._environment.get(name)
         if value or (value is not None and default is None):
             return value
         if default is None:
-            missing.append(
+            self._missing.append(
                 f"{path or 'value'}: the environment variable {name} is not set; set it or write ${{env:{name}:-default}}"
             )
         return default or ""
-
-    whole = _REFERENCE.fullmatch(text)
-    expanded = _REFERENCE.sub(replace, text)
-    return typed(expanded) if whole and not whole[1] else expanded

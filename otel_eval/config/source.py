@@ -20,6 +20,7 @@ from otel_eval.errors import ConfigError
 
 __all__ = ["load"]
 
+_TEXT: Final = frozenset({"headers", "path", "name"})
 MAX_FILE_BYTES: Final = 2**20
 
 
@@ -43,7 +44,7 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None 
 
 def _validated(given: Mapping[str, Any], prefix: str) -> EvalConfig:
     try:
-        return EvalConfig.model_validate(expand(given, os.environ))
+        return EvalConfig.model_validate(expand(given, os.environ, always_text=_TEXT))
     except ValidationError as error:
         raise ConfigError(prefix + "; ".join(lines_of(error, EvalConfig))) from None
     except ConfigError as error:

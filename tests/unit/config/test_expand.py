@@ -35,6 +35,12 @@ def test_a_reference_becomes_its_value(written: Any, value: Any) -> None:
     assert expand(written, ENVIRONMENT) == value
 
 
+def test_a_key_of_digits_stays_text_where_text_is_meant() -> None:
+    """A leading zero is part of it."""
+    given = {"headers": {"api-key": "${env:KEY}"}, "limit": "${env:KEY}"}
+    assert expand(given, {"KEY": "0123"}, always_text={"headers"}) == {"headers": {"api-key": "0123"}, "limit": 123}
+
+
 def test_every_variable_that_is_not_set_is_named_with_its_place() -> None:
     """One error for all of them."""
     with pytest.raises(ConfigError) as caught:
