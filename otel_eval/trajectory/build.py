@@ -14,11 +14,11 @@ from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.conversation import Conversation
-from otel_eval.trajectory.facts import MAX_ENCLOSING, Facts, visits
+from otel_eval.trajectory.facts import Facts, visits
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.runs import Candidate, find_runs
 from otel_eval.trajectory.same_call import merge_beside, merge_within
-from otel_eval.trajectory.survey import Survey, survey
+from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 
 __all__ = ["Run", "build"]
 

@@ -17,8 +17,6 @@ from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Facts", "visits"]
 
-# Longer chains of ancestors are cut to the nearest ones: a list per span of a 10,000 deep chain is 10^8 entries.
-MAX_ENCLOSING: Final = 256
 _USER: Final = frozenset({"user", "human"})
 
 
@@ -160,15 +158,5 @@ def _add(total: Tokens, table: ReadTable, read: dict[str, Any]) -> None:
 
 
 def visits(read: Survey, run: Candidate) -> tuple[SpanVisit, ...]:
-    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` spans around it."""
-    found: list[tuple[tuple[int, int, bytes], SpanVisit]] = []
-    around: dict[int, tuple[str, ...]] = {}
-    for place in range(run.first, run.last):
-        up = read.forest.parent[place]
-        above = around.get(up, ())
-        view, span_id = read.views[place], read.hex_id(place)
-        around[place] = (*above, span_id)[-MAX_ENCLOSING:]
-        visit = SpanVisit(view.name, view.start_ns, view.end_ns, span_id, above)
-        found.append((read.moment(place), visit))
-    found.sort(key=lambda pair: pair[0])
-    return tuple(visit for _, visit in found)
+    """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` spans around it, in the run or not."""
+    return tuple(read.visit(place) for place in sorted(range(run.first, run.last), key=read.moment))

@@ -31,6 +31,8 @@ __all__ = ["CUT", "NEVER_ARRIVED", "Candidate", "find_runs"]
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
 _ENTRY_KINDS = (2, 5)  # SERVER, CONSUMER
+# Each run lists its spans, so runs within runs without end would cost the square of the trace.
+MAX_NESTED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,11 @@ def _count(starts: list[int], first: int, last: int) -> int:
 
 def find_runs(read: Survey) -> list[Candidate]:
     """The runs of the trace, in no particular order."""
-    trees = [_tree(read, top) for top in read.forest.tops]
-    tops = read.agents or [tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)]
+    tools = sorted(read.tools)
+    trees = [_tree(read, top, tools) for top in read.forest.tops]
+    tops = _addressable(read) or [
+        tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)
+    ]
     strong, weak = _orphans(trees)
     by_top = {tree.top: tree for tree in trees}
     runs = []
@@ -115,15 +120,23 @@ def find_runs(read: Survey) -> list[Candidate]:
         tree = by_top[read.forest.top_of(place)]
         cut = read.trace.cut or (CUT if _is_cut(read, place, tree, strong, weak) else "")
         runs.append(Candidate(place, read.end(place), read.forest.ids[place], cut, read.agent_above.get(place, -1) < 0))
-    fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in tops]
+    own = set(tops)
+    fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in own]
     lost = _lost_run(read, fragments, runs, by_top)
     return [*runs, lost] if lost is not None else runs
 
 
-def _tree(read: Survey, top: int) -> _Tree:
+def _addressable(read: Survey) -> list[int]:
+    """The agent spans that are runs of their own; deeper ones only belong to those around them."""
+    depth: dict[int, int] = {}
+    for place in read.agents:
+        depth[place] = depth.get(read.agent_above[place], 0) + 1
+    return [place for place in read.agents if depth[place] <= MAX_NESTED]
+
+
+def _tree(read: Survey, top: int, tools: list[int]) -> _Tree:
     last = read.end(top)
     missing = read.forest.missing[top]
-    tools = any(top <= place < last for place in read.tools) if len(read.forest.tops) > 1 else bool(read.tools)
     return _Tree(
         top=top,
         last=last,
@@ -132,7 +145,7 @@ def _tree(read: Survey, top: int) -> _Tree:
         start=read.views[top].start_ns,
         service=read.envelopes[top].service,
         agents=_holds(read.agents, top, last),
-        content=tools or _holds(read.models, top, last),
+        content=_holds(tools, top, last) or _holds(read.models, top, last),
     )
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.conventions import DROPPED, Reading, ReadTable
-from otel_eval.model import Kind
+from otel_eval.model import Kind, SpanVisit
 from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View
 from otel_eval.trajectory.forest import Forest, plant
 from otel_eval.trajectory.plan import Plan
 
-__all__ = ["Survey", "ToolSpan", "survey"]
+__all__ = ["MAX_ENCLOSING", "Survey", "ToolSpan", "survey"]
+
+# Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the trace.
+MAX_ENCLOSING: Final = 64
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class Survey:
     models: list[int] = field(default_factory=list)
     tools: dict[int, ToolSpan] = field(default_factory=dict)
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
+    _visits: list[SpanVisit] = field(default_factory=list)
 
     def table(self, place: int) -> ReadTable | None:
         """The table that knew the span."""
@@ -79,6 +83,16 @@ class Survey:
             frames = self.trace.logs.get(self.forest.ids[place], ())
             known = self._logs[place] = tuple(envelope.event(payload) for payload, envelope in frames)
         return known
+
+    def visit(self, place: int) -> SpanVisit:
+        """The span as scorers of spans see it; runs within runs share these."""
+        if not self._visits:
+            for each, view in enumerate(self.views):
+                up = self.forest.parent[each]
+                above = self._visits[up] if up >= 0 else None
+                around = () if above is None else (*above.enclosing, above.span_id)[-MAX_ENCLOSING:]
+                self._visits.append(SpanVisit(view.name, view.start_ns, view.end_ns, self.hex_id(each), around))
+        return self._visits[place]
 
 
 def survey(trace: ClosedTrace, plan: Plan) -> Survey:

@@ -1,0 +1,197 @@
+"""Calls and answers are read out of messages in the formats of all providers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.conventions.events import read_event
+from otel_eval.conventions.messages import Answered, Asked, nested, read_messages, said
+from otel_eval.conventions.table import Side
+from otel_eval.ports import SpanEvent
+
+ARGUMENTS = {"city": "Oslo"}
+TEXT = json.dumps(ARGUMENTS)
+FLAT = {
+    "llm.output_messages.0.message.role": "assistant",
+    "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
+    "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "look",
+    "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": TEXT,
+}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": ARGUMENTS}]},
+        {"role": "assistant", "content": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": TEXT}]},
+        {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": TEXT}}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": ARGUMENTS}]},
+        {"output": {"message": {"content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": ARGUMENTS}}]}}},
+        {"candidates": [{"content": {"parts": [{"functionCall": {"id": "c1", "name": "look", "args": ARGUMENTS}}]}}]},
+        {"content": {"parts": [{"function_call": {"id": "c1", "name": "look", "args": ARGUMENTS}}]}},
+        {"type": "function_call", "call_id": "c1", "id": "fc_9", "name": "look", "arguments": TEXT},
+        {
+            "generations": [
+                [{"message": {"kwargs": {"tool_calls": [{"type": "tool_call", "id": "c1", "name": "look", "args": ARGUMENTS}]}}}]
+            ]
+        },
+        {"type": "ai", "data": {"tool_calls": [{"id": "c1", "name": "look", "args": ARGUMENTS}]}},
+        {"toolCallId": "c1", "toolName": "look", "input": TEXT},
+        {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c1", "toolName": "look", "args": ARGUMENTS}]},
+        {"choices": [{"message": {"tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": TEXT}}]}}]},
+        nested(FLAT, "llm.output_messages."),
+        nested({"g.0.tool_calls.0.name": "look", "g.0.tool_calls.0.arguments": TEXT, "g.0.tool_calls.0.id": "c1"}, "g."),
+    ],
+)
+def test_a_call_is_read_from_every_format(message: Any):
+    """Name, id and decoded arguments."""
+    assert read_messages(json.dumps([message])) == [Asked("look", "c1", ARGUMENTS)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": {"temp": 3}}]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "result": '{"temp": 3}'}]},
+        {"role": "tool", "tool_call_id": "c1", "content": '{"temp": 3}'},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": '{"temp": 3}'}]}],
+        },
+        {"content": [{"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"json": {"temp": 3}}]}}]},
+        {"type": "function_call_output", "call_id": "c1", "output": '{"temp": 3}'},
+        {"kwargs": {"type": "tool", "tool_call_id": "c1", "content": '{"temp": 3}', "status": "success"}},
+        {
+            "role": "tool",
+            "content": [{"type": "tool-result", "toolCallId": "c1", "output": {"type": "json", "value": {"temp": 3}}}],
+        },
+    ],
+)
+def test_an_answer_is_read_from_every_format(message: Any):
+    """Id and decoded result."""
+    assert read_messages([message]) == [Answered("c1", "", {"temp": 3})]
+
+
+def test_an_answer_without_id_keeps_its_name():
+    """Gemini matches answers by name and order."""
+    message = {"parts": [{"functionResponse": {"name": "look", "response": {"temp": 3}}}]}
+    assert read_messages([message]) == [Answered("", "look", {"temp": 3})]
+
+
+@pytest.mark.parametrize("said_by_user", [TEXT, json.dumps([{"toolUse": {"name": "refund", "input": {}}}])])
+def test_what_somebody_says_is_never_a_call(said_by_user: str):
+    """A user cannot write calls into a trajectory."""
+    assert read_messages([{"role": "user", "content": said_by_user}]) == []
+
+
+def test_arguments_that_look_like_calls_are_arguments():
+    """What is inside a call is not read as messages."""
+    inner = {"messages": [{"tool_calls": [{"name": "hidden", "arguments": {}}]}]}
+    found = read_messages([{"tool_calls": [{"id": "c1", "name": "look", "arguments": inner}]}])
+    assert [each.name for each in found] == ["look"]
+
+
+@pytest.mark.parametrize("word", ["", "<not specified>", "unknown"])
+def test_words_for_no_id_are_no_id(word: str):
+    """They would tie unrelated calls together."""
+    assert read_messages([{"tool_calls": [{"id": word, "name": "look", "arguments": {}}]}]) == [Asked("look", "", {})]
+
+
+@pytest.mark.parametrize(
+    ("event", "side", "mention"),
+    [
+        (
+            SpanEvent(
+                "gen_ai.choice", {"message": json.dumps([{"toolUse": {"toolUseId": "c1", "name": "look", "input": ARGUMENTS}}])}
+            ),
+            Side.OUTPUT,
+            Asked("look", "c1", ARGUMENTS),
+        ),
+        (
+            SpanEvent(
+                "gen_ai.choice", {}, {"message": {"tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": TEXT}}]}}
+            ),
+            Side.OUTPUT,
+            Asked("look", "c1", ARGUMENTS),
+        ),
+        (SpanEvent("gen_ai.tool.message", {"id": "c1", "content": "21"}), Side.HISTORY, Answered("c1", "", 21)),
+        (SpanEvent("gen_ai.tool.message", {}, {"id": "c1", "content": "21"}), Side.HISTORY, Answered("c1", "", 21)),
+        (
+            SpanEvent(
+                "gen_ai.client.inference.operation.details",
+                {
+                    "gen_ai.output.messages": [
+                        {"parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": ARGUMENTS}]}
+                    ]
+                },
+            ),
+            Side.OUTPUT,
+            Asked("look", "c1", ARGUMENTS),
+        ),
+        (
+            SpanEvent(
+                "any.scope", {}, {"output": {"messages": [{"tool_calls": [{"id": "c1", "name": "look", "args": ARGUMENTS}]}]}}
+            ),
+            Side.OUTPUT,
+            Asked("look", "c1", ARGUMENTS),
+        ),
+    ],
+)
+def test_events_hold_messages_too(event: SpanEvent, side: Side, mention: Any):
+    """As span events, and as log records whose body holds them."""
+    assert (side, [mention]) in list(read_event(event))
+
+
+def test_dropped_places_of_a_flattened_family_close_up():
+    """Attribute limits drop the oldest keys."""
+    assert nested({"p.2.role": "tool", "p.10.role": "user"}, "p.") == [{"role": "tool"}, {"role": "user"}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}], "hi"),
+        ([{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}], "b"),
+        ({"messages": [{"type": "human", "kwargs": {"content": "c", "type": "human"}}]}, "c"),
+        ({"task": "d"}, {"task": "d"}),
+        ("e", "e"),
+    ],
+)
+def test_what_was_said_last_is_found(messages: Any, text: Any):
+    """Or the value itself, where it is no conversation."""
+    assert said(messages, frozenset({"user", "human"}), last=True) == text
+
+
+@given(
+    st.recursive(
+        st.none() | st.text(max_size=6) | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["messages", "content", "parts", "tool_calls", "function", "name", "arguments", "type", "role", "id"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=20,
+    )
+)
+def test_no_message_makes_reading_raise(value: Any):
+    """Whatever its parts are."""
+    for each in read_messages(value):
+        assert isinstance(each, Asked | Answered)
+
+
+def test_hostile_nesting_ends():
+    """Ten thousand levels of content are looked into no deeper than the limit."""
+    value: Any = {"tool_calls": [{"name": "deep", "arguments": {}}]}
+    for _ in range(10_000):
+        value = {"content": [value]}
+    assert read_messages([value]) == []

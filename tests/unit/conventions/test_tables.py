@@ -1,0 +1,110 @@
+"""The built-in tables know the spans of their instrumentations and are not fooled by their neighbours'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_eval.conventions import DROPPED, TABLES, Reader
+from otel_eval.conventions.wrappers import WRAPPERS
+from otel_eval.model import Kind
+from otel_eval.testing import span
+
+READER = Reader(TABLES)
+OP = "gen_ai.operation.name"
+OI = "openinference.span.kind"
+
+
+def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
+    reading = READER.of_scope(scope).read(span("s", "", name, attributes=attributes))
+    return reading.kind.value, reading.table.name if reading.table else ""
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "attributes", "kind", "table"),
+    [
+        ("my.agent", "execute_tool x", {OP: "execute_tool", "gen_ai.tool.name": "x"}, "tool", "gen_ai"),
+        ("my.agent", "invoke_agent a", {OP: "invoke_agent"}, "agent", "gen_ai"),
+        ("my.agent", "invoke_workflow a", {OP: "invoke_workflow"}, "agent", "gen_ai"),
+        ("my.agent", "chat m", {OP: "chat", "gen_ai.tool.name": "x"}, "model", "gen_ai"),
+        ("my.agent", "create_agent a", {OP: "create_agent", "gen_ai.agent.name": "a"}, "other", "gen_ai"),
+        ("my.agent", "unknown", {OP: "unknown"}, "other", "gen_ai"),
+        ("my.agent", "x", {"gen_ai.tool.name": "x"}, "tool", "gen_ai_bare"),
+        ("any", "x", {"tool.name": "x", "input.value": "{}"}, "tool", "plain"),
+        ("any", "POST /", {"http.request.method": "POST"}, "other", ""),
+        ("pydantic-ai", "running tool", {"gen_ai.tool.name": "x"}, "tool", "pydantic_ai"),
+        ("pydantic-ai", "agent run", {"agent_name": "a"}, "agent", "pydantic_ai"),
+        ("strands.telemetry.tracer", "chat", {OP: "chat"}, "model", "strands"),
+        ("strands.telemetry.tracer", "cycle", {OP: "execute_event_loop_cycle"}, "other", "strands"),
+        ("gcp.vertex.agent", "invocation", {}, "agent", "google_adk"),
+        ("autogen-core", "execute_tool x", {OP: "execute_tool"}, "tool", "autogen"),
+        ("agent_framework", "invoke_agent a", {OP: "invoke_agent"}, "agent", "agent_framework"),
+        ("semantic_kernel.functions.kernel_function", "execute_tool p-f", {OP: "execute_tool"}, "tool", "semantic_kernel"),
+        ("opentelemetry.instrumentation.openai_v2", "chat m", {OP: "chat"}, "model", "gen_ai_clients"),
+        ("opentelemetry.instrumentation.openai_agents", "chat m", {OP: "chat"}, "model", "openai_agents"),
+        ("opentelemetry.instrumentation.langchain", "x.tool", {"traceloop.span.kind": "tool", OP: "execute_tool"}, "tool", "traceloop_langchain"),
+        ("opentelemetry.instrumentation.langchain", "t", {"traceloop.span.kind": "task", OP: "execute_task"}, "other", "traceloop_langchain"),
+        ("opentelemetry.instrumentation.crewai", "crewai.workflow", {"traceloop.span.kind": "workflow"}, "agent", "traceloop_crewai"),
+        ("traceloop.tracer", "x.tool", {"traceloop.span.kind": "tool"}, "tool", "traceloop"),
+        ("opentelemetry.instrumentation.openai.v1", "openai.chat", {"llm.request.type": "chat"}, "model", "traceloop_clients"),
+        ("openinference.instrumentation.langchain", "x", {OI: "TOOL"}, "tool", "openinference_langchain"),
+        ("openinference.instrumentation.llama_index", "x", {OI: "TOOL"}, "tool", "openinference"),
+        ("openinference.instrumentation.openai", "x", {OI: "LLM"}, "model", "openinference_clients"),
+        ("openinference.instrumentation.haystack", "Agent.run", {OI: "CHAIN"}, "agent", "openinference_haystack"),
+        ("openinference.instrumentation.haystack", "Retriever.run", {OI: "CHAIN"}, "other", "openinference_haystack"),
+        ("openinference.instrumentation.crewai", "c.kickoff", {OI: "CHAIN"}, "agent", "openinference_crewai"),
+        ("langsmith", "x", {"langsmith.span.kind": "tool", OP: "execute_tool"}, "tool", "langsmith"),
+        ("langsmith", "x", {"langsmith.span.kind": "chain", OP: "chain"}, "other", "langsmith"),
+        ("mlflow.tracing.provider", "x", {"mlflow.spanType": '"TOOL"'}, "tool", "mlflow"),
+        ("mlflow.tracing.provider", "x", {"mlflow.spanType": '"CHAIN"'}, "other", "mlflow"),
+        ("langfuse-sdk", "x", {"langfuse.observation.type": "tool"}, "tool", "langfuse"),
+        ("langfuse-sdk", "x", {"langfuse.observation.type": "span"}, "other", ""),
+        ("ai", "ai.generateText", {"ai.operationId": "ai.generateText"}, "agent", "vercel_ai_sdk"),
+        ("ai", "ai.streamText.doStream", {"ai.operationId": "ai.streamText.doStream"}, "model", "vercel_ai_sdk"),
+        ("ai", "ai.toolCall", {"operation.name": "ai.toolCall my-agent"}, "tool", "vercel_ai_sdk"),
+        ("gen_ai", "execute_tool x", {OP: "execute_tool"}, "tool", "gen_ai"),
+        ("org.springframework.ai", "tool_call x", {"spring.ai.kind": "tool_call", OP: "framework"}, "tool", "spring_ai"),
+        ("mcp-python-sdk", "tools/call x", {"mcp.method.name": "tools/call", OP: "execute_tool"}, "tool", "mcp"),
+        ("mcp-python-sdk", "tools/list", {"mcp.method.name": "tools/list"}, "other", "mcp"),
+        ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool.v2"}, "tool", "genkit"),
+        ("flue", "x", {"flue.tool.name": "x"}, "tool", "flue"),
+        ("livekit-agents", "function_tool", {}, "tool", "livekit"),
+    ],
+)  # fmt: skip
+def test_each_instrumentation_is_known(scope: str, name: str, attributes: dict[str, Any], kind: str, table: str):
+    """By its own table, as what it is."""
+    assert read(scope, name, attributes) == (kind, table)
+
+
+@pytest.mark.parametrize("attributes", [{OI: "EVALUATOR"}, {OP: "evaluation"}, {OI: "evaluator", OP: "chat"}])
+def test_evaluations_are_dropped(attributes: dict[str, Any]):
+    """Other people's too."""
+    assert READER.of_scope("any").read(span("s", attributes=attributes)) is DROPPED
+
+
+@pytest.mark.parametrize("scope", ["otel_eval", "otel_eval.judge"])
+def test_our_own_scope_is_dropped_unread(scope: str):
+    """Whatever its spans say."""
+    assert READER.of_scope(scope).dropped
+
+
+def test_an_attribute_of_an_odd_type_does_no_harm():
+    """A list where text belongs matches no rule."""
+    assert read("x", "x", {OP: ["execute_tool"]}) == ("other", "")
+
+
+def test_many_different_spans_leave_few_memories():
+    """Free text in a deciding attribute must not fill the memory."""
+    reader = READER.of_scope("crowd")
+    for number in range(5000):
+        assert reader.read(span("s", attributes={"tool.name": f"t{number}"})).kind is Kind.TOOL
+    assert len(reader._memo) <= 4096
+
+
+def test_every_table_says_where_it_was_read_and_uses_known_wrappers():
+    """A table without a source cannot be checked."""
+    assert len({table.name for table in TABLES}) == len(TABLES)
+    for table in TABLES:
+        assert len(table.source) > 20, table.name
+        assert set(table.wrappers) <= set(WRAPPERS), table.name

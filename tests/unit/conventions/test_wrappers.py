@@ -1,0 +1,62 @@
+"""Envelopes that frameworks put around arguments and results come off, and only theirs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from otel_eval.conventions.wrappers import RESULT_WRAPPERS, WRAPPERS, unwrap
+
+MESSAGE = {"content": '{"temp": 3}', "tool_call_id": "c1", "status": "error"}
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "value"),
+    [
+        ({"args": [], "sanitize_inputs_outputs": True, "kwargs": {"city": "Oslo"}}, {"city": "Oslo"}),
+        ({"args": [], "kwargs": {}}, {}),
+        ({"args": ["Oslo"], "kwargs": {}}, "Oslo"),
+        ({"args": ["Oslo", 3], "kwargs": {}}, ["Oslo", 3]),
+        ({"kwargs": {"city": "Oslo"}}, {"city": "Oslo"}),
+        ({"input_str": "{'city': 'Oslo'}", "tags": [], "inputs": {"city": "Oslo"}}, {"city": "Oslo"}),
+        ({"input_str": "{'city': 'Oslo'}", "inputs": None}, {"city": "Oslo"}),
+        ({"kwargs": {"a": 1}, "limit": 2}, {"kwargs": {"a": 1}, "limit": 2}),
+    ],
+)
+def test_arguments_come_out_of_their_wrapper(wrapped: Any, value: Any):
+    """A Python call, a LangChain callback; an argument that is really called kwargs stays."""
+    assert unwrap(json.dumps(wrapped), ("python_call", "kwargs", "langchain_tool_start")).value == value
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "value", "failed", "call_id"),
+    [
+        ({"lc": 1, "type": "constructor", "kwargs": MESSAGE}, {"temp": 3}, True, "c1"),
+        ({"type": "tool", "data": MESSAGE}, {"temp": 3}, True, "c1"),
+        ({"type": "tool", **MESSAGE}, {"temp": 3}, True, "c1"),
+        ({"raw_output": 5, "tool_name": "t", "is_error": True}, 5, True, ""),
+        ({"content": [{"type": "text", "text": "no"}], "isError": True}, "no", True, ""),
+        ({"content": [{"type": "text", "text": "3"}], "isError": False}, 3, False, ""),
+        ({"content": [], "isError": False, "structuredContent": {"a": 1}}, {"a": 1}, False, ""),
+        ([{"text": "a"}, {"json": {"b": 1}}], ["a", {"b": 1}], False, ""),
+        ([{"json": {"b": 1}}], {"b": 1}, False, ""),
+        ({"toolUseId": "c2", "status": "error", "content": [{"text": "no"}]}, "no", True, "c2"),
+        ({"status": "error", "detail": "a tool's own object"}, {"status": "error", "detail": "a tool's own object"}, False, ""),
+        ([{"name": "row"}], [{"name": "row"}], False, ""),
+        ([], [], False, ""),
+    ],
+)
+def test_results_come_out_of_their_wrapper(wrapped: Any, value: Any, failed: bool, call_id: str):
+    """With the failure and the call id that the wrapper knew; an object of the tool's own says nothing of failure."""
+    taken = unwrap(json.dumps(wrapped), RESULT_WRAPPERS)
+    assert (taken.value, taken.failed, taken.call_id) == (value, failed, call_id)
+
+
+def test_wrappers_within_wrappers_come_off_in_bounded_time():
+    """A hundred layers are not all opened, and nothing overflows."""
+    wrapped: Any = "core"
+    for _ in range(100):
+        wrapped = {"output": wrapped}
+    assert unwrap(wrapped, tuple(WRAPPERS)) is not None

@@ -1,0 +1,212 @@
+"""Messages fill what spans leave out, and make calls only where there is no tool span."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.ports import ClosedTrace, SpanEvent
+from otel_eval.testing import FakeSpan, closed, span
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+PLAN = Plan(needs=ALL_NEEDS)
+OP = "gen_ai.operation.name"
+RUN = span("run", "", "invoke_agent a", start_ns=0, end_ns=100, attributes={OP: "invoke_agent"})
+
+
+def asked(name: str, arguments: Any, call_id: str = "") -> dict[str, Any]:
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+
+
+def answered(call_id: str, result: Any) -> dict[str, Any]:
+    return {"role": "tool", "parts": [{"type": "tool_call_response", "id": call_id, "response": result}]}
+
+
+def model(span_id: str, start: int, *parts: dict[str, Any], history: tuple[dict[str, Any], ...] = (), **fields: Any) -> FakeSpan:
+    attributes = {OP: "chat", "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": list(parts)}])}
+    if history:
+        attributes["gen_ai.input.messages"] = json.dumps(list(history))
+    return span(span_id, fields.pop("parent", "run"), "chat m", start_ns=start, end_ns=start + 1, attributes=attributes, **fields)
+
+
+def tool(span_id: str, start: int, **attributes: Any) -> FakeSpan:
+    given = {OP: "execute_tool", "gen_ai.tool.name": "look", **{f"gen_ai.tool.call.{k}": v for k, v in attributes.items()}}
+    return span(span_id, "run", "execute_tool look", start_ns=start, end_ns=start + 1, attributes=given)
+
+
+def trajectory(*spans: FakeSpan, plan: Plan = PLAN) -> Trajectory:
+    return build(closed(*spans), plan)[0].trajectory
+
+
+def test_arguments_and_results_are_filled_by_call_id():
+    """The order of the messages does not matter then."""
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 2}, "c2"), asked("look", {"q": 1}, "c1")),
+        tool("a", 3, id="c1"),
+        tool("b", 5, id="c2"),
+        model("n", 8, history=(answered("c1", {"n": 1}), answered("c2", {"n": 2}))),
+    ).calls
+    assert [(call.arguments, call.result) for call in made] == [({"q": 1}, {"n": 1}), ({"q": 2}, {"n": 2})]
+
+
+def test_without_ids_order_among_same_named_calls_decides():
+    """And gives the calls their ids, and with them their results."""
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("other", {"x": 1}, "c0"), asked("look", {"q": 1}, "c1"), asked("look", {"q": 2}, "c2")),
+        tool("a", 3),
+        tool("b", 5),
+        model("n", 8, history=(answered("c2", 22),)),
+    ).calls
+    assert [(call.arguments, call.call_id, call.result) for call in made] == [
+        ({"q": 1}, "c1", UNRECORDED),
+        ({"q": 2}, "c2", 22),
+    ]
+
+
+def test_a_bare_value_finds_the_object_that_holds_it():
+    """A tool of one argument is often recorded without its name; order alone would mistake a retry."""
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"city": "Paris"}, "c1"), asked("look", {"city": "Oslo"}, "c2")),
+        tool("a", 3, arguments="Oslo"),
+        tool("b", 5, arguments="Paris"),
+    ).calls
+    assert [call.arguments for call in made] == [{"city": "Oslo"}, {"city": "Paris"}]
+
+
+def test_a_call_claimed_by_id_is_not_given_away():
+    """A retry of the same id takes the same request and leaves the next one alone."""
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1}, "c1"), asked("look", {"q": 2}, "c2")),
+        tool("a", 3, id="c1"),
+        tool("b", 5, id="c1"),
+        tool("c", 7),
+    ).calls
+    assert [call.arguments for call in made] == [{"q": 1}, {"q": 1}, {"q": 2}]
+
+
+def test_what_a_span_recorded_is_never_overwritten():
+    """The span saw the call; the model only asked for it."""
+    (call,) = trajectory(RUN, model("m", 1, asked("look", {"q": 1}, "c1")), tool("a", 3, id="c1", arguments='{"q": "1"}')).calls
+    assert call.arguments == {"q": "1"}
+
+
+def test_messages_never_add_calls_to_spans():
+    """What was asked for and left no span was not carried out."""
+    made = trajectory(RUN, model("m", 1, asked("look", {}, "c1"), asked("refund", {}, "c2")), tool("a", 3, id="c1")).calls
+    assert [call.name for call in made] == ["look"]
+
+
+def test_without_any_tool_span_messages_make_the_calls():
+    """Each once, in order, without times, with what came back."""
+    run = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1}, "c1"), asked("look", '{"q": 2}', "c2")),
+        model("n", 5, asked("book", {}, "c3"), history=({"parts": [asked("look", {"q": 1}, "c1")]}, answered("c1", "one"))),
+    )
+    assert [(c.name, c.arguments, c.result, c.start_ns, c.agent_path) for c in run.calls] == [
+        ("look", {"q": 1}, "one", None, ("a",)),
+        ("look", {"q": 2}, UNRECORDED, None, ("a",)),
+        ("book", {}, UNRECORDED, None, ("a",)),
+    ]
+
+
+def test_calls_of_earlier_turns_are_not_recovered():
+    """They are in the history only."""
+    run = trajectory(RUN, model("m", 1, history=({"parts": [asked("old", {}, "c0")]},)))
+    assert (run.calls, run.tool_data) == ((), True)
+
+
+def test_a_framework_and_its_client_tell_of_a_model_call_once():
+    """Also where calls have no ids."""
+    run = trajectory(RUN, model("m", 1, asked("look", {"q": 1})), model("n", 1, asked("look", {"q": 1}), parent="m"))
+    assert (len(run.calls), run.model_calls) == (1, 1)
+
+
+def test_an_agents_own_messages_serve_where_models_recorded_none():
+    """pydantic-ai keeps the whole conversation on the run; what earlier runs said is not this one's."""
+    messages = [{"parts": [asked("old", {}, "c0")]}, {"parts": [asked("look", {"q": 1}, "c1"), asked("final_result", {}, "c9")]}]
+    attributes = {OP: "invoke_agent", "pydantic_ai.all_messages": json.dumps(messages), "pydantic_ai.new_message_index": 1}
+    run = trajectory(span("run", "", "invoke_agent a", attributes=attributes, scope="pydantic-ai"))
+    assert [call.name for call in run.calls] == ["look"]
+
+
+CHAT = {OP: "chat", "gen_ai.output.messages": '[{"role": "assistant", "parts": []}]'}
+
+
+@pytest.mark.parametrize(
+    ("scope", "attributes", "tool_data"),
+    [
+        ("opentelemetry.instrumentation.openai_v2", {OP: "chat"}, False),
+        ("opentelemetry.instrumentation.openai_v2", CHAT, True),
+        ("my.agent", {OP: "chat"}, True),
+        ("my.agent", {OP: "invoke_agent"}, True),
+        ("opentelemetry.instrumentation.crewai", {OP: "invoke_agent"}, False),
+        ("openinference.instrumentation.crewai", {"openinference.span.kind": "AGENT", "output.value": '{"messages": []}'}, False),
+    ],
+)
+def test_no_call_and_no_tool_data_are_two_things(scope: str, attributes: dict[str, Any], tool_data: bool):
+    """It depends on what the instrumentation records, or on messages that would show a call."""
+    run = trajectory(span("run", "", "x", attributes=attributes, scope=scope))
+    assert (run.calls, run.tool_data) == ((), tool_data)
+
+
+class Records:
+    """Log records that are their own events."""
+
+    def event(self, payload: SpanEvent) -> SpanEvent:
+        return payload
+
+
+def with_logs(trace: ClosedTrace, **records: list[SpanEvent]) -> ClosedTrace:
+    logs = {name.encode(): tuple((record, Records()) for record in given) for name, given in records.items()}
+    return replace(trace, logs=logs)
+
+
+def test_content_that_came_as_log_records_is_joined():
+    """Messages of a model span, and arguments of a tool span."""
+    details = SpanEvent(
+        "gen_ai.client.inference.operation.details", {"gen_ai.output.messages": [{"parts": [asked("look", {"q": 1}, "c1")]}]}
+    )
+    chat = span("m", "run", "chat m", start_ns=1, end_ns=2, attributes={OP: "chat"})
+    filled = build(with_logs(closed(RUN, chat, tool("a", 3, id="c1")), m=[details]), PLAN)[0].trajectory
+    recovered = build(with_logs(closed(RUN, chat), m=[details]), PLAN)[0].trajectory
+    own = SpanEvent("gen_ai.execute_tool.details", {"gen_ai.tool.call.arguments": {"q": 3}})
+    direct = build(with_logs(closed(RUN, tool("a", 3)), a=[own]), PLAN)[0].trajectory
+    assert [t.calls[0].arguments for t in (filled, recovered, direct)] == [{"q": 1}, {"q": 1}, {"q": 3}]
+
+
+def test_a_sub_agents_messages_are_its_own():
+    """Equal ids in two agents do not mix."""
+    inner = span("sub", "run", "invoke_agent b", start_ns=10, end_ns=20, attributes={OP: "invoke_agent"})
+    theirs = span("b", "sub", "t", start_ns=12, end_ns=13, attributes=dict(tool("b", 0, id="c1").given))
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": "outer"}, "c1")),
+        tool("a", 3, id="c1"),
+        inner,
+        model("n", 11, asked("look", {"q": "inner"}, "c1"), parent="sub"),
+        theirs,
+    ).calls
+    assert [call.arguments for call in made] == [{"q": "outer"}, {"q": "inner"}]
+
+
+def test_messages_are_left_alone_where_nothing_is_missing():
+    """Decoding them is the dearest part of reading a trace."""
+
+    class Guarded(FakeSpan):
+        def attributes(self, wanted: Any) -> dict[str, Any]:
+            assert "gen_ai.output.messages" not in wanted.keys
+            return super().attributes(wanted)
+
+    guarded = Guarded("m", "run", "chat m", start_ns=1, end_ns=2, attributes=CHAT)
+    whole = tool("a", 3, id="c1", arguments="{}", result="1")
+    assert len(build(closed(RUN, guarded, whole), Plan(needs=frozenset({"arguments", "results"})))[0].trajectory.calls) == 1
+    assert len(build(closed(RUN, guarded, tool("a", 3)), Plan())[0].trajectory.calls) == 1

@@ -1,0 +1,138 @@
+"""Laws: the order of frames changes nothing, and no links, however odd, hang or break the reading."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_eval.ports import ClosedTrace
+from otel_eval.testing import FakeSpan, closed, span
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+PLAN = Plan(needs=ALL_NEEDS)
+OP = "gen_ai.operation.name"
+NAMES = [f"s{n}" for n in range(9)]
+KINDS: list[dict[str, Any]] = [
+    {OP: "invoke_agent"},
+    {OP: "chat", "gen_ai.output.messages": '[{"parts": [{"type": "tool_call", "name": "x", "arguments": {"n": 1}}]}]'},
+    {OP: "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.arguments": '{"n": 1}'},
+    {OP: "execute_tool", "gen_ai.tool.name": "x"},
+    {OP: "evaluation"},
+    {},
+]
+
+
+@st.composite
+def any_trace(draw: st.DrawFn) -> list[FakeSpan]:
+    """Up to nine spans whose parents are each other, themselves, nobody or lost."""
+    spans = []
+    for name in NAMES[: draw(st.integers(1, len(NAMES)))]:
+        start = draw(st.integers(0, 20))
+        spans.append(
+            span(
+                name,
+                draw(st.sampled_from([*NAMES, "", "lost"])),
+                "x",
+                start_ns=start,
+                end_ns=start + draw(st.integers(-1, 10)),
+                attributes=draw(st.sampled_from(KINDS)),
+                remote=draw(st.sampled_from([None, True, False])),
+                kind=draw(st.sampled_from([1, 2])),
+                scope=draw(st.sampled_from(["one", "two"])),
+                status=draw(st.sampled_from([0, 2])),
+            )
+        )
+    return spans
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_trace(), st.randoms(use_true_random=False))
+def test_the_order_of_frames_changes_nothing(spans: list[FakeSpan], random: Any):
+    """Arrival order never decides."""
+    shuffled = list(spans)
+    random.shuffle(shuffled)
+    assert build(closed(*spans), PLAN) == build(closed(*shuffled), PLAN)
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_trace())
+def test_every_run_is_there_once_and_every_call_is_a_tool_spans(spans: list[FakeSpan]):
+    """No call is invented, no run is doubled."""
+    runs = build(closed(*spans), PLAN)
+    own = [run.span_id for run in runs]
+    assert len(own) == len(set(own))
+    tools = {s.span_id.encode().hex() for s in spans if s.given.get(OP) == "execute_tool"}
+    for run in runs:
+        ids = [call.span_id for call in run.trajectory.calls if call.span_id]
+        assert len(ids) == len(set(ids))
+        assert set(ids) <= tools
+
+
+@pytest.mark.parametrize("reverse", [True, False])
+def test_recordings_read_the_same_backwards(recorded: ModuleType, reverse: bool):
+    """Real traces, in order of arrival and against it."""
+    for truth in recorded.truths():
+        for trace in recorded.traces(truth["file"]):
+            other = dict(sorted(trace.frames.items(), reverse=reverse))
+            assert build(trace, PLAN) == build(replace(trace, frames=other), PLAN)
+
+
+def chain(attributes: dict[str, Any], length: int, **fields: Any) -> ClosedTrace:
+    spans = [
+        span(f"{n:05}", f"{n - 1:05}" if n else "", "x", start_ns=n, end_ns=2 * length - n, attributes=attributes, **fields)
+        for n in range(length)
+    ]
+    return closed(*spans)
+
+
+@pytest.mark.parametrize("attributes", KINDS[:4] + KINDS[5:], ids=["agents", "models", "tools", "bare tools", "others"])
+def test_a_chain_of_three_thousand_spans_is_read_in_seconds(attributes: dict[str, Any]):
+    """Depth costs neither the stack nor the square of itself."""
+    begun = time.monotonic()
+    build(chain(attributes, 3_000), Plan(needs=frozenset({"arguments"})))
+    assert time.monotonic() - begun < 20
+
+
+def test_ten_thousand_nested_tools_of_different_names_are_calls():
+    """Each within the one before; the list of what encloses a call is bounded."""
+    spans = [
+        span(
+            f"{n:05}",
+            f"{n - 1:05}" if n else "",
+            attributes={OP: "execute_tool", "gen_ai.tool.name": f"t{n}"},
+            start_ns=n,
+            end_ns=n,
+        )
+        for n in range(10_000)
+    ]
+    (run,) = build(closed(*spans), Plan())
+    assert len(run.trajectory.calls) == 10_000
+    assert max(len(call.enclosing) for call in run.trajectory.calls) == 64
+
+
+@pytest.mark.parametrize("attributes", KINDS[:3])
+def test_spans_that_are_their_own_ancestors_end_somewhere(attributes: dict[str, Any]):
+    """A self-parent, a circle of two, and a tail hanging from it."""
+    spans = [
+        span("a", "a", attributes=attributes),
+        span("b", "c", attributes=attributes),
+        span("c", "b", attributes=attributes),
+        span("d", "c", attributes=attributes),
+    ]
+    runs = build(closed(*spans), PLAN)
+    assert {member for run in runs for member in run.members} == {b"a", b"b", b"c", b"d"}
+
+
+def test_five_thousand_runs_under_five_thousand_missing_parents_are_quick():
+    """Whether an orphan cuts a run is not asked pair by pair."""
+    spans = [span(f"a{n}", f"lost{n}", start_ns=0, end_ns=9, attributes={OP: "invoke_agent"}, remote=False) for n in range(5_000)]
+    begun = time.monotonic()
+    runs = build(closed(*spans), Plan())
+    assert {run.trajectory.incomplete != "" for run in runs} == {True}
+    assert time.monotonic() - begun < 20

@@ -1,0 +1,93 @@
+"""Seventeen instrumentations drove the same task; each recording gives back what happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from otel_eval.model import UNRECORDED, ToolCall, Trajectory
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+TRUTH = json.loads((Path(__file__).parents[2] / "traces" / "truth.json").read_text())
+PLAN = Plan(needs=ALL_NEEDS)
+
+
+def outermost(recorded: ModuleType, file: str, plan: Plan = PLAN) -> list[Trajectory]:
+    runs = [run for trace in recorded.traces(file) for run in build(trace, plan)]
+    return [run.trajectory for run in runs if run.trajectory.outermost]
+
+
+def seen(call: ToolCall) -> dict[str, Any]:
+    arguments = None if call.arguments is UNRECORDED else call.arguments
+    return {"name": call.name, "arguments": arguments, "error": call.error is not None}
+
+
+@pytest.mark.parametrize("truth", [t for t in TRUTH if t["calls"] is not None], ids=lambda t: t["file"])
+def test_the_calls_are_what_happened(recorded: ModuleType, truth: dict[str, Any]):
+    """Names, arguments, errors and order; calls that overlapped may stand in either order."""
+    (run,) = outermost(recorded, truth["file"])
+    got = [seen(call) for call in run.calls]
+    want = truth["calls"]
+    for actual, expected in zip(got, want, strict=True):
+        if expected["arguments"] == "ANY":
+            actual["arguments"] = "ANY"
+    if truth["overlapping"]:
+        first, second = run.calls[:2]
+        assert first.start_ns < second.end_ns
+        assert second.start_ns < first.end_ns
+        got[:2], want = sorted(got[:2], key=str), [*sorted(want[:2], key=str), *want[2:]]
+    assert got == want
+    assert run.incomplete == ""
+
+
+@pytest.mark.parametrize("file", [t["file"] for t in TRUTH if t["calls"] is None])
+def test_a_run_whose_calls_nobody_recorded_has_no_tool_data(recorded: ModuleType, file: str):
+    """It is never a run without calls."""
+    (run,) = outermost(recorded, file)
+    assert (run.calls, run.tool_data) == ((), False)
+
+
+@pytest.mark.parametrize("file", [t["file"] for t in TRUTH])
+def test_what_is_not_needed_is_not_read_and_changes_nothing(recorded: ModuleType, file: str):
+    """The lean reading sees the same calls, times and errors."""
+    lean = outermost(recorded, file, Plan())
+    full = outermost(recorded, file)
+    for thin, thick in zip(lean, full, strict=True):
+        assert [(c.name, c.span_id, c.start_ns, c.error) for c in thin.calls] == [
+            (c.name, c.span_id, c.start_ns, c.error) for c in thick.calls
+        ]
+        assert {(c.arguments, c.result) for c in thin.calls} <= {(UNRECORDED, UNRECORDED)}
+        assert (thin.agent, thin.tool_data, thin.model_calls) == (thick.agent, thick.tool_data, thick.model_calls)
+
+
+def test_results_and_ids_come_out_of_their_envelopes(recorded: ModuleType):
+    """LangChain messages in three spellings, Strands blocks, Vercel's quoted text."""
+    for file in ("langchain_openinference", "langchain_openllmetry", "mlflow_langchain", "strands_default", "vercel_ai_sdk_v6"):
+        (run,) = outermost(recorded, f"{file}.json")
+        by_id = {call.call_id: call.result for call in run.calls}
+        assert by_id["call_1"] == {"city": "Paris", "temp_c": 21}
+        assert by_id["call_4"] == "confirmed Paris 2026-12-01"
+
+
+def test_a_runs_own_facts_are_read(recorded: ModuleType):
+    """Agent, conversation, tokens, question and answer."""
+    (run,) = outermost(recorded, "pydantic_ai_v5.json")
+    assert (run.agent, run.model_calls, run.input_tokens, run.output_tokens) == ("travel_agent", 4, 305, 84)
+    assert run.input == "Book me a flight to the warmer of Paris and Oslo"
+    assert run.output == "Booked Paris on 2026-12-01; it is 21C there."
+    assert len(run.spans) == 9
+
+
+def test_a_workflow_around_one_agent_bears_its_name(recorded: ModuleType):
+    """Its calls say who made them; the inner run is there too."""
+    for file in ("openai_agents_openinference.json", "openai_agents_otelv2.json"):
+        trajectories = [run.trajectory for trace in recorded.traces(file) for run in build(trace, PLAN)]
+        assert [(t.agent, t.outermost, len(t.calls)) for t in trajectories] == [
+            ("travel_agent", True, 4),
+            ("travel_agent", False, 4),
+        ]
+        assert trajectories[0].calls[0].agent_path == ("travel_agent",)
