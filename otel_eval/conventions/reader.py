@@ -39,6 +39,9 @@ class ReadTable:
         self.tool_spans = convention.tool_spans
         self.events: frozenset[str] = frozenset(row.event for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
+        self._fields = dict(convention.fields)
+        self._encoded = convention.json_encoded
+        self._nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
@@ -65,10 +68,11 @@ class ReadTable:
 
     def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
         """The recorded value of a field, or None: the first of its attributes that holds anything but a placeholder."""
-        for key in self.convention.fields.get(wanted, ()):
+        for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is not None and not self.stands_for_nothing(key, value):
-                return decode(value, literals=False) if self.convention.json_encoded else value
+            if value is None or (isinstance(value, str) and value in self._nothing and self.stands_for_nothing(key, value)):
+                continue
+            return decode(value, literals=False) if self._encoded else value
         return None
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
@@ -78,7 +82,7 @@ class ReadTable:
     def stands_for_nothing(self, key: str, value: Any) -> bool:
         """Whether the value is a word for "not recorded"."""
         known = self.convention.placeholders
-        return bool(known) and isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
+        return isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
 
     def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
@@ -98,7 +102,9 @@ class ReadTable:
 
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is there."""
-        return any(mark.key in read and text_of(self._plain(read[mark.key])).lower() == mark.value.lower() for mark in marks)
+        return bool(marks) and any(
+            mark.key in read and text_of(self._plain(read[mark.key])).lower() == mark.value.lower() for mark in marks
+        )
 
     def _plain(self, value: Any) -> Any:
         return decode(value, literals=False) if self.convention.json_encoded else value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.conventions import Field, unwrap
 from otel_eval.conventions.events import exception_of
@@ -20,7 +20,8 @@ from otel_eval.trajectory.survey import Survey, ToolSpan
 __all__ = ["Draft", "drafts", "named", "recorded_arguments"]
 
 # A result is opened although nobody needs it only if it could say that the call failed.
-_FAILURE_WORDS = ("rror", "ERROR")
+_FAILURE_WORDS: Final = ("rror", "ERROR")
+_CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 
 
 @dataclass(slots=True)
@@ -91,11 +92,9 @@ def _draft(read: Survey, span: ToolSpan) -> Draft:
 
 
 def _recorded(read: Survey, span: ToolSpan) -> dict[Field, Any]:
-    """The raw values of the fields: attributes first, then the events that the table names."""
-    wanted = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
-    found = {each: span.table.value(span.read, each) for each in wanted}
-    recorded = {each: value for each, value in found.items() if value is not None}
-    if span.table.events and len(recorded) < len(wanted):
+    """The raw values of the fields: attributes first, then, if content is needed, the events that the table names."""
+    recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
+    if span.table.events and read.plan.wants_content_of_calls and len(recorded) < len(_CONTENT):
         events: Iterable[SpanEvent] = (*read.views[span.place].events(), *read.logs(span.place))
         for event in events:
             if event.name in span.table.events:

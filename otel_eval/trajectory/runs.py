@@ -154,7 +154,7 @@ def _holds(places: list[int], first: int, last: int) -> bool:
 
 
 def _origin(read: Survey, top: int) -> _Origin:
-    remote = read.envelopes[top].parent_is_remote(read.payloads[top])
+    remote = read.envelopes[top].parent_is_remote(read.trace.frames[read.forest.ids[top]][1])
     if remote is None:
         return _Origin.REMOTE if read.views[top].span_kind in _ENTRY_KINDS else _Origin.UNKNOWN
     return _Origin.REMOTE if remote else _Origin.LOST

@@ -48,7 +48,6 @@ class Survey:
     forest: Forest
     views: list[View]
     envelopes: list[Envelope]
-    payloads: list[Any]
     readings: list[Reading]
     kinds: list[Kind]
     above: list[int] = field(default_factory=list)
@@ -97,36 +96,33 @@ class Survey:
 
 def survey(trace: ClosedTrace, plan: Plan) -> Survey:
     """Read the kinds of all spans and plant them."""
-    seen, dropped = _recognise(trace.frames, plan)
-    frames = _without(trace.frames, dropped) if dropped else trace.frames
-    forest = plant(frames)
-    views, envelopes, payloads, readings, kinds = [], [], [], [], []
-    for span_id in forest.ids:
-        view, reading = seen[span_id]
-        _, payload, envelope = frames[span_id]
-        views.append(view)
-        envelopes.append(envelope)
-        payloads.append(payload)
-        readings.append(reading)
-        kinds.append(reading.kind)
-    read = Survey(trace, plan, forest, views, envelopes, payloads, readings, kinds)
+    read, dropped = _recognise(trace, trace.frames, plan)
+    if dropped:
+        read, _ = _recognise(trace, _without(trace.frames, dropped), plan)
     _read_tools(read)
     _link(read)
     return read
 
 
-def _recognise(frames: Mapping[bytes, Frame], plan: Plan) -> tuple[dict[bytes, tuple[View, Reading]], set[bytes]]:
-    seen: dict[bytes, tuple[View, Reading]] = {}
+def _recognise(trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan) -> tuple[Survey, set[bytes]]:
+    forest = plant(frames)
+    views: list[View] = []
+    envelopes: list[Envelope] = []
+    readings: list[Reading] = []
     dropped: set[bytes] = set()
-    of_scope = plan.reader.of_scope
-    for span_id, (_, payload, envelope) in frames.items():
-        scope = of_scope(envelope.scope_name)
+    last: Envelope | None = None
+    for span_id in forest.ids:
+        _, payload, envelope = frames[span_id]
+        if envelope is not last:
+            last, scope = envelope, plan.reader.of_scope(envelope.scope_name)
         view = envelope.view(payload)
         reading = DROPPED if scope.dropped else scope.read(view)
         if reading is DROPPED:
             dropped.add(span_id)
-        seen[span_id] = (view, reading)
-    return seen, dropped
+        views.append(view)
+        envelopes.append(envelope)
+        readings.append(reading)
+    return Survey(trace, plan, forest, views, envelopes, readings, [each.kind for each in readings]), dropped
 
 
 def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, Frame]:
