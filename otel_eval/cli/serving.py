@@ -38,7 +38,8 @@ def run(config: EvalConfig) -> int:
         watchdog = threading.Timer(STOP_S + _MARGIN_S, _give_up)
         watchdog.daemon = True
         watchdog.start()
-        server.stop(STOP_S)
+        if not server.stop(STOP_S):
+            sys.stderr.write(f"otel-eval: not every score could be delivered within {STOP_S:g} s; some are lost\n")
         watchdog.cancel()
     return 0
 

@@ -13,7 +13,7 @@ import click
 
 from otel_eval.cli.progress import Progress
 from otel_eval.cli.rows import json_line, trajectory_fields
-from otel_eval.cli.tables import run_block, score_block, tally_line
+from otel_eval.cli.tables import label_line, run_block, score_block, tally_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
@@ -65,7 +65,7 @@ def show_scores(files: Sequence[str], config: EvalConfig, *, form: str, strict: 
             with progress.aside():
                 _print(_json_lines(report) if form == "json" else _table(report, again=again))
     if form == "table" and (tally.runs or not problems.count):
-        _print(["", tally.line()])
+        _print(["", *tally.lines()])
     return 2 if problems.count else tally.exit_code(strict=strict)
 
 
@@ -76,18 +76,25 @@ class _Tally:
         self.runs: set[tuple[str, str]] = set()
         self._verdicts: Counter[str] = Counter()
         self._last: Trajectory | None = None
+        self._labels: dict[str, list[Result]] = {}
 
     def count(self, report: Report) -> bool:
         """Count the results; whether the report is of the same run as the last one."""
         self._verdicts.update(_verdict(result) for result in report.results)
+        for result in report.results:
+            if result.type == _NO_VERDICT:
+                self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
         again = report.trajectory is self._last
         self._last = report.trajectory
         self.runs.add((self._last.trace_id, self._last.span_id))
         return again
 
-    def line(self) -> str:
-        """The last line of a table."""
-        return tally_line([(word, self._verdicts[word]) for word in _VERDICTS], len(self.runs))
+    def lines(self) -> list[str]:
+        """The last lines of a table: a line for each distribution of labels, then the counts."""
+        from otel_eval.scorers import summarize
+
+        distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
+        return [*distributions, tally_line([(word, self._verdicts[word]) for word in _VERDICTS], len(self.runs))]
 
     def exit_code(self, *, strict: bool) -> int:
         """0, or 1 if some score did not pass, some scorer failed or, where that is asked, one was skipped."""

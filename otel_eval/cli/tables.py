@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_eval.cli.rows import overlaps
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory
 
-__all__ = ["WIDTH", "columns", "run_block", "score_block", "score_table", "tally_line"]
+__all__ = ["WIDTH", "columns", "label_line", "run_block", "score_block", "score_table", "tally_line"]
 
 WIDTH: Final = 100
 _SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
@@ -112,6 +112,13 @@ def tally_line(results: Iterable[tuple[str, int]], runs: int) -> str:
     """The last line: how many runs there were and how the scores fell."""
     parts = [f"{count} {word}" for word, count in results if count]
     return f"{runs} run{'' if runs == 1 else 's'}: " + (", ".join(parts) if parts else "no scores")
+
+
+def label_line(summary: Mapping[str, Any]) -> str:
+    """A distribution of labels in a line: each label with its count and share, and how uneven they are."""
+    counted = zip(summary["labels"], summary["fractions"], strict=True)
+    shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in counted]
+    return _cut(_plain(", ".join(shares) or "no labels") + f"; skew {summary['skew']:.2f}", WIDTH)
 
 
 def _duration(start_ns: int | None, end_ns: int | None) -> str:

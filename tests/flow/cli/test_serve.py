@@ -102,3 +102,18 @@ def test_a_port_that_is_taken_is_one_line(config: Write, otel_eval: Run) -> None
     assert (done.returncode, done.stdout) == (2, "")
     assert place in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_it_ends_in_time_though_nobody_takes_the_scores(config: Write, recorded: Path) -> None:
+    """An exporter's endpoint that accepts and never answers costs the scores, not the end; it is said in one line."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        exporter = f'exporters: {{otlp: {{endpoint: "http://127.0.0.1:{silent.getsockname()[1]}", signals: [logs]}}}}'
+        with serving(config(SCORER, more=f"{ANYWHERE}\n{exporter}")) as process:
+            post(ready(process), recorded)
+            process.terminate()
+            _, err = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert err == "otel-eval: not every score could be delivered within 10 s; some are lost\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.tables import WIDTH, columns, run_block, score_block, tally_line
+from otel_eval.cli.tables import WIDTH, columns, label_line, run_block, score_block, tally_line
 from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
 from otel_eval.testing import call, trajectory
 
@@ -83,3 +83,10 @@ def test_the_last_line_counts() -> None:
     """Only what there was."""
     assert tally_line([("passed", 2), ("skipped", 0), ("did not pass", 1)], 1) == "1 run: 2 passed, 1 did not pass"
     assert tally_line([], 0) == "0 runs: no scores"
+
+
+def test_labels_are_told_in_one_line() -> None:
+    """Counts, shares and skew; nothing recorded is said too."""
+    summary = {"labels": ["no", "yes"], "counts": {"no": 1, "yes": 3}, "fractions": [0.25, 0.75], "skew": 0.5}
+    assert label_line(summary) == "no 1 (25%), yes 3 (75%); skew 0.50"
+    assert label_line({"labels": [], "counts": {}, "fractions": [], "skew": 0.0}) == "no labels; skew 0.00"
