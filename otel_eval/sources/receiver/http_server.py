@@ -144,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, code: int, content_type: str, body: bytes, extra: dict[str, str] | None = None) -> None:
         self.close_connection = self.close_connection or self.server.stopping
+        if self.request_version == "HTTP/0.9":  # what the base class makes of a line that is no request
+            self.request_version = self.protocol_version
         self.send_response(code)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -82,25 +82,30 @@ class OtlpReceiver:
             ConfigError: an address cannot be had; then nothing listens.
         """
         grpc, http = self._addresses
+        # gRPC last: grpcio does not give back the port of a server that never started.
+        bound_http = None if http is None else self._bind_http(http)
         try:
-            bound = Bound(self._bind_grpc(grpc) if grpc else None, self._bind_http(http) if http else None)
+            bound_grpc = None if grpc is None else self._bind_grpc(grpc)
         except ConfigError:
-            self._drop()
+            if self._http:
+                self._http.server_close()
+            self._http = None
             raise
-        if self._grpc:
-            self._grpc.start()
-        if self._http:
-            self._http.start()
-        return bound
+        for server in (self._grpc, self._http):
+            if server:
+                server.start()
+        return Bound(bound_grpc, bound_http)
 
     def _bind_grpc(self, address: str) -> str:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
-        self._grpc = GrpcServer(self._exchange, max_body_bytes=self._limits.max_body_bytes, threads=self._threads)
+        server = GrpcServer(self._exchange, max_body_bytes=self._limits.max_body_bytes, threads=self._threads)
         try:
-            return _written(host, self._grpc.bind(_written(host, port)))
+            bound = _written(host, server.bind(_written(host, port)))
         except RuntimeError:
-            raise ConfigError(_complaint("grpc", address, "cannot listen there")) from None
+            raise ConfigError(_complaint("grpc", address, "cannot listen there; choose another address")) from None
+        self._grpc = server
+        return bound
 
     def _bind_http(self, address: str) -> str:
         host, port = _parsed("http", address)
@@ -109,12 +114,6 @@ class OtlpReceiver:
         except OSError as error:
             raise ConfigError(_complaint("http", address, _reason(error))) from None
         return _written(host, self._http.server_port)
-
-    def _drop(self) -> None:
-        if self._grpc:
-            self._grpc.stop(0.0)()
-        if self._http:
-            self._http.server_close()
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Refuse what is new at once, let what runs end within `grace_s` seconds, then close every connection."""

@@ -1,0 +1,94 @@
+"""A receiver on free loopback ports in front of a list."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_eval.errors import Overloaded
+from otel_eval.sources.otlp import Framed
+from otel_eval.sources.receiver import Bound, OtlpReceiver
+
+Start = Callable[..., tuple[OtlpReceiver, Bound]]
+
+
+class ListIntake:
+    """Keeps what it is given; refuses, breaks or waits when told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[Framed] = []
+        self.retry_after_s: float | None = None
+        self.broken = False
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def spans(self, framed: Framed) -> None:
+        self.entered.release()
+        assert self.gate.wait(10)
+        if self.retry_after_s is not None:
+            raise Overloaded("full", retry_after_s=self.retry_after_s)
+        if self.broken:
+            raise ZeroDivisionError("a fault of ours")
+        self.taken.append(framed)
+
+    def logs(self, framed: Framed) -> None:
+        self.spans(framed)
+
+    def names(self) -> list[str]:
+        """Of the spans that were taken, in order."""
+        return [envelope.view(payload).name for framed in self.taken for _, _, (_, payload, envelope), _ in framed.spans]
+
+
+@pytest.fixture
+def intake() -> ListIntake:
+    return ListIntake()
+
+
+@pytest.fixture
+def start(intake: ListIntake) -> Iterator[Start]:
+    """Starts a receiver with options; each is stopped when the test ends."""
+    running: list[OtlpReceiver] = []
+
+    def begin(**options: Any) -> tuple[OtlpReceiver, Bound]:
+        receiver = OtlpReceiver(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "intake": intake} | options)
+        running.append(receiver)
+        return receiver, receiver.start()
+
+    yield begin
+    intake.gate.set()
+    for receiver in running:
+        receiver.stop(1.0)
+
+
+@pytest.fixture
+def channel() -> Iterator[Callable[..., grpc.Channel]]:
+    """Opens gRPC channels and closes them."""
+    opened: list[grpc.Channel] = []
+
+    def dial(address: str, *options: tuple[str, int]) -> grpc.Channel:
+        opened.append(grpc.insecure_channel(address, options=options))
+        return opened[-1]
+
+    yield dial
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def request_of() -> Callable[..., ExportTraceServiceRequest]:
+    """Builds a request of spans with the names given; a name of "" is a span without a trace id."""
+
+    def build(*names: str) -> ExportTraceServiceRequest:
+        request = ExportTraceServiceRequest()
+        scope = request.resource_spans.add().scope_spans.add()
+        for number, name in enumerate(names, 1):
+            scope.spans.add(trace_id=b"t" * 16 if name else b"", span_id=number.to_bytes(8, "big"), name=name)
+        return request
+
+    return build

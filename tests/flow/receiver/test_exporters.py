@@ -1,0 +1,103 @@
+"""The official Python exporters against the receiver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from otel_eval.ports import Wanted
+
+WAYS = [
+    pytest.param(lambda bound: GrpcSpans(endpoint=bound.grpc, insecure=True), "grpc", id="grpc"),
+    pytest.param(
+        lambda bound: GrpcSpans(endpoint=bound.grpc, insecure=True, compression=grpc.Compression.Gzip), "grpc", id="grpc-gzip"
+    ),
+    pytest.param(lambda bound: HttpSpans(endpoint=f"http://{bound.http}/v1/traces"), "http", id="http"),
+    pytest.param(
+        lambda bound: HttpSpans(endpoint=f"http://{bound.http}/v1/traces", compression=Compression.Gzip), "http", id="http-gzip"
+    ),
+]
+
+
+@pytest.mark.parametrize(("exporter", "transport"), WAYS)
+def test_spans_of_the_sdk_arrive_whole(start: Any, intake: Any, exporter: Any, transport: str) -> None:
+    """Ids, parents, attributes, events and resource, over each transport and compression."""
+    receiver, bound = start()
+    provider = TracerProvider(resource=Resource({"service.name": "shop"}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter(bound)))
+    tracer = provider.get_tracer("agent")
+    with tracer.start_as_current_span("run") as run, tracer.start_as_current_span("execute_tool x") as call:
+        call.set_attribute("arguments", {"city": ["Paris", 2, True]})
+        call.add_event("done", {"ok": True})
+    provider.shutdown()
+    [framed] = intake.taken
+    child, root = framed.spans
+    _, _, (parent_id, payload, envelope), _ = child
+    view = envelope.view(payload)
+    assert int.from_bytes(parent_id, "big") == run.get_span_context().span_id
+    assert root[2][0] == b""
+    assert view.attributes(Wanted(frozenset({"arguments"}))) == {"arguments": {"city": ["Paris", 2, True]}}
+    assert [(event.name, event.attributes) for event in view.events()] == [("done", {"ok": True})]
+    assert (envelope.service, envelope.scope_name) == ("shop", "agent")
+    assert receiver.counters.as_dict()["accepted_spans"] == {transport: 2}
+
+
+LOG_WAYS = [
+    pytest.param(lambda bound: GrpcLogs(endpoint=bound.grpc, insecure=True), id="grpc"),
+    pytest.param(lambda bound: HttpLogs(endpoint=f"http://{bound.http}/v1/logs"), id="http"),
+]
+
+
+@pytest.mark.parametrize("exporter", LOG_WAYS)
+def test_events_of_the_sdk_arrive_and_other_logs_do_not(start: Any, intake: Any, exporter: Any) -> None:
+    """Content that an agent sends as log events is joined by span id; its own log lines are counted and dropped."""
+    receiver, bound = start()
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("agent")
+    provider = LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter(bound)))
+    logger = provider.get_logger("agent")
+    with tracer.start_as_current_span("chat") as span:
+        logger.emit(event_name="gen_ai.client.inference.operation.details", attributes={"messages": [{"role": "user"}]})
+        logger.emit(severity_number=SeverityNumber.INFO, body="a line of the application")
+    provider.shutdown()
+    [framed] = intake.taken
+    [(_, span_id, (payload, envelope), _)] = framed.logs
+    assert int.from_bytes(span_id, "big") == span.get_span_context().span_id
+    assert envelope.event(payload).attributes == {"messages": [{"role": "user"}]}
+    assert receiver.counters.total("ignored_logs") == 1
+
+
+METRIC_WAYS = [
+    pytest.param(lambda bound: GrpcMetrics(endpoint=bound.grpc, insecure=True), id="grpc"),
+    pytest.param(lambda bound: HttpMetrics(endpoint=f"http://{bound.http}/v1/metrics"), id="http"),
+]
+
+
+@pytest.mark.parametrize("exporter", METRIC_WAYS)
+def test_metrics_are_taken_and_discarded(start: Any, intake: Any, exporter: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """So that an agent which sends everything logs no errors."""
+    receiver, bound = start()
+    provider = MeterProvider([PeriodicExportingMetricReader(exporter(bound))], shutdown_on_exit=False)
+    provider.get_meter("agent").create_counter("n").add(1)
+    assert provider.force_flush()
+    provider.shutdown()
+    assert receiver.counters.total("discarded_metrics") >= 1
+    assert intake.taken == []
+    assert caplog.text == ""
