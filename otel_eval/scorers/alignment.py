@@ -14,7 +14,7 @@ from typing import Any
 from otel_eval.model import UNRECORDED, ToolCall
 from otel_eval.scorers.agreement import Agreement, decoded
 from otel_eval.scorers.assignment import assign
-from otel_eval.scorers.batches import Visit, batches
+from otel_eval.scorers.batches import Visit, batches, follow_one_another
 from otel_eval.scorers.ordered import align_in_order
 from otel_eval.scorers.subsequence import Prepared, common, common_in_groups, prepare
 
@@ -92,12 +92,14 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
         return Alignment(pairs, None, float(len(pairs)))
     rows = _rows(expectation, visits, compared)
     actual = [] if match == "any_order" else _batches(visits, concurrency)
-    pairs = assign(rows) if match == "any_order" else align_in_order(rows, expectation.groups, actual)
+    pairs = assign(rows) if match == "any_order" else align_in_order(rows, expectation.groups, actual, alike=False)
     return Alignment(pairs, rows, sum([rows[row][column] for row, column in pairs]))
 
 
 def _batches(visits: Sequence[Visit], concurrency: bool) -> list[range]:
-    return batches(visits) if concurrency else [range(each, each + 1) for each in range(len(visits))]
+    if concurrency and not follow_one_another(visits):
+        return batches(visits)
+    return [range(each, each + 1) for each in range(len(visits))]
 
 
 def _same_names(expectation: Expectation, names: Sequence[str]) -> Pairs:
@@ -109,7 +111,7 @@ def _same_names(expectation: Expectation, names: Sequence[str]) -> Pairs:
 
 
 def _names_in_order(expectation: Expectation, visits: Sequence[Visit], names: list[str], concurrency: bool) -> Pairs:
-    groups = batches(visits) if concurrency else None
+    groups = None if not concurrency or follow_one_another(visits) else batches(visits)
     if groups is None or len(groups) == len(names):
         if not expectation.nested:
             return common(expectation.prepared, names)
@@ -117,7 +119,7 @@ def _names_in_order(expectation: Expectation, visits: Sequence[Visit], names: li
         return sorted((row, column) for column, row in turned)
     if not expectation.nested:
         return common_in_groups(expectation.prepared, names, groups)
-    return align_in_order(_rows_by_name(expectation, names), expectation.groups, groups)
+    return align_in_order(_rows_by_name(expectation, names), expectation.groups, groups, alike=True)
 
 
 def _rows(expectation: Expectation, visits: Sequence[Visit], compared: Comparison) -> Rows:
@@ -158,8 +160,10 @@ def fits_exactly(expectation: Expectation, visits: Sequence[Visit], compared: Co
     groups = _batches(visits, concurrency)
     if compared.names_only or expectation.bare:
         names = [visit.name for visit in visits]
+        if list(expectation.prepared.names) == names:
+            return True
         if not expectation.nested and len(groups) == len(visits):
-            return list(expectation.prepared.names) == names
+            return False
         return _fills(_rows_by_name(expectation, names), expectation.groups, groups)
     whole = [{column: 1.0 for column, weight in row.items() if weight == 1} for row in _rows(expectation, visits, compared)]
     return _fills(whole, expectation.groups, groups)

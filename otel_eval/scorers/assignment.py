@@ -41,10 +41,20 @@ class Assignment:
         price = self._price
         self._rows.append(weights)
         self._column.append(_NOTHING)
-        first_rent = min((-weight - price.get(column, 0.0) for column, weight in weights.items()), default=0.0)
-        self._rent.append(min(0.0, first_rent))
-        if weights:
+        rent, nearest = 0.0, _NOTHING
+        for column, weight in weights.items():
+            cost = -weight - price.get(column, 0.0)
+            if cost < rent or (cost == rent and nearest in self._owner and column not in self._owner):
+                rent, nearest = cost, column
+        self._rent.append(rent)
+        if nearest == _NOTHING:
+            return
+        if nearest in self._owner:
             self._augment(row)
+            return
+        # The best column is free, so the shortest path is that one edge and no potential moves.
+        self._column[row], self._owner[nearest] = nearest, row
+        self.total -= rent
 
     def _augment(self, start: int) -> None:
         """Dijkstra over alternating paths from the new row to a free column, or to a row that does without one."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Automaton", "Edit", "Fit", "TooLarge", "TooMany", "nearest"]
+__all__ = ["Automaton", "Edit", "Fit", "TooLarge", "TooMany", "accepts", "nearest"]
 
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
@@ -73,12 +73,32 @@ _Chain = tuple[Any, "_Chain"] | None
 _Costs = dict[int, tuple[int, _Chain]]  # state → cost and the edits so far, last first
 
 
+def accepts(automaton: Automaton, names: Sequence[str]) -> bool:
+    """Whether the names, in this order, fit as they are; quicker than `nearest`."""
+    states = _free_closure(automaton, {0})
+    for name in names:
+        states = _free_closure(automaton, {target for state in states for by, target in automaton.named[state] if by == name})
+    return automaton.end in states
+
+
+def _free_closure(automaton: Automaton, states: set[int]) -> set[int]:
+    waiting = list(states)
+    while waiting:
+        for target in automaton.free[waiting.pop()]:
+            if target not in states:
+                states.add(target)
+                waiting.append(target)
+    return states
+
+
 def nearest(automaton: Automaton, names: Sequence[str], batches: Sequence[range]) -> Fit:
     """The fewest edits that make the names fit, over every order that the batches allow.
 
     Raises:
         TooMany: a batch holds too many different calls to try every order.
     """
+    if accepts(automaton, names):
+        return Fit((), len(names))
     costs: _Costs = {0: (0, None)}
     known = automaton.names
     for batch in batches:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["Visit", "batches", "is_timed"]
+__all__ = ["Visit", "batches", "follow_one_another", "is_timed"]
 
 
 class Visit(Protocol):
@@ -81,6 +81,24 @@ def batches(visits: Sequence[Visit]) -> list[range]:
     if visits:
         found.append(range(first, len(visits)))
     return found
+
+
+def follow_one_another(visits: Sequence[Visit]) -> bool:
+    """Whether every batch certainly holds one visit; quicker than `batches` for the usual run.
+
+    >>> from otel_eval.testing import call
+    >>> follow_one_another([call("a", start_ns=1, end_ns=4), call("b", start_ns=4, end_ns=5)])
+    True
+    """
+    free = 1  # the first start that follows
+    for visit in visits:
+        start, end = visit.start_ns, visit.end_ns
+        if start is None or end is None:
+            continue
+        if start < free:
+            return False
+        free = end if end > start else start + 1
+    return True
 
 
 _NEVER = 1 << 80

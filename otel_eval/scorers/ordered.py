@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from otel_eval.scorers.assignment import Assignment
+from otel_eval.scorers.assignment import Assignment, assign
 from otel_eval.scorers.staircase import walk
+from otel_eval.scorers.subsequence import common_of_masks
 
 __all__ = ["align_in_order"]
 
@@ -20,23 +21,29 @@ Pairs = list[tuple[int, int]]
 _CLOSE = 1e-12  # sums of the same weights in another order differ by less
 
 
-def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]) -> Pairs:
+def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike: bool) -> Pairs:
     """The pairs (row, column) of a heaviest alignment.
 
     Args:
         rows: for each row, column → weight in (0, 1]; missing columns weigh nothing.
         groups: the rows in order, cut into groups.
         batches: the columns in order, cut into groups.
+        alike: every weight is 1, and columns that share one row share all of theirs, as with names.
 
     If the groups of one side all hold one member the answer is exact and costs O(rows² · columns · log columns) at
     worst. If both sides have larger groups the number of states that are kept is bounded, see `staircase`.
     """
+    columns = batches[-1].stop if batches else 0
+    if len(groups) <= 1 or len(batches) <= 1:
+        return assign(rows)
+    if len(groups) == len(rows) and len(batches) == columns and all(weight == 1 for row in rows for weight in row.values()):
+        turned = _transposed(rows, columns)
+        return common_of_masks(len(rows), [sum([1 << row for row in column]) for column in turned])
     if len(groups) == len(rows):
         return _against_groups(rows, batches)
-    columns = batches[-1].stop if batches else 0
     if len(batches) == columns:
         return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns), groups))
-    return sorted(walk(rows, groups, batches))
+    return sorted(walk(rows, groups, batches, alike=alike))
 
 
 def _transposed(rows: Rows, columns: int) -> list[dict[int, float]]:

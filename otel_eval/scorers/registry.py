@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.parameters import did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "list_scorers", "resolve", "scorer"]
 
@@ -70,6 +72,9 @@ def declared(name: str) -> dict[str, Any]:
 
 
 def _installed() -> dict[str, EntryPoint]:
+    # Loaded only when somebody asks for more than what is built in: it costs more to import than all scorers.
+    from importlib.metadata import entry_points
+
     return {each.name: each for each in entry_points(group=GROUP)}
 
 

@@ -18,15 +18,18 @@ Rows = Sequence[Mapping[int, float]]
 Chain = tuple[int, int, "Chain"] | None
 States = dict[int, tuple[float, Chain]]  # bits taken → (weight, pairs)
 
-_WORK: Final = 2_000_000  # states in all, spread over the grid
-_FEWEST, _MOST = 16, 4096
+_WORK: Final = 50_000  # states in all, spread over the grid
+_FEWEST, _MOST = 8, 128
 
 
-def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range]) -> list[tuple[int, int]]:
+def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike: bool) -> list[tuple[int, int]]:
     """The pairs (row, column) of a heaviest alignment.
 
-    >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
-    [(0, 1), (1, 0)]
+    Where all are `alike` (weights are 1, and columns that share one row share all) a member always takes the first
+    free partner: whichever of group and batch is done after the cell cannot use it better later, nor another one.
+
+    >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)], alike=True)
+    [(1, 0), (0, 1)]
     """
     limit = max(_FEWEST, min(_MOST, _WORK // (1 + sum(map(len, groups)) * sum(map(len, batches)))))
     from_above: list[States] = [{} for _ in batches]
@@ -36,7 +39,7 @@ def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range]) -> list[
     for group in groups:
         from_left: States = {}
         for index, batch in enumerate(batches):
-            right, down = _cell(rows, group, batch, from_left, from_above[index])
+            right, down = _cell(rows, group, batch, from_left, from_above[index], 1 if alike else limit)
             from_left, from_above[index] = _best(right, limit), _best(down, limit)
         end = from_left
     chain = max(end.values(), key=lambda state: state[0])[1] if end else None
@@ -47,50 +50,53 @@ def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range]) -> list[
     return pairs[::-1]
 
 
-def _cell(rows: Rows, group: range, batch: range, from_left: States, from_above: States) -> tuple[States, States]:
-    """Pair what is free of the group with what is free of the batch; the states that go right, and down."""
-    right: States = {}
-    down: States = {}
-    met = [(row, [(column, rows[row][column]) for column in batch if column in rows[row]]) for row in group]
-    edges = [(row, columns) for row, columns in met if columns]
-    turned: dict[int, list[tuple[int, float]]] = {}
-    for row, columns in edges:
-        for column, weight in columns:
-            turned.setdefault(column, []).append((row, weight))
-    for taken_rows, taken_columns, state in [
-        *((taken, 0, state) for taken, state in from_left.items()),
-        *((0, taken, state) for taken, state in from_above.items()),
-    ]:
-        free_rows = [each for each in edges if not taken_rows >> (each[0] - group.start) & 1]
-        free_columns = [each for each in turned.items() if not taken_columns >> (each[0] - batch.start) & 1]
-        _merge(down, _pair(free_rows, batch.start, taken_columns, state, rows_first=True))
-        _merge(right, _pair(free_columns, group.start, taken_rows, state, rows_first=False))
+def _cell(rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int) -> tuple[States, States]:
+    """Pair what is free of the group with what is free of the batch; the states that go right, and down.
+
+    On the way right the batch is done, so only what is taken of the group counts; on the way down the other way round.
+    """
+    by_row = [(row, {column: rows[row][column] for column in batch if column in rows[row]}) for row in group]
+    by_column = [(column, {row: found[column] for row, found in by_row if column in found}) for column in batch]
+    if not any(found for _, found in by_row):
+        nothing = [max(states.values(), key=_weight) for states in (from_above, from_left) if states]
+        right, down = dict(from_left), dict(from_above)
+        _merge(right, {0: nothing[0]} if from_above else {})
+        _merge(down, {0: nothing[-1]} if from_left else {})
+        return right, down
+    right = _pair(by_column, group.start, from_left, limit, rows_first=False)
+    down = _pair(by_row, batch.start, from_above, limit, rows_first=True)
+    for taken, state in from_above.items():
+        free = [each for each in by_column if not taken >> (each[0] - batch.start) & 1]
+        _merge(right, _pair(free, group.start, {0: state}, limit, rows_first=False))
+    for taken, state in from_left.items():
+        free = [each for each in by_row if not taken >> (each[0] - group.start) & 1]
+        _merge(down, _pair(free, batch.start, {0: state}, limit, rows_first=True))
     return right, down
 
 
+def _weight(state: tuple[float, Chain]) -> float:
+    return state[0]
+
+
 def _pair(
-    members: Sequence[tuple[int, Sequence[tuple[int, float]]]],
-    first: int,
-    taken: int,
-    state: tuple[float, Chain],
-    *,
-    rows_first: bool,
+    members: Sequence[tuple[int, Mapping[int, float]]], first: int, states: States, limit: int, *, rows_first: bool
 ) -> States:
     """Give each member one of its free partners or none; the states are what is then taken of the partners' side."""
-    states: States = {taken: state}
     for member, partners in members:
-        after = dict(states)
+        if not partners:
+            continue
+        after: States = {}
         for bits, (weight, chain) in states.items():
-            for partner, gain in partners:
-                bit = 1 << partner - first
-                if bits & bit:
-                    continue
-                known = after.get(bits | bit)
-                if known is None or weight + gain > known[0]:
-                    pair = (member, partner) if rows_first else (partner, member)
-                    after[bits | bit] = (weight + gain, (*pair, chain))
-        states = _best(after, _MOST)
-    return states
+            free = [(partner, gain) for partner, gain in partners.items() if not bits >> (partner - first) & 1]
+            if limit == 1:
+                free = free[:1]
+            if not free or limit > 1:
+                _merge(after, {bits: (weight, chain)})
+            for partner, gain in free:
+                pair = (member, partner) if rows_first else (partner, member)
+                _merge(after, {bits | 1 << partner - first: (weight + gain, (*pair, chain))})
+        states = after if limit == 1 else _best(after, limit)
+    return dict(states)
 
 
 def _merge(states: States, more: States) -> None:

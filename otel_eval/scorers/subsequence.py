@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Prepared", "common", "common_in_groups", "prepare"]
+__all__ = ["Prepared", "common", "common_in_groups", "common_of_masks", "prepare"]
 
 Pairs = list[tuple[int, int]]
 
@@ -41,33 +41,40 @@ def prepare(names: Sequence[str]) -> Prepared:
 def common(prepared: Prepared, names: Sequence[str]) -> Pairs:
     """The pairs (position in `prepared`, position in `names`) of one longest common subsequence, in order.
 
-    Costs one step on integers of `len(prepared.names)` bits for each name, there and back.
-
     >>> common(prepare(["a", "b", "c"]), ["b", "a", "c"])
     [(0, 1), (2, 2)]
     """
-    full = (1 << len(prepared.names)) - 1
     masks = prepared.masks
+    return common_of_masks(len(prepared.names), [masks.get(name, 0) for name in names])
+
+
+def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
+    """As `common`, for one side of `length` members and, per member of the other, the bits of those it equals.
+
+    Costs one step on integers of `length` bits for each mask, there and back.
+    """
+    full = (1 << length) - 1
     row, rows = full, []
-    for name in names:
-        hits = row & masks.get(name, 0)
+    for mask in masks:
+        hits = row & mask
         if hits:
             row = (row + hits | row - hits) & full
         rows.append(row)
     pairs: Pairs = []
     below = full  # the names that are still to be paired
     rows.append(full)
-    for position in range(len(names) - 1, -1, -1):
-        gains = ~rows[position] & below
+    for position in range(len(masks) - 1, -1, -1):
+        row = rows[position]
+        before = rows[position - 1]
+        gains = below & ~row
         if not gains:
             break
-        highest = 1 << gains.bit_length() - 1
-        # A step that the row before had as well was not made by this name: an earlier one makes it.
-        if rows[position - 1] & highest:
-            pairs.append((gains.bit_length() - 1, position))
-            below = highest - 1
-        else:
-            below = highest | highest - 1
+        # Only a member that changed the row can have made its highest step; else an earlier one did.
+        if row != before:
+            place = gains.bit_length() - 1
+            if before >> place & 1:
+                pairs.append((place, position))
+                below = (1 << place) - 1
     pairs.reverse()
     return pairs
 

@@ -1,0 +1,183 @@
+"""Alignment against every assignment and every order that batches allow."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_eval.model import UNRECORDED
+from otel_eval.scorers.agreement import agreement
+from otel_eval.scorers.alignment import Comparison, Expectation, Expected, align, fits_exactly
+from otel_eval.scorers.assignment import Assignment
+from otel_eval.scorers.batches import batches
+from otel_eval.scorers.ordered import align_in_order
+from otel_eval.testing import call
+
+NAMES = st.sampled_from("abc")
+ARGUMENTS = st.dictionaries(st.sampled_from("xyz"), st.integers(0, 1), max_size=3)
+SIZES = st.lists(st.integers(1, 3), max_size=4)
+
+
+def cut(sizes, total):
+    """Ranges of these sizes, the rest one by one."""
+    found, at = [], 0
+    for size in [*sizes, *[1] * total]:
+        if at < total:
+            found.append(range(at, min(total, at + size)))
+            at = found[-1].stop
+    return found
+
+
+def orders(groups):
+    """Every order that keeps the groups in order."""
+    return [[each for part in order for each in part] for order in product(*map(permutations, groups))]
+
+
+def in_one_order(weights, rows, columns):
+    """The heaviest common subsequence of two fixed orders."""
+    line = [0.0] * (len(columns) + 1)
+    for row in rows:
+        after = [0.0]
+        for at, column in enumerate(columns):
+            after.append(max(after[at], line[at + 1], line[at] + weights[row].get(column, 0.0)))
+        line = after
+    return line[-1]
+
+
+def in_any_order(weights, row=0, used=frozenset()):
+    """The heaviest assignment, by trying all."""
+    if row == len(weights):
+        return 0.0
+    rest = in_any_order(weights, row + 1, used)
+    tried = [gain + in_any_order(weights, row + 1, used | {at}) for at, gain in weights[row].items() if at not in used]
+    return max([rest, *tried])
+
+
+def timed(names, groups, arguments=None):
+    """Calls, those of a group at the same time."""
+    place = [index for index, group in enumerate(groups) for _ in group]
+    given = arguments or [{}] * len(names)
+    return [
+        call(name, start_ns=10 * at + 1, end_ns=10 * at + 9, arguments=own)
+        for name, at, own in zip(names, place, given, strict=True)
+    ]
+
+
+def expectation(names, groups, arguments=None):
+    """Expected calls in groups."""
+    given = arguments or [UNRECORDED] * len(names)
+    return Expectation(tuple(Expected(name, own) for name, own in zip(names, given, strict=True)), tuple(groups))
+
+
+def is_alignment(pairs, groups, actual):
+    """Nothing is used twice and no two pairs cross."""
+    of_row = {row: index for index, group in enumerate(groups) for row in group}
+    of_column = {column: index for index, batch in enumerate(actual) for column in batch}
+    crossing = [
+        (one, two) for one in pairs for two in pairs if of_row[one[0]] < of_row[two[0]] and of_column[one[1]] > of_column[two[1]]
+    ]
+    return not crossing and len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(NAMES, max_size=5), SIZES, st.lists(NAMES, max_size=5), SIZES)
+def test_names_in_order_weigh_what_the_best_order_weighs(expected, expected_sizes, actual, actual_sizes):
+    """Every order that the groups of both sides allow is tried."""
+    groups, ran = cut(expected_sizes, len(expected)), cut(actual_sizes, len(actual))
+    weights = [{at: 1.0 for at, name in enumerate(actual) if name == wanted} for wanted in expected]
+    best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+    found = align(expectation(expected, groups), timed(actual, ran), "in_order", Comparison(), concurrency=True)
+    assert found.weight == best
+    assert is_alignment(found.pairs, groups, ran)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.dictionaries(st.integers(0, 4), st.sampled_from([0.2, 0.5, 0.7, 1.0])), max_size=5), SIZES, SIZES)
+def test_weights_in_order_sum_to_the_most_that_any_order_gives(weights, row_sizes, column_sizes):
+    """Fractional weights, groups on both sides."""
+    groups, ran = cut(row_sizes, len(weights)), cut(column_sizes, 5)
+    best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+    pairs = align_in_order(weights, groups, ran, alike=False)
+    assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
+    assert is_alignment(pairs, groups, ran)
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.1, 0.25, 0.3, 0.7, 1.0])), max_size=6))
+def test_an_assignment_is_the_heaviest_after_every_row(weights):
+    """And no column is given twice."""
+    assignment = Assignment()
+    for at, row in enumerate(weights):
+        assignment.add(row)
+        pairs = assignment.pairs()
+        assert assignment.total == pytest.approx(in_any_order(weights[: at + 1]))
+        assert sum(weights[each][column] for each, column in pairs) == pytest.approx(assignment.total)
+        assert len({column for _, column in pairs}) == len(pairs)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5), st.lists(st.tuples(NAMES, ARGUMENTS), max_size=5))
+def test_arguments_in_any_order_are_assigned_to_the_best(expected, actual):
+    """Overlap of arguments, every one-to-one assignment tried."""
+    overlap = agreement("overlap")
+    weights = [
+        {at: overlap(own, theirs) for at, (name, theirs) in enumerate(actual) if name == wanted} for wanted, own in expected
+    ]
+    wanted = expectation([name for name, _ in expected], cut([], len(expected)), [own for _, own in expected])
+    calls = [call(name, arguments=own) for name, own in actual]
+    assert align(wanted, calls, "any_order", Comparison(overlap), concurrency=True).weight == pytest.approx(in_any_order(weights))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(NAMES, max_size=4), SIZES, st.permutations(range(4)), st.integers(0, 2), SIZES)
+def test_an_exact_match_needs_some_order_that_is_equal(expected, sizes, order, drop, actual_sizes):
+    """Position by position, over every order that both sides allow."""
+    actual = [expected[at] for at in order if at < len(expected)][drop:]
+    groups, ran = cut(sizes, len(expected)), cut(actual_sizes, len(actual))
+    equal = any(
+        [expected[at] for at in rows] == [actual[at] for at in columns] for rows in orders(groups) for columns in orders(ran)
+    )
+    assert fits_exactly(expectation(expected, groups), timed(actual, ran), Comparison(), concurrency=True) == equal
+
+
+@given(st.lists(NAMES, max_size=8), st.lists(NAMES, max_size=8))
+def test_an_order_never_weighs_more_than_no_order(expected, actual):
+    """In any order there is at least as much to match."""
+    wanted, calls = expectation(expected, cut([], len(expected))), timed(actual, cut([], len(actual)))
+    ordered = align(wanted, calls, "in_order", Comparison(), concurrency=True)
+    assert ordered.weight <= align(wanted, calls, "any_order", Comparison(), concurrency=True).weight
+
+
+def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
+    """Groups of both sides, all of one name: the number of states is limited."""
+    groups = cut([50] * 20, 1000)
+    found = align(
+        expectation(["a"] * 1000, groups), timed(["a"] * 1000, cut([40] * 25, 1000)), "in_order", Comparison(), concurrency=True
+    )
+    assert found.weight == 1000
+    assert len(batches(timed(["a"] * 1000, groups))) == 20
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected", "actual", "agrees"),
+    [
+        ("exact", {"a": 1}, {"a": 1.0}, 1),
+        ("exact", {"a": 1}, {"a": 1, "b": 2}, 0),
+        ("subset", {"a": 1}, {"a": 1, "b": 2}, 1),
+        ("subset", {"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, 0),
+        ("subset", {}, {"a": 1}, 1),
+        ("superset", {"a": 1, "b": 2}, {"a": 1}, 1),
+        ("superset", {"a": 1}, {"a": 1, "b": 2}, 0),
+        ("overlap", {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 0, "d": 3}, 1 / 4),
+        ("overlap", {"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"x": 1}, "b": 1}, 3 / 4),
+        ("overlap", {}, {"a": 1}, 0),
+        ("overlap", "text", "text", 1),
+        (("user.id", "n"), {"user": {"id": 1, "x": 2}, "n": 3}, {"user": {"id": 1}, "n": 3, "m": 4}, 1),
+        (("user.id",), {"user": {"id": 1}}, {"user": 1}, 0),
+    ],
+)
+def test_arguments_agree_as_their_mode_says(mode, expected, actual, agrees):
+    """Equality is Python's."""
+    assert agreement(mode)(expected, actual) == pytest.approx(agrees)

@@ -1,0 +1,230 @@
+"""What the matching scorers say, skip and refuse to tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_eval.model import Failed, Skipped, SpanVisit
+from otel_eval.scorers import create_scorer
+from otel_eval.testing import call, trajectory
+
+
+def run(*names, **facts):
+    """A trajectory of calls by name."""
+    return trajectory(*map(call, names), **facts)
+
+
+def score(spec, trajectory):
+    """Build and call."""
+    return create_scorer(spec)(trajectory)
+
+
+def test_missing_extra_and_misplaced_calls_are_told_by_name_and_position():
+    """In the explanation and in the details."""
+    outcome = score({"type": "tool_call_order", "expected": ["a", "b", "c", "d"]}, run("b", "a", "x", "d"))
+    assert outcome.explanation == "2 of 4 expected calls matched; missing: c (2); extra: x (2); out of order: b (0)"
+    assert outcome.details == {
+        "matched": [[0, 1], [3, 3]],
+        "missing": [{"tool": "c", "expected": 2}],
+        "extra": [{"tool": "x", "actual": 2}],
+        "misplaced": [{"tool": "b", "expected": 1, "actual": 0}],
+    }
+
+
+SECRET = "4111-1111"
+WITH_CONTENT = {"type": "tool_call_args", "expected": [{"name": "pay", "arguments": {"card": SECRET}}]}
+OTHER_CARD = trajectory(call("pay", arguments={"card": "5500", "to": SECRET}, result=SECRET))
+
+
+def test_values_are_never_told():
+    """Neither expected nor actual ones."""
+    assert SECRET not in repr(score(WITH_CONTENT, OTHER_CARD))
+
+
+def test_values_are_told_where_content_is_asked_for():
+    """And then results as well, so both must be read."""
+    scorer = create_scorer({**WITH_CONTENT, "include_content": True})
+    assert SECRET in scorer(OTHER_CARD).explanation
+    assert scorer.needs == {"arguments", "results"}
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [("recall", 1.0), ("precision", 0.5), ("f1", 2 / 3)],
+)
+def test_the_measure_decides_what_the_weight_is_divided_by(measure, value):
+    """One of one expected, one of two made."""
+    spec = {"type": "trajectory_match", "expected": ["a"], "measure": measure}
+    assert score(spec, run("a", "b")).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
+@pytest.mark.parametrize("measure", ["recall", "precision", "f1"])
+@pytest.mark.parametrize(("expected", "calls", "value"), [([], "", 1.0), ([], "a", 0.0), (["a"], "", 0.0)])
+def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls, value):
+    """Whatever the match and the measure."""
+    spec = {"type": "trajectory_match", "match": match, "measure": measure, "expected": expected}
+    assert score(spec, run(*calls)).value == value
+
+
+@pytest.mark.parametrize(
+    ("extra", "missing", "calls", "value"),
+    [
+        ("forbid", "allow", "abc", 0.0),
+        ("forbid", "allow", "a", 0.5),
+        ("allow", "forbid", "abc", 1.0),
+        ("allow", "forbid", "a", 0.0),
+        ("forbid", "forbid", "ab", 1.0),
+    ],
+)
+def test_extra_and_missing_calls_can_be_forbidden(extra, missing, calls, value):
+    """Subset and superset, as others call it."""
+    spec = {"type": "trajectory_match", "expected": ["a", "b"], "extra": extra, "missing": missing}
+    assert score(spec, run(*calls)).value == value
+
+
+def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
+    """Only what the expectation names is compared."""
+    assert score({"type": "tool_call_args", "expected": ["a", {"name": "b"}]}, run("a", "b")).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"type": "tool_call_args", "expected": [{"name": "a", "arguments": {}}]}, "arguments of a (call 1) not recorded"),
+        ({"type": "tool_call_output", "expected": [{"name": "a", "result": 1}]}, "result of a (call 1) not recorded"),
+        (
+            {"type": "tool_correctness", "match": "exact", "compare": ["result"], "expected": [{"name": "a", "result": 1}]},
+            "result of a (call 1) not recorded",
+        ),
+    ],
+)
+def test_what_was_not_recorded_is_unknown(spec, why):
+    """Even if another call of the same name would do."""
+    calls = trajectory(call("a", arguments={}, result=1), call("a"))
+    assert score(spec, calls) == Skipped(why)
+
+
+@pytest.mark.parametrize("expected", [3, "3", " 3 ", 3.0])
+@pytest.mark.parametrize("actual", [3, "3"])
+def test_results_are_equal_after_both_sides_were_decoded(expected, actual):
+    """JSON text and the value it spells are one."""
+    spec = {"type": "tool_call_output", "expected": [{"name": "add", "result": expected}]}
+    assert score(spec, trajectory(call("add", result=actual))).value == 1.0
+
+
+def test_the_assignment_is_optimal_and_not_greedy():
+    """The first call fits both expectations, the second only the first."""
+    spec = {
+        "type": "tool_call_args",
+        "expected": [{"name": "f", "arguments": {"x": 1}}, {"name": "f", "arguments": {"x": 1, "y": 2}}],
+    }
+    calls = trajectory(call("f", arguments={"x": 1, "y": 2}), call("f", arguments={"x": 1}))
+    assert score(spec, calls).value == 1.0
+
+
+def test_a_runs_own_reference_replaces_the_expectation():
+    """JSON text or a list."""
+    scorer = create_scorer({"type": "tool_call_order", "expected": ["x"], "reference": "my.expected"})
+    assert scorer.asked == {"my.expected"}
+    assert scorer(run("a", "b", attributes={"my.expected": '["a", "b"]'})).value == 1.0
+    assert scorer(run("a", "b", attributes={"my.expected": ["a", "c"]})).value == 0.5
+    assert scorer(run("x")).value == 1.0
+
+
+def test_a_run_without_any_reference_is_skipped():
+    """Nothing to compare with is no zero."""
+    scorer = create_scorer({"type": "tool_call_order", "reference": "my.expected"})
+    assert scorer(run("a")) == Skipped("no reference: my.expected not recorded")
+
+
+@pytest.mark.parametrize("reference", ["search", 3, '[{"name": 1}]', "[[]]"])
+def test_a_reference_that_cannot_be_used_fails(reference):
+    """It is neither a zero nor unknown."""
+    scorer = create_scorer({"type": "tool_call_order", "reference": "my.expected"})
+    outcome = scorer(run("a", attributes={"my.expected": reference}))
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == "InvalidReference"
+
+
+SPANS = (SpanVisit("plan", 1, 2), SpanVisit("act", 2, 3), SpanVisit("act", 3, 4), SpanVisit("end", 4, 5))
+
+
+def test_execution_order_also_scores_visits_of_nodes():
+    """All spans of the run by name, filtered; the instrumentation need not record tools."""
+    spec = {
+        "type": "execution_order",
+        "of": "spans",
+        "match": "exact",
+        "expected": ["plan", "act", "act"],
+        "tools": {"exclude": ["end"]},
+    }
+    scorer = create_scorer(spec)
+    assert scorer.needs == {"spans"}
+    assert scorer(trajectory(spans=SPANS, tool_data=False)).value == 1.0
+
+
+def test_no_span_at_all_is_no_evidence():
+    """A run has at least its own."""
+    assert isinstance(score({"type": "execution_order", "of": "spans", "expected": ["plan"]}, trajectory()), Skipped)
+
+
+def test_strict_values_below_one_become_zero_whatever_the_threshold():
+    """And the details still list everything."""
+    spec = {"type": "execution_order", "expected": ["a", "b"], "strict": True, "threshold": 0}
+    outcome = score(spec, run("a"))
+    assert (outcome.value, outcome.passed, outcome.details["missing"]) == (0.0, False, [{"tool": "b", "expected": 1}])
+
+
+@pytest.mark.parametrize(("threshold", "passed"), [(0.5, True), (0.51, False), (0, True)])
+def test_a_score_passes_from_its_threshold_on(threshold, passed):
+    """The threshold itself passes."""
+    assert score({"type": "execution_order", "expected": ["a", "b"], "threshold": threshold}, run("a")).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("chosen", "value"),
+    [
+        ({"tools": {"include": ["s*"]}}, 1.0),
+        ({"tools": {"exclude": ["open"]}}, 1.0),
+        ({"tools": {"include": ["S*"]}}, 0.0),
+        ({"failed_calls": "exclude"}, 1.0),
+        ({}, 0.0),
+    ],
+)
+def test_calls_are_chosen_before_anything_is_compared(chosen, value):
+    """By patterns, where case counts, and by failure."""
+    calls = trajectory(call("search"), call("open", error="no"))
+    assert score({"type": "execution_order", "match": "exact", "expected": ["search"], **chosen}, calls).value == value
+
+
+@pytest.mark.parametrize("kind", ["tool_call_order", "execution_order", "tool_correctness"])
+def test_evidence_that_is_missing_is_never_a_zero(kind):
+    """Incomplete runs, and instrumentations that record no tools, are skipped."""
+    scorer = create_scorer({"type": kind, "expected": ["a"]})
+    assert scorer(trajectory(incomplete="run span missing")) == Skipped("incomplete: run span missing")
+    assert scorer(trajectory(tool_data=False)) == Skipped("no tool data")
+
+
+def nested(depth):
+    """A list in a list in a list."""
+    found: list = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def test_values_nested_beyond_all_measure_fail():
+    """The scorer breaks, not the process."""
+    spec = {"type": "tool_call_output", "expected": [{"name": "a", "result": nested(100_000)}]}
+    outcome = score(spec, trajectory(call("a", result=nested(100_000))))
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == "RecursionError"
+
+
+def test_long_lists_of_names_are_cut_in_the_explanation():
+    """The details have them all."""
+    outcome = score({"type": "tool_call_order", "expected": [f"t{at}" for at in range(30)]}, run("x" * 500))
+    assert "and 22 more" in outcome.explanation
+    assert len(outcome.explanation) < 300
+    assert len(outcome.details["missing"]) == 30

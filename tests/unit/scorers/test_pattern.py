@@ -1,0 +1,134 @@
+"""Patterns against every word they describe."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from otel_eval.model import Skipped
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.automaton import nearest
+from otel_eval.scorers.pattern import read_pattern
+from otel_eval.testing import call, trajectory
+
+LONGEST = 7
+
+
+def words(pattern):
+    """Every word of a pattern up to a length, by the meaning of each kind."""
+    if isinstance(pattern, str):
+        return {(pattern,)}
+    if isinstance(pattern, list):
+        found = {()}
+        for member in pattern:
+            found = {one + two for one in found for two in words(member) if len(one + two) <= LONGEST}
+        return found
+    if "repeat" in pattern:
+        return repeated(words(pattern["repeat"]), pattern.get("min", 0), pattern.get("max"))
+    ((kind, members),) = pattern.items()
+    if kind == "optional":
+        return {()} | words(members)
+    if kind == "choice":
+        return set().union(*map(words, members))
+    return set().union(*[words(list(order)) for order in permutations(members)]) if kind == "any_order" else words(members)
+
+
+def repeated(base, least, most):
+    """Words of so many words."""
+    found, now = set(), {()}
+    for times in range((LONGEST if most is None else most) + 1):
+        if times >= least:
+            found |= now
+        now = {one + two for one in now for two in base if len(one + two) <= LONGEST}
+    return found
+
+
+def edits_between(one, two):
+    """Insertions and deletions that lead from one to the other."""
+    line = [0] * (len(two) + 1)
+    for name in one:
+        after = [0]
+        for at, other in enumerate(two):
+            after.append(line[at] + 1 if name == other else max(after[at], line[at + 1]))
+        line = after
+    return len(one) + len(two) - 2 * line[-1]
+
+
+MEMBERS = st.deferred(lambda: st.sampled_from("abc") | PATTERNS)
+LISTS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3)
+PATTERNS = st.one_of(
+    st.lists(MEMBERS, max_size=3),
+    LISTS.map(lambda members: {"any_order": members}),
+    LISTS.map(lambda members: {"choice": members}),
+    MEMBERS.map(lambda member: {"optional": member}),
+    st.tuples(MEMBERS, st.integers(0, 2), st.none() | st.integers(0, 2)).map(
+        lambda parts: {"repeat": parts[0], "min": parts[1], "max": None if parts[2] is None else parts[1] + parts[2]}
+    ),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(PATTERNS, st.lists(st.sampled_from("abcx"), max_size=4), st.integers(1, 3))
+def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names, together):
+    """Of the nearest words the longest."""
+    described = words(pattern)
+    assume(described)
+    assume(len(described) <= 300)
+    batches = [range(at, min(len(names), at + together)) for at in range(0, len(names), together)]
+    runs = [()]
+    for batch in batches:
+        runs = [run + order for run in runs for order in permutations([names[at] for at in batch])]
+    best = min((edits_between(run, word), -len(word)) for word in described for run in {*runs})
+    assume(best[0] + len(names) <= LONGEST)  # longer words were not listed
+    fit = nearest(read_pattern("pattern", pattern), names, batches)
+    assert (len(fit.edits), -fit.length) == best
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "value"),
+    [
+        (["a", "b"], "ab", 1.0),
+        (["a", "b"], "a", 1 - 1 / 3),
+        (["a", "b"], "xy", 0.0),
+        ([], "", 1.0),
+        ([], "a", 0.0),
+        ({"any_order": ["a", ["b", "c"]]}, "bca", 1.0),
+        ({"any_order": ["a", ["b", "c"]]}, "bac", 1 - 2 / 6),
+        ({"repeat": {"of": "a", "min": 2}}, "aaaa", 1.0),
+        ({"repeat": "a", "max": 2}, "aaa", 1 - 1 / 5),
+        (["a", {"choice": ["b", ["c", "d"]]}, {"optional": "e"}], "acd", 1.0),
+    ],
+)
+def test_a_pattern_scores_what_it_takes_to_fit_it(pattern, names, value):
+    """1 - edits / (calls + length of the word)."""
+    outcome = create_scorer({"type": "trajectory_pattern", "pattern": pattern})(trajectory(*map(call, names)))
+    assert outcome.value == pytest.approx(value)
+
+
+def test_the_edits_are_told():
+    """What to delete where, and what to insert before which call."""
+    outcome = create_scorer({"type": "trajectory_pattern", "pattern": ["a", "b", "c"]})(trajectory(*map(call, "axc")))
+    assert outcome.explanation == "2 edits: delete x at call 1, insert b before call 2"
+    assert outcome.details["length"] == 3
+
+
+def together(names):
+    """Calls at the same time."""
+    return trajectory(*[call(name, start_ns=1, end_ns=9) for name in names])
+
+
+def test_calls_made_together_fit_in_any_order():
+    """Unless concurrency is ignored."""
+    spec = {"type": "trajectory_pattern", "pattern": ["a", "b"]}
+    assert create_scorer(spec)(together("ba")).value == 1.0
+    assert create_scorer({**spec, "concurrency": "ignore"})(together("ba")).value == 0.5
+
+
+def test_too_many_calls_together_are_not_guessed_at():
+    """More orders than can be tried are no zero."""
+    names = [f"t{at}" for at in range(20)]
+    spec = {"type": "trajectory_pattern", "pattern": names[::-1]}
+    assert isinstance(create_scorer(spec)(together(names)), Skipped)

@@ -1,0 +1,134 @@
+"""Specifications that cannot be used are refused when built, in one line that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.ports import Scorer
+from otel_eval.scorers import create_scorer, list_scorers
+
+COUNT = {"type": "tool_call_count"}
+ORDER = {"type": "tool_call_order"}
+ARGS = {"type": "tool_call_args"}
+TOOLS = {"type": "tool_correctness", "expected": []}
+PATTERN = {"type": "trajectory_pattern"}
+
+REFUSED = [
+    # what is given, the key and the remedy that the message names
+    ("text", "'text'", "write a mapping"),
+    ({}, "type", "write e.g."),
+    ({"type": 3}, "type: 3", "write e.g."),
+    ({"type": "tool_call_cuont"}, "'tool_call_cuont'", "did you mean 'tool_call_count'?"),
+    ({"type": "xyzzy"}, "'xyzzy'", "choose one of"),
+    ({"type": "no.such:thing"}, "'no.such:thing'", "package.module:attribute"),
+    ({"type": "otel_eval.model:UNRECORDED"}, "UNRECORDED", "can be called"),
+    ({"type": "dag"}, "'dag'", "choose one of"),
+    ({"type": "llm_judge"}, "'llm_judge'", ""),
+    ({"type": "tool_errors", "treshold": 1}, "treshold", "did you mean 'threshold'?"),
+    ({"type": "tool_errors", "threshold": -0.1}, "threshold: -0.1", "0 to 1"),
+    ({"type": "tool_errors", "threshold": 1.1}, "threshold: 1.1", "0 to 1"),
+    ({"type": "tool_errors", "threshold": float("nan")}, "threshold: nan", "0 to 1"),
+    ({"type": "tool_errors", "threshold": True}, "threshold: True", "0 to 1"),
+    ({"type": "tool_errors", "strict": "yes"}, "strict: 'yes'", "true or false"),
+    ({"type": "tool_errors", "name": ""}, "name: ''", "text"),
+    ({"type": "tool_errors", "tools": ["a"]}, "tools: ['a']", "include"),
+    ({"type": "tool_errors", "tools": {"includes": ["a"]}}, "tools.includes", "did you mean 'include'?"),
+    ({"type": "tool_errors", "tools": {"include": "a"}}, "tools.include: 'a'", "list"),
+    ({"type": "tool_errors", "failed_calls": "drop"}, "failed_calls: 'drop'", "include, exclude"),
+    (COUNT, "criteria", "missing"),
+    ({**COUNT, "criteria": {}}, "criteria: {}", "write e.g."),
+    ({**COUNT, "criteria": {"a": 3}}, "criteria.a: 3", '"<= 3"'),
+    ({**COUNT, "criteria": {"a": "=> 3"}}, "criteria.a: '=> 3'", "operator"),
+    ({**COUNT, "criteria": {"a": "<= -3"}}, "criteria.a: '<= -3'", "0 or more"),
+    ({**COUNT, "criteria": {"a": "<= 3.5"}}, "criteria.a: '<= 3.5'", "whole number"),
+    ({**COUNT, "criteria": {"a": "<= " + "9" * 5000}}, "criteria.a", "whole number"),
+    ({**COUNT, "criteria": {"a": ["~", 3]}}, "criteria.a: '~'", "operators"),
+    ({**COUNT, "criteria": {"a": ["<= ", 3]}}, "criteria.a: '<= '", "'<='"),
+    ({**COUNT, "criteria": {"a": ["<=", "3"]}}, "criteria.a: '3'", "whole number"),
+    ({**COUNT, "criteria": {"a": ["<=", True]}}, "criteria.a: True", "whole number"),
+    ({**COUNT, "criteria": {"a": ["<=", 3, 4]}}, "criteria.a: ['<=', 3, 4]", "write e.g."),
+    ({**COUNT, "criteria": {1: "<= 3"}}, "criteria: 1", "name of a tool"),
+    (ORDER, "expected", "missing"),
+    ({**ORDER, "expected": "a"}, "expected: 'a'", "[search, [open, read]]"),
+    ({**ORDER, "expected": ["a", 3]}, "expected[1]: 3", "quotes"),
+    ({**ORDER, "expected": ["a", []]}, "expected[1]: []", "leave the batch out"),
+    ({**ORDER, "expected": ["a", ["b", ["c"]]]}, "expected[1][1]: ['c']", "name of a tool"),
+    ({**ORDER, "expected": [{"name": "a"}]}, "expected[0]", "name of a tool"),
+    ({**ORDER, "expected": [], "match": "exact"}, "match", "choose one of"),
+    ({**ORDER, "expected": [], "concurrency": "off"}, "concurrency: 'off'", "ignore"),
+    ({**ARGS, "expected": [{"arguments": {}}]}, "expected[0].name", "missing"),
+    ({**ARGS, "expected": [{"name": "a", "args": {}}]}, "expected[0].args", "did you mean 'arguments'?"),
+    ({**ARGS, "expected": [{"name": "a", "result": 1}]}, "expected[0].result", "choose one of"),
+    ({**ARGS, "expected": [], "arguments": "some"}, "arguments: 'some'", "subset"),
+    ({"type": "execution_order", "expected": [], "match": "inorder"}, "match: 'inorder'", "did you mean 'in_order'?"),
+    ({**TOOLS, "compare": ["results"]}, "compare: ['results']", "[arguments]"),
+    ({**TOOLS, "available_tools": ["a"]}, "available_tools: ['a']", "needs a judge"),
+    ({**TOOLS, "judge": {"model": "x"}}, "judge", "leave judge out"),
+    ({**TOOLS, "measure": "accuracy"}, "measure: 'accuracy'", "recall"),
+    ({"type": "time_cost", "max_ms": 0}, "max_ms: 0", "write e.g. max_ms: 30000"),
+    ({"type": "time_cost", "max_ms": -5}, "max_ms: -5", "positive"),
+    ({"type": "time_cost", "max_ms": float("inf")}, "max_ms: inf", "positive"),
+    ({"type": "time_cost", "max_ms": 10**400}, "max_ms: 1000", "positive"),
+    ({"type": "time_cost", "max_ms": "5s"}, "max_ms: '5s'", "positive"),
+    ({"type": "trajectory_structure", "required_keys": ["argument"]}, "'argument'", "did you mean 'arguments'?"),
+    ({"type": "trajectory_structure", "required_keys": "result"}, "required_keys: 'result'", "[arguments, result]"),
+    ({"type": "trajectory_structure", "required_keys": []}, "required_keys", "leave it out"),
+    ({"type": "forbidden_tools", "patterns": []}, "patterns: []", "write e.g."),
+    ({"type": "required_tools", "patterns": "a"}, "patterns: 'a'", "write e.g."),
+    ({"type": "precedence", "rules": ["a after b"]}, "rules[0]: 'a after b'", "b only after a"),
+    ({"type": "precedence", "rules": []}, "rules: []", "write e.g."),
+    ({"type": "loop_detection", "max_repeats": 0}, "max_repeats: 0", "1 or more"),
+    ({"type": "error_recovery", "within": 1.5}, "within: 1.5", "whole number"),
+    ({"type": "step_efficiency"}, "max_calls", "max_tokens"),
+    ({"type": "label_distribution"}, "label", "missing"),
+    (PATTERN, "pattern", "missing"),
+    ({**PATTERN, "pattern": 3}, "pattern: 3", "any_order"),
+    ({**PATTERN, "pattern": {"sequences": ["a"]}}, "pattern.sequences", "did you mean 'sequence'?"),
+    ({**PATTERN, "pattern": {"sequence": "a"}}, "pattern.sequence: 'a'", "[search, open]"),
+    ({**PATTERN, "pattern": {"choice": []}}, "pattern.choice: []", "[search, open]"),
+    ({**PATTERN, "pattern": {"sequence": [], "choice": ["a"]}}, "pattern", "one kind"),
+    ({**PATTERN, "pattern": {"repeat": "a", "min": 3, "max": 1}}, "pattern.max: 1", "min: 1, max: 3"),
+    ({**PATTERN, "pattern": {"repeat": "a", "min": -1}}, "pattern.min: -1", "0 or more"),
+    ({**PATTERN, "pattern": {"any_order": list("abcdefghijkl")}}, "pattern.any_order", "at most 10"),
+    ({**PATTERN, "pattern": {"repeat": {"any_order": list("abcdefgh")}, "max": 900}}, "pattern", "smaller any_order"),
+]
+
+
+@pytest.mark.parametrize(("spec", "names", "remedy"), REFUSED, ids=[str(spec)[:70] for spec, _, _ in REFUSED])
+def test_an_unusable_specification_is_refused_with_key_value_and_remedy(spec, names, remedy):
+    """On one line, without the whole of a huge value."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer(spec)
+    message = str(refused.value)
+    assert names in message
+    assert remedy in message
+    assert "\n" not in message
+    assert len(message) < 700
+
+
+SMALLEST = {
+    "tool_call_count": {"criteria": {"a": "> 0"}},
+    "forbidden_tools": {"patterns": ["a"]},
+    "required_tools": {"patterns": ["a"]},
+    "precedence": {"rules": ["a before b"]},
+    "step_efficiency": {"max_calls": 3},
+    "label_distribution": {"label": "intent"},
+    "trajectory_pattern": {"pattern": ["a"]},
+    "execution_order": {"expected": ["a"]},
+    "tool_call_order": {"expected": ["a"]},
+    "tool_call_args": {"expected": ["a"]},
+    "tool_call_output": {"expected": ["a"]},
+    "tool_correctness": {"expected": ["a"], "available_tools": []},
+    "trajectory_match": {"expected": ["a"]},
+}
+COMMON = {"name": "mine", "threshold": 1, "strict": False, "tools": {"include": ["*"]}, "failed_calls": "exclude"}
+
+
+@pytest.mark.parametrize("kind", list_scorers())
+def test_every_scorer_takes_the_common_parameters(kind):
+    """And is a scorer by its shape."""
+    scorer = create_scorer({"type": kind, **SMALLEST.get(kind, {}), **COMMON})
+    assert isinstance(scorer, Scorer)
+    assert (scorer.name, scorer.type, scorer.version) == ("mine", kind, "1")
+    assert create_scorer({"type": kind, **SMALLEST.get(kind, {})}).name == kind

@@ -1,0 +1,194 @@
+"""Scorers of users: registered, imported, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
+from otel_eval.testing import call, trajectory
+
+RUN = trajectory(call("a"), call("b", error=True))
+
+
+@scorer("test.share_of_a", version="7", needs=["arguments"])
+def share_of_a(trajectory, *, name_of="a"):
+    """A user's function with a parameter."""
+    return sum(each.name == name_of for each in trajectory.calls) / len(trajectory.calls)
+
+
+@scorer("test.slow")
+async def slow(trajectory):
+    """A user's coroutine."""
+    await asyncio.sleep(0)
+    return len(trajectory.calls) == 2
+
+
+@scorer("test.given")
+def given(trajectory, returned):
+    """Gives back what it was told."""
+    return returned
+
+
+@scorer("test.broken")
+def broken(trajectory):
+    """Always raises."""
+    raise LookupError("no such thing")
+
+
+@scorer("test.class")
+@dataclass
+class AtMost:
+    """A user's class: built from its parameters, called with a trajectory."""
+
+    limit: int
+
+    def __call__(self, trajectory):
+        return len(trajectory.calls) <= self.limit
+
+
+def test_a_function_is_registered_and_returned_unchanged():
+    """Under its name, with its version and needs."""
+    built = create_scorer({"type": "test.share_of_a", "name_of": "b"})
+    assert get_scorer("test.share_of_a") is share_of_a
+    assert (built.type, built.version, built.needs) == ("test.share_of_a", "7", {"arguments"})
+    assert built(RUN) == Scored(0.5, True)
+
+
+def test_the_common_parameters_surround_a_function():
+    """Filters before, strict and threshold after."""
+    assert create_scorer({"type": "test.share_of_a", "strict": True})(RUN) == Scored(0.0, False)
+    assert create_scorer({"type": "test.share_of_a", "threshold": 0.6})(RUN).passed is False
+    assert create_scorer({"type": "test.share_of_a", "failed_calls": "exclude"})(RUN).value == 1.0
+    assert create_scorer({"type": "test.share_of_a"})(trajectory(incomplete="cut")) == Skipped("incomplete: cut")
+
+
+def test_a_coroutine_is_run_to_its_end():
+    """Where no event loop runs in the thread."""
+    assert create_scorer({"type": "test.slow"})(RUN) == Scored(1.0, True)
+
+
+def test_inside_a_running_loop_a_coroutine_is_awaited():
+    """Calling it there fails with the remedy."""
+    built = create_scorer({"type": "test.slow"})
+
+    async def inside():
+        return built(RUN), await built.evaluate(RUN)
+
+    called, awaited = asyncio.run(inside())
+    assert isinstance(called, Failed)
+    assert "await scorer.evaluate" in called.message
+    assert awaited == Scored(1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("returned", "outcome"),
+    [
+        (True, Scored(1.0, True)),
+        (False, Scored(0.0, False)),
+        (0.25, Scored(0.25, False)),
+        (1, Scored(1.0, True)),
+        (Scored(0.9, False, "because"), Scored(0.9, False, "because")),
+        (Skipped("why"), Skipped("why")),
+        (Failed("Oops"), Failed("Oops")),
+        (1.5, Failed("ValueError", "test.given returned 1.5, not a number in [0, 1]")),
+        (-1, Failed("ValueError", "test.given returned -1, not a number in [0, 1]")),
+        (float("nan"), Failed("ValueError", "test.given returned nan, not a number in [0, 1]")),
+        (Scored(2.0, True), Failed("ValueError", "test.given returned the value 2.0, not a number in [0, 1]")),
+        (None, Failed("TypeError", "test.given returned a NoneType, not an outcome, a number or a bool")),
+        ("1", Failed("TypeError", "test.given returned a str, not an outcome, a number or a bool")),
+    ],
+)
+def test_what_a_function_returns_is_an_outcome_a_number_or_a_bool(returned, outcome):
+    """Anything else fails."""
+    assert create_scorer({"type": "test.given", "returned": returned})(RUN) == outcome
+
+
+def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
+    """And only then."""
+    own = Scored(0.9, False)
+    assert create_scorer({"type": "test.given", "returned": own, "threshold": 0.8})(RUN).passed is True
+
+
+def test_a_function_that_raises_fails():
+    """With type and message."""
+    assert create_scorer({"type": "test.broken"})(RUN) == Failed("LookupError", "no such thing")
+
+
+def test_a_class_is_built_from_its_parameters():
+    """And then called like a function."""
+    assert create_scorer({"type": "test.class", "limit": 1})(RUN) == Scored(0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"type": "test.class", "limits": 1}, "did you mean 'limit'?"),
+        ({"type": "test.class"}, "TypeError"),
+        ({"type": "test.given"}, "returned: missing"),
+        ({"type": "test.share_of_a", "name_off": "b"}, "did you mean 'name_of'?"),
+        ({"type": "test.share_of_a", "threshold": 2}, "threshold: 2"),
+    ],
+)
+def test_parameters_that_a_users_scorer_does_not_take_are_refused(spec, message):
+    """When built, not when called."""
+    with pytest.raises(ConfigError, match="(?s)" + message.replace("?", r"\?")):
+        create_scorer(spec)
+
+
+@pytest.mark.parametrize("path", ["os.path:isabs", "os.path.isabs"])
+def test_a_dotted_path_names_a_function(path):
+    """With a colon or a dot before the attribute; here one that fails when called."""
+    built = create_scorer({"type": path})
+    assert built.type == path
+    assert isinstance(built(RUN), Failed)
+
+
+def test_a_second_registration_of_a_name_is_an_error():
+    """Whether built in, registered or an alias."""
+    for taken in ("test.slow", "tool_errors", "trajectory"):
+        with pytest.raises(ValueError, match="registered already"):
+            scorer(taken)(share_of_a)
+
+
+def test_a_name_that_is_not_there_lists_what_is():
+    """As a KeyError."""
+    with pytest.raises(KeyError, match=r"tool_call_count.*trajectory_structure"):
+        get_scorer("nothing")
+
+
+def test_scorers_are_listed_in_order():
+    """Built in and registered."""
+    assert list_scorers() == sorted(list_scorers())
+    assert {"tool_errors", "test.slow"} <= {*list_scorers()}
+
+
+@pytest.mark.parametrize(
+    ("alias", "kind"),
+    [
+        ("tool-call-count", "tool_call_count"),
+        ("tool-call-order", "tool_call_order"),
+        ("tool-call-args", "tool_call_args"),
+        ("tool-call-output", "tool_call_output"),
+        ("trajectory", "trajectory_structure"),
+    ],
+)
+def test_the_names_of_other_systems_are_aliases(alias, kind):
+    """They lead to the same class."""
+    assert get_scorer(alias) is get_scorer(kind)
+
+
+def test_an_installed_package_adds_scorers_by_its_entry_points(tmp_path, monkeypatch):
+    """The group is `otel_eval.scorers`."""
+    (tmp_path / "plugin_for_a_test.py").write_text("def always(trajectory):\n    return True\n")
+    info = tmp_path / "plugin_for_a_test-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin-for-a-test\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[otel_eval.scorers]\nplugin_always = plugin_for_a_test:always\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "plugin_always" in list_scorers()
+    assert create_scorer({"type": "plugin_always"})(RUN) == Scored(1.0, True)
