@@ -80,42 +80,71 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
 
 
 class _Step(NamedTuple):
-    """What a group did: the shortest prefix that reaches each length before it, and where each length came from."""
+    """What a group of several did: the shortest prefix per length before it, and where each length came from."""
 
     before: list[int]
-    after: list[int]
     origin: list[int]
 
 
-def common_in_groups(prepared: Prepared, names: Sequence[str], groups: Sequence[Sequence[int]]) -> Pairs:
-    """As `common`, the heaviest over every order of `names` that keeps the groups (positions) in order.
+def common_in_groups(prepared: Prepared, names: Sequence[str], groups: Sequence[range]) -> Pairs:
+    """As `common`, the longest over every order of `names` that keeps the groups in order.
 
-    For each length the shortest prefix of the prepared side that reaches it is kept. From each such prefix a group
-    reaches the next lengths at the first places that its names, each as often as it has it, stand at. The time grows
-    with `len(prepared.names) * len(names)`, whatever the size of the groups.
+    A group of one is a step on a row as in `common`. For larger ones the row is unrolled into the shortest prefix of
+    the prepared side that reaches each length: from each such prefix the group reaches the next lengths at the first
+    places that its names, each as often as it has it, stand at. The time grows with
+    `len(prepared.names) * (names in larger groups)`, whatever their sizes.
 
     >>> common_in_groups(prepare(["a", "b", "c"]), ["b", "a", "c"], [range(0, 2), range(2, 3)])
     [(0, 1), (1, 0), (2, 2)]
     """
-    reach, steps = [0], []
+    full = (1 << len(prepared.names)) - 1
+    rows: list[int] = [full]
+    steps: list[_Step | None] = []
     for group in groups:
-        step = _extend(prepared, reach, Counter(names[position] for position in group))
-        steps.append(step)
-        reach = step.after
+        row = rows[-1]
+        if len(group) == 1:
+            hits = row & prepared.masks.get(names[group.start], 0)
+            rows.append((row + hits | row - hits) & full)
+            steps.append(None)
+        else:
+            before = _reach(full & ~row)
+            after, origin = _extend(prepared, before, Counter([names[position] for position in group]))
+            rows.append(full - sum([1 << prefix - 1 for prefix in after[1:]]))
+            steps.append(_Step(before, origin))
+    return _traced(prepared, names, groups, rows, steps)
+
+
+def _reach(gains: int) -> list[int]:
+    """For each length the shortest prefix that reaches it, from the bits where the length grows."""
+    return [0, *(place for place, bit in enumerate(bin(gains)[:1:-1], start=1) if bit == "1")]
+
+
+def _traced(
+    prepared: Prepared, names: Sequence[str], groups: Sequence[range], rows: Sequence[int], steps: Sequence[_Step | None]
+) -> Pairs:
+    """The pairs behind the last row, group by group from the last; row n is what it was before group n."""
     pairs: Pairs = []
-    length = len(reach) - 1
-    for group, step in zip(reversed(groups), reversed(steps), strict=True):
+    below = rows[0]
+    for index in range(len(groups) - 1, -1, -1):
+        gains, step, group = below & ~rows[index + 1], steps[index], groups[index]
+        if step is None:
+            place = gains.bit_length() - 1
+            if gains and rows[index] >> place & 1:
+                pairs.append((place, group.start))
+                below = (1 << place) - 1
+            continue
+        length = gains.bit_count()
         came_from = step.origin[length]
         if came_from != length:
-            wanted = Counter(names[position] for position in group)
+            wanted = Counter([names[position] for position in group])
             used = _places(prepared, step.before[came_from], wanted)[: length - came_from]
             pairs.extend(_assign(prepared, used, names, group))
-            length = came_from
+            below = (1 << step.before[came_from]) - 1
     pairs.sort()
     return pairs
 
 
-def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[str, int]) -> _Step:
+def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[str, int]) -> tuple[list[int], list[int]]:
     after, origin = list(reach), list(range(len(reach)))
     for length, prefix in enumerate(reach):
         for more, place in enumerate(_places(prepared, prefix, wanted), start=length + 1):
@@ -124,7 +153,7 @@ def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[str, int]) -> 
                 origin.append(length)
             elif place + 1 < after[more]:
                 after[more], origin[more] = place + 1, length
-    return _Step(reach, after, origin)
+    return after, origin
 
 
 def _places(prepared: Prepared, prefix: int, wanted: Mapping[str, int]) -> list[int]:
