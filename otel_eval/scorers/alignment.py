@@ -87,6 +87,8 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
     """
     if compared.names_only or expectation.bare:
         names = [visit.name for visit in visits]
+        if expectation.prepared.names == tuple(names):
+            return Alignment([(each, each) for each in range(len(names))], None, float(len(names)))
         anyhow = match == "any_order"
         pairs = _same_names(expectation, names) if anyhow else _names_in_order(expectation, visits, names, concurrency)
         return Alignment(pairs, None, float(len(pairs)))
@@ -157,14 +159,14 @@ def fits_exactly(expectation: Expectation, visits: Sequence[Visit], compared: Co
     """
     if len(visits) != len(expectation.calls):
         return False
-    groups = _batches(visits, concurrency)
     if compared.names_only or expectation.bare:
         names = [visit.name for visit in visits]
-        if list(expectation.prepared.names) == names:
+        if expectation.prepared.names == tuple(names):
             return True
-        if not expectation.nested and len(groups) == len(visits):
+        if not expectation.nested and (not concurrency or follow_one_another(visits)):
             return False
-        return _fills(_rows_by_name(expectation, names), expectation.groups, groups)
+        return _fills(_rows_by_name(expectation, names), expectation.groups, _batches(visits, concurrency))
+    groups = _batches(visits, concurrency)
     whole = [{column: 1.0 for column, weight in row.items() if weight == 1} for row in _rows(expectation, visits, compared)]
     return _fills(whole, expectation.groups, groups)
 
