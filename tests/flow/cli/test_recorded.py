@@ -1,0 +1,57 @@
+"""The recorded traces of seventeen instrumentations, from the file to the printed line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval.cli import main
+
+FOLDER = Path(__file__).parents[2] / "traces"
+TRUTH = json.loads((FOLDER / "truth.json").read_text(encoding="utf-8"))
+TOOLS = {"get_weather", "book_flight"}
+
+
+def calls_of(file: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The calls that `otel-eval trajectory` prints."""
+    assert main(["trajectory", str(FOLDER / file), "--format", "json"]) == 0
+    runs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert runs
+    return [call for run in runs for call in run["calls"]]
+
+
+@pytest.mark.parametrize("truth", [each for each in TRUTH if each["calls"] is not None], ids=lambda each: each["file"])
+def test_the_calls_are_those_that_happened(truth: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Names, arguments, errors and order; calls that overlapped may come in either order."""
+    got, want = calls_of(truth["file"], capsys), truth["calls"]
+    assert sorted(map(seen, got), key=repr) == sorted((seen(call) for call in want), key=repr)
+    together = {i for pair in truth["overlapping"] for i in pair}
+    alone = [i for i in range(len(want)) if i not in together]
+    assert [got[i]["name"] for i in alone] == [want[i]["name"] for i in alone]
+    for one, other in truth["overlapping"]:
+        assert other in got[one]["overlaps"]
+        assert one in got[other]["overlaps"]
+
+
+def seen(call: dict[str, Any]) -> tuple[Any, ...]:
+    """What is compared of a call; a final answer's arguments are the framework's business."""
+    arguments = None if call["name"] not in TOOLS else call["arguments"]
+    return call["name"], arguments, bool(call["error"])
+
+
+@pytest.mark.parametrize("truth", [each for each in TRUTH if each["calls"] is None], ids=lambda each: each["file"])
+def test_no_call_is_invented_where_none_is_recorded(truth: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """There is a run, and whatever calls it has were real."""
+    assert {call["name"] for call in calls_of(truth["file"], capsys)} <= TOOLS
+
+
+def test_one_replay_scores_every_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file's run, by both scorers of the default evaluation."""
+    files = [str(FOLDER / each["file"]) for each in TRUTH]
+    assert main(["replay", *files, "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len({row["trace_id"] for row in rows}) == len(files)
+    assert {row["outcome"] for row in rows if row["scorer"] == "time_cost"} == {"scored"}
