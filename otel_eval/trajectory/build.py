@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Kind, ToolCall, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.conversation import Conversation
@@ -74,7 +74,7 @@ class _Work:
     def _trajectory(self, run: Candidate) -> Trajectory:
         read = self.read
         agents = _between(read.agents, run)
-        models = sorted((place for place in _between(read.models, run) if not self._inner(place, run)), key=read.moment)
+        models = [place for place in _between(read.models, run) if not self._inner(place, run)]
         calls, tool_data = self._calls(run, agents, models)
         view = read.views[run.first]
         asked, answered = self.facts.exchange(run, models)
@@ -95,8 +95,8 @@ class _Work:
             output=answered,
             spans=visits(read, run) if "spans" in read.plan.needs else (),
             attributes=self.facts.labels(run),
-            conversation_id=self.facts.conversation(run, [run.first, *agents, *models[:1]]),
-            completeness=Completeness(read.trace.reason),
+            conversation_id=self.facts.conversation(run, agents or models),
+            completeness=read.trace.reason,
             incomplete=run.incomplete,
             tool_data=tool_data,
             outermost=run.outermost,
@@ -112,7 +112,7 @@ class _Work:
         mine = merge_beside(self.read, self.calls[first:last])
         if mine:
             return self._finished(run, mine), True
-        return self._told(run, sorted(agents, key=self.read.moment), models)
+        return self._told(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
 
     def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], bool]:
         told, proof = self.conversation.recover(models, agents)

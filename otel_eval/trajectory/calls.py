@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions import Field, unwrap
+from otel_eval.conventions.decode import text_of
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.wrappers import Taken
@@ -21,6 +22,7 @@ __all__ = ["Draft", "drafts", "named", "recorded_arguments"]
 
 # A result is opened although nobody needs it only if it could say that the call failed.
 _FAILURE_WORDS: Final = ("rror", "ERROR")
+_NOTHING: Final = Taken(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 
 
@@ -70,31 +72,37 @@ def drafts(read: Survey) -> dict[int, Draft]:
 
 
 def _draft(read: Survey, span: ToolSpan) -> Draft:
-    view = read.views[span.place]
-    draft = Draft(
-        place=span.place,
-        span=span,
-        scope=read.envelopes[span.place].scope_name,
-        start=view.start_ns,
-        end=view.end_ns,
-        span_id=read.forest.ids[span.place],
-    )
-    needs = read.plan.needs
-    recorded = _recorded(read, span)
-    taken = _result(span, recorded.get(Field.RESULT), wanted=read.plan.wants_content_of_calls)
-    if "arguments" in needs:
-        draft.arguments = _arguments(span, recorded.get(Field.ARGUMENTS), draft)
-    if "results" in needs and Field.RESULT in recorded:
-        draft.result = taken.value
-    draft.call_id = known_id(recorded.get(Field.CALL_ID)) or draft.call_id or known_id(taken.call_id)
+    place, table = span.place, span.table
+    view = read.views[place]
+    draft = Draft(place, span, read.envelopes[place].scope_name, view.start_ns, view.end_ns, read.forest.ids[place])
+    content = read.plan.wants_content_of_calls
+    recorded = _recorded(read, span) if content else {}
+    raw = recorded.get(Field.RESULT) if content else table.value(span.read, Field.RESULT)
+    taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
+    if content:
+        _read_content(read, draft, recorded, taken)
+    draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
     draft.error = _error(read, span, failed=taken.failed)
     return draft
 
 
+def _read_content(read: Survey, draft: Draft, recorded: dict[Field, Any], taken: Taken) -> None:
+    needs = read.plan.needs
+    draft.call_id = known_id(recorded.get(Field.CALL_ID))
+    raw = recorded.get(Field.ARGUMENTS)
+    if "arguments" in needs and raw is not None:
+        arguments = unwrap(raw, draft.span.table.convention.wrappers)
+        draft.call_id = draft.call_id or known_id(arguments.call_id)
+        # Nothing at all is how a call without arguments is written.
+        draft.arguments = {} if arguments.value is None or arguments.value == "" else arguments.value
+    if "results" in needs:
+        draft.result = taken.value
+
+
 def _recorded(read: Survey, span: ToolSpan) -> dict[Field, Any]:
-    """The raw values of the fields: attributes first, then, if content is needed, the events that the table names."""
+    """The raw values of the fields: attributes first, then the events that the table names."""
     recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
-    if span.table.events and read.plan.wants_content_of_calls and len(recorded) < len(_CONTENT):
+    if span.table.events and len(recorded) < len(_CONTENT):
         events: Iterable[SpanEvent] = (*read.views[span.place].events(), *read.logs(span.place))
         for event in events:
             if event.name in span.table.events:
@@ -111,15 +119,6 @@ def _from_event(span: ToolSpan, event: SpanEvent, recorded: dict[Field, Any]) ->
                 recorded[row.field] = value
 
 
-def _arguments(span: ToolSpan, raw: Any, draft: Draft) -> Any:
-    if raw is None:
-        return UNRECORDED
-    taken = unwrap(raw, span.table.convention.wrappers)
-    draft.call_id = known_id(taken.call_id)
-    # Nothing at all is how a call without arguments is written.
-    return {} if taken.value is None or taken.value == "" else taken.value
-
-
 def recorded_arguments(read: Survey, draft: Draft) -> Any:
     """The arguments even where no scorer needs them: whether two spans are one call can depend on them."""
     if draft.arguments is not UNRECORDED or "arguments" in read.plan.needs:
@@ -130,16 +129,15 @@ def recorded_arguments(read: Survey, draft: Draft) -> Any:
 
 
 def _result(span: ToolSpan, raw: Any, *, wanted: bool) -> Taken:
-    if raw is None:
-        return Taken(UNRECORDED)
     if not wanted and isinstance(raw, str) and not any(word in raw for word in _FAILURE_WORDS):
-        return Taken(UNRECORDED)
+        return _NOTHING
     return unwrap(raw, span.table.result_wrappers)
 
 
 def _error(read: Survey, span: ToolSpan, *, failed: bool) -> ToolError | None:
     view, table = read.views[span.place], span.table
-    error_type = table.text(span.read, Field.ERROR_TYPE)
+    recorded = table.value(span.read, Field.ERROR_TYPE)
+    error_type = "" if recorded is None else text_of(recorded)
     if not (error_type or failed or view.status_code == 2 or table.marked(span.read, table.convention.errors)):
         return None
     message = view.status_message

@@ -5,7 +5,7 @@ Knows fields of agent and model spans; knows nothing of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,16 +68,17 @@ class Facts:
         inner = {self.agent(place) for place in agents if self._read.agent_above[place] in (run.first, -1)} - {""}
         return inner.pop() if len(inner) == 1 else ""
 
-    def conversation(self, run: Candidate, spans: Iterable[int]) -> str:
-        """The conversation the run belongs to: the first span that names one, the run's own before all."""
-        for place in spans:
-            table = self._read.table(place)
-            if table is not None:
-                read = self.attributes(place)
-                found = table.text(read, Field.CONVERSATION)
-                if found:
-                    return found
-        return ""
+    def conversation(self, run: Candidate, others: Sequence[int]) -> str:
+        """The conversation the run belongs to: what its own span says, else the earliest of the others that says it."""
+        own = "" if run.fragment else self._conversation_at(run.first)
+        if own or not others:
+            return own
+        by_time = sorted(others, key=self._read.moment)
+        return next((found for place in by_time if (found := self._conversation_at(place))), "")
+
+    def _conversation_at(self, place: int) -> str:
+        table = self._read.table(place)
+        return "" if table is None else table.text(self.attributes(place), Field.CONVERSATION)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> Tokens:
         """Sums over model calls, else what the run's own span says."""
@@ -103,8 +104,9 @@ class Facts:
         """What the run was asked and what it answered; of its first and last model call where it does not say."""
         if run.fragment or "content" not in self._read.plan.needs:
             return UNRECORDED, UNRECORDED
-        first = [run.first, *models[:1]]
-        last = [run.first, *models[-1:]]
+        by_time = sorted(models, key=self._read.moment)
+        first = [run.first, *by_time[:1]]
+        last = [run.first, *by_time[-1:]]
         asked = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
         answered = next((value for place in last if (value := self._content(place, Field.OUTPUT)) is not None), UNRECORDED)
         return asked, answered

@@ -135,6 +135,14 @@ def test_h_a_conversation_named_only_below_the_run_is_found():
     assert outer.conversation_id == "c-8"
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_h_of_several_conversations_below_a_run_the_earliest_counts(backwards: bool):
+    """Not the one whose span came first."""
+    inner = [agent(f"s{n}", "r", n, attributes={"session.id": f"c-{n}"}) for n in (1, 2)]
+    run = judged(agent("r"), *(reversed(inner) if backwards else inner))[0]
+    assert run.conversation_id == "c-1"
+
+
 def test_i_links_are_not_followed():
     """The linked work is a trace and a run of its own: here, the consumer's."""
     assert told(step("queue", kind=5), agent("r", "queue"), tool("t", "r")) == [("r", "", 1)]
