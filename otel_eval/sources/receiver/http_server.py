@@ -25,6 +25,7 @@ from otel_eval.sources.receiver.answers import failure, status, success
 from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
 from otel_eval.sources.receiver.http_body import Read, body_reader, gunzip
+from otel_eval.sources.receiver.timed_reader import TimedReader
 
 __all__ = ["HttpLimits", "HttpServer"]
 
@@ -58,27 +59,6 @@ class HttpLimits:
     request_s: float
 
 
-class _TimedReader(io.RawIOBase):
-    """A socket to read from until a deadline, however few bytes come at a time."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._deadline = 0.0
-
-    def allow(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the client is too slow")
-        self._connection.settimeout(left)
-        return self._connection.recv_into(buffer)
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -88,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._timed = _TimedReader(self.connection)
+        self._timed = TimedReader(self.connection)
         self.rfile = io.BufferedReader(self._timed, 65536)
 
     def handle_one_request(self) -> None:
