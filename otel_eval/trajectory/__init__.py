@@ -3,7 +3,7 @@
 Knows trees, times and kinds; attribute names are the conventions' business, scores the scorers'. The rooms inside,
 in the order in which a trace goes through them: `plan` (what is read), `forest` (trees), `survey` (what each span
 is), `runs` (which are runs, and whether they are whole), `calls` and `same_call` (tool spans to calls),
-`conversation` (what messages add), `facts` (the run's own), `build` (all of it together).
+`dialogue` and `conversation` (what messages add), `facts` (the run's own), `build` (all of it together).
 """
 
 from __future__ import annotations

@@ -6,65 +6,16 @@ a call: messages fill gaps, and only where a run has no tool span at all do they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-from otel_eval.conventions import Answered, Asked, Field, MessageRow, ReadTable, Side, decode, nested, read_messages
+from otel_eval.conventions import Asked, Field, MessageRow, ReadTable, Side, decode, nested, read_messages
 from otel_eval.conventions.events import read_event
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.calls import Draft, named
+from otel_eval.trajectory.dialogue import Dialogue, Told, fill, join
 from otel_eval.trajectory.survey import Survey
 
-__all__ = ["Conversation", "Told"]
-
-
-@dataclass(slots=True)
-class Told:
-    """What the messages of one span say.
-
-    Attributes:
-        asked: calls asked for in the span; earlier: calls known from before it; answers: what came back.
-        recorded: whether the span's own output was recorded in a form that would show a call.
-    """
-
-    asked: list[Asked] = field(default_factory=list)
-    earlier: list[Asked] = field(default_factory=list)
-    answers: list[Answered] = field(default_factory=list)
-    recorded: bool = False
-
-    def add(self, side: Side, mentions: Iterable[Asked | Answered], *, conclusive: bool) -> None:
-        """Sort in what one attribute or event holds."""
-        for mention in mentions:
-            if isinstance(mention, Answered):
-                self.answers.append(mention)
-            elif side is Side.OUTPUT:
-                self.asked.append(mention)
-            else:
-                self.earlier.append(mention)
-        self.recorded = self.recorded or (side is Side.OUTPUT and conclusive)
-
-
-@dataclass(slots=True)
-class _Dialogue:
-    """The messages of one agent: requests in order, each once, and answers."""
-
-    requests: list[Asked] = field(default_factory=list)
-    by_id: dict[str, Asked] = field(default_factory=dict)
-    answers: dict[str, Answered] = field(default_factory=dict)
-    nameless: dict[str, list[Answered]] = field(default_factory=dict)
-
-    def request(self, asked: Iterable[Asked]) -> None:
-        """Add requests; of those with the same id the first one counts."""
-        for each in asked:
-            if each.call_id in self.by_id:
-                continue
-            if each.call_id:
-                self.by_id[each.call_id] = each
-            self.requests.append(each)
-
-    def __bool__(self) -> bool:
-        return bool(self.requests or self.by_id or self.answers or self.nameless)
+__all__ = ["Conversation"]
 
 
 class Conversation:
@@ -73,7 +24,7 @@ class Conversation:
     def __init__(self, read: Survey) -> None:
         self._read = read
         self._told: dict[int, Told] = {}
-        self._dialogues: dict[int, _Dialogue] = {}
+        self._dialogues: dict[int, Dialogue] = {}
         self._models: dict[int, list[int]] | None = None
 
     def told(self, place: int) -> Told:
@@ -93,7 +44,7 @@ class Conversation:
             if any(self._misses(draft) for draft in group):
                 dialogue = self._dialogue_for(agent)
                 if dialogue:
-                    _fill(dialogue, group, self._read.plan.needs)
+                    fill(dialogue, group, self._read.plan.needs)
 
     def _misses(self, draft: Draft) -> bool:
         needs = self._read.plan.needs
@@ -103,7 +54,7 @@ class Conversation:
             return True
         return self._read.plan.wants_content_of_calls and not draft.call_id
 
-    def _dialogue_for(self, agent: int) -> _Dialogue:
+    def _dialogue_for(self, agent: int) -> Dialogue:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
         dialogue = self._dialogue(agent)
         while not dialogue and agent >= 0:
@@ -111,11 +62,11 @@ class Conversation:
             dialogue = self._dialogue(agent)
         return dialogue
 
-    def _dialogue(self, agent: int) -> _Dialogue:
+    def _dialogue(self, agent: int) -> Dialogue:
         known = self._dialogues.get(agent)
         if known is None:
             models = self._models_of(agent)
-            known = self._dialogues[agent] = _join(
+            known = self._dialogues[agent] = join(
                 [self.told(place) for place in models], [self.told(agent)] if agent >= 0 else []
             )
         return known
@@ -136,7 +87,7 @@ class Conversation:
         """
         outer = [place for place in models if not self._repeats(place)]
         tellers = outer if any(self.told(place).asked for place in outer) else [*outer, *agents]
-        heard = _join([self.told(place) for place in (*models, *agents)], [])
+        heard = join([self.told(place) for place in (*models, *agents)], [])
         calls: list[tuple[int, ToolCall]] = []
         seen: set[str] = set()
         for place in tellers:
@@ -191,102 +142,7 @@ def _new_messages(value: Any, first_new: Any) -> Any:
     return value
 
 
-def _join(models: list[Told], agents: list[Told]) -> _Dialogue:
-    """One dialogue of what an agent's model spans and its own span say."""
-    dialogue = _Dialogue()
-    witnesses = (*models, *agents)
-    for told in models:
-        dialogue.request(told.asked)
-    # A request without an id cannot be told from its repetition, so one kind of witness must do for them.
-    nameless_too = not dialogue.requests
-    for told in agents:
-        dialogue.request(told.asked if nameless_too else [asked for asked in told.asked if asked.call_id])
-    for told in witnesses:
-        for asked in told.earlier:
-            if asked.call_id:
-                dialogue.by_id.setdefault(asked.call_id, asked)
-        for answer in told.answers:
-            if answer.call_id:
-                dialogue.answers.setdefault(answer.call_id, answer)
-    # Each request repeats the whole history, so the longest one holds every answer once.
-    longest = max((told.answers for told in witnesses), key=len, default=[])
-    for answer in longest:
-        if not answer.call_id and answer.name:
-            dialogue.nameless.setdefault(answer.name, []).append(answer)
-    return dialogue
-
-
-def _fill(dialogue: _Dialogue, drafts: list[Draft], needs: frozenset[str]) -> None:
-    claimed = _claim_by_id(dialogue, drafts, needs)
-    by_name: dict[str, list[Draft]] = {}
-    for draft in sorted(drafts, key=lambda each: (each.start, each.end, each.span_id)):
-        by_name.setdefault(draft.name, []).append(draft)
-    for name, group in by_name.items():
-        taken = set(claimed.values())
-        free = [asked for asked in dialogue.requests if asked.name == name and id(asked) not in taken]
-        waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, asked in _pair(waiting, free):
-            _take(draft, asked, needs)
-        answers = dialogue.nameless.get(name, [])
-        if len(answers) == len(group):
-            for draft, answer in zip(group, answers, strict=True):
-                _take_answer(draft, answer, needs)
-    for draft in drafts:
-        answered = dialogue.answers.get(draft.call_id) if draft.call_id else None
-        if answered is not None:
-            _take_answer(draft, answered, needs)
-
-
-def _claim_by_id(dialogue: _Dialogue, drafts: list[Draft], needs: frozenset[str]) -> dict[int, int]:
-    """Place of a call → the request with its id."""
-    claimed: dict[int, int] = {}
-    for draft in drafts:
-        asked = dialogue.by_id.get(draft.call_id) if draft.call_id else None
-        if asked is not None and asked.name in ("", draft.name):
-            claimed[draft.place] = id(asked)
-            _take(draft, asked, needs)
-    return claimed
-
-
-def _pair(waiting: list[Draft], free: list[Asked]) -> Iterator[tuple[Draft, Asked]]:
-    """Equal arguments first, then a bare value with the object that holds it, then what is left in order."""
-    rest = list(free)
-    unpaired: list[Draft] = []
-    for agree in (_equal, _holds):
-        unpaired = []
-        for draft in waiting:
-            match = next((asked for asked in rest if agree(draft.arguments, asked.arguments)), None)
-            if match is None:
-                unpaired.append(draft)
-            else:
-                rest.remove(match)
-                yield draft, match
-        waiting = unpaired
-    if len(unpaired) != len(rest):
-        unpaired = [draft for draft in unpaired if not named(draft.arguments)]
-    yield from zip(unpaired, rest, strict=False)
-
-
-def _equal(ours: Any, theirs: Any) -> bool:
-    return named(ours) and ours == theirs
-
-
-def _holds(ours: Any, theirs: Any) -> bool:
-    return ours is not UNRECORDED and not named(ours) and isinstance(theirs, dict) and ours in theirs.values()
-
-
-def _take(draft: Draft, asked: Asked, needs: frozenset[str]) -> None:
-    if "arguments" in needs and not named(draft.arguments) and asked.arguments is not UNRECORDED:
-        draft.arguments = asked.arguments
-    draft.call_id = draft.call_id or asked.call_id
-
-
-def _take_answer(draft: Draft, answer: Answered, needs: frozenset[str]) -> None:
-    if "results" in needs and draft.result is UNRECORDED:
-        draft.result = answer.result
-
-
-def _recovered(asked: Asked, heard: _Dialogue, needs: frozenset[str]) -> ToolCall:
+def _recovered(asked: Asked, heard: Dialogue, needs: frozenset[str]) -> ToolCall:
     answer = heard.answers.get(asked.call_id) if asked.call_id else None
     if answer is None and heard.nameless.get(asked.name):
         answer = heard.nameless[asked.name].pop(0)

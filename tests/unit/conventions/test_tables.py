@@ -14,6 +14,8 @@ from otel_eval.testing import span
 READER = Reader(TABLES)
 OP = "gen_ai.operation.name"
 OI = "openinference.span.kind"
+TL = "traceloop.span.kind"
+LANGCHAIN = "opentelemetry.instrumentation.langchain"
 
 
 def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
@@ -43,10 +45,10 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("semantic_kernel.functions.kernel_function", "execute_tool p-f", {OP: "execute_tool"}, "tool", "semantic_kernel"),
         ("opentelemetry.instrumentation.openai_v2", "chat m", {OP: "chat"}, "model", "gen_ai_clients"),
         ("opentelemetry.instrumentation.openai_agents", "chat m", {OP: "chat"}, "model", "openai_agents"),
-        ("opentelemetry.instrumentation.langchain", "x.tool", {"traceloop.span.kind": "tool", OP: "execute_tool"}, "tool", "traceloop_langchain"),
-        ("opentelemetry.instrumentation.langchain", "t", {"traceloop.span.kind": "task", OP: "execute_task"}, "other", "traceloop_langchain"),
-        ("opentelemetry.instrumentation.crewai", "crewai.workflow", {"traceloop.span.kind": "workflow"}, "agent", "traceloop_crewai"),
-        ("traceloop.tracer", "x.tool", {"traceloop.span.kind": "tool"}, "tool", "traceloop"),
+        (LANGCHAIN, "x.tool", {TL: "tool", OP: "execute_tool"}, "tool", "traceloop_langchain"),
+        (LANGCHAIN, "t", {TL: "task", OP: "execute_task"}, "other", "traceloop_langchain"),
+        ("opentelemetry.instrumentation.crewai", "crewai.workflow", {TL: "workflow"}, "agent", "traceloop_crewai"),
+        ("traceloop.tracer", "x.tool", {TL: "tool"}, "tool", "traceloop"),
         ("opentelemetry.instrumentation.openai.v1", "openai.chat", {"llm.request.type": "chat"}, "model", "traceloop_clients"),
         ("openinference.instrumentation.langchain", "x", {OI: "TOOL"}, "tool", "openinference_langchain"),
         ("openinference.instrumentation.llama_index", "x", {OI: "TOOL"}, "tool", "openinference"),
