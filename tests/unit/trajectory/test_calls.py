@@ -133,6 +133,15 @@ def test_two_instrumentations_of_one_call_are_one(outer: Any, inner: Any, number
     assert len(made) == number
 
 
+def test_calls_of_two_instrumentations_that_only_touch_are_two():
+    """Neither interval contains the other."""
+    made = calls(
+        tool("a", "run", "search", 1, 6, '{"q": 1}', scope="one"),
+        tool("b", "run", "search", 5, 9, '{"q": 1}', scope="two"),
+    )
+    assert len(made) == 2
+
+
 def test_two_instrumentations_see_two_parallel_calls():
     """Each span of the one is matched with one of the other."""
     made = calls(

@@ -69,6 +69,15 @@ def test_without_ids_order_among_same_named_calls_decides():
     ]
 
 
+def test_requests_without_ids_are_not_heard_twice():
+    """The agent's own span repeats what its model spans said; the second call asks for something else."""
+    said = [{"parts": [asked("look", {"q": 1}), asked("look", {"q": 2})]}]
+    run = span("run", attributes={OP: "invoke_agent", "gen_ai.output.messages": json.dumps(said)}, end_ns=100)
+    first, second = model("m", 1, asked("look", {"q": 1})), model("n", 5, asked("look", {"q": 2}))
+    made = trajectory(run, first, tool("a", 3), second, tool("b", 7), tool("c", 9)).calls
+    assert [call.arguments for call in made] == [{"q": 1}, {"q": 2}, UNRECORDED]
+
+
 def test_a_bare_value_finds_the_object_that_holds_it():
     """A tool of one argument is often recorded without its name; order alone would mistake a retry."""
     made = trajectory(
