@@ -29,6 +29,7 @@ OWN_SCOPE: Final = "otel_eval"
 
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
+_PARENT: Final = (8, 0)
 _EVENT_PREFIX: Final = "gen_ai."
 
 
@@ -63,7 +64,7 @@ def _sound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
         return "a trace id must be 16 bytes and not all zero"
     if len(span_id) != 8 or span_id == _NO_SPAN:
         return "a span id must be 8 bytes and not all zero"
-    return "" if len(parent_id) in (0, 8) else "a parent span id must be 8 bytes or absent"
+    return "" if len(parent_id) in _PARENT else "a parent span id must be 8 bytes or absent"
 
 
 def frame_traces(body: bytes) -> Framed:
@@ -92,8 +93,15 @@ def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[SpanEnvelope, Any, Any]]:
 
 
 def _add_spans(framed: Framed, envelope: SpanEnvelope, items: Any, ids: Any) -> None:
+    add = framed.spans.append
     for payload, each in zip(items, ids, strict=True):
-        add_span(framed, envelope, payload, each)
+        trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
+        # Nearly every span passes here; calls of functions would cost a fifth of the framing.
+        sized = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT
+        if sized and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
+            add((trace_id, span_id, (parent_id, payload, envelope), len(payload)))
+        else:
+            add_span(framed, envelope, payload, each)
 
 
 def add_span(framed: Framed, envelope: SpanEnvelope, payload: bytes, ids: Any) -> None:
