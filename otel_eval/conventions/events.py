@@ -5,15 +5,16 @@ Knows the events' names and where they hold messages; knows no tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from otel_eval.conventions.messages import Answered, Asked, known_id, read_messages
-from otel_eval.conventions.table import Side
+from otel_eval.conventions.decode import decode
+from otel_eval.conventions.messages import Answered, Asked, known_id, read_messages, said
+from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS, unwrap
 from otel_eval.ports import SpanEvent
 
-__all__ = ["exception_of", "read_event"]
+__all__ = ["exception_of", "read_event", "said_in_events"]
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
 _SIDES: Final = {
@@ -62,7 +63,19 @@ def _answers(held: dict[str, Any]) -> list[Asked | Answered]:
     return [Answered(call_id=known_id(held.get("id")), name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
 
 
-def exception_of(events: Iterator[SpanEvent] | tuple[SpanEvent, ...]) -> tuple[str, str]:
+def said_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
+    """What the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`) says, or None."""
+    name = "gen_ai.user.message" if wanted is Field.INPUT else "gen_ai.choice"
+    found = None
+    for event in events:
+        if event.name == name:
+            held = {**(event.body if isinstance(event.body, dict) else {}), **event.attributes}
+            value = held.get("content", held.get("message"))
+            found = said(decode(value), frozenset(), last=True) if value is not None else found
+    return found
+
+
+def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:
     """Type and message of the last recorded exception, "" where there is none."""
     found = ("", "")
     for event in events:

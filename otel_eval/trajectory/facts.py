@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, Side, decode
+from otel_eval.conventions.events import said_in_events
 from otel_eval.conventions.messages import said
 from otel_eval.model import UNRECORDED, Kind, SpanVisit
 from otel_eval.trajectory.runs import Candidate
@@ -118,7 +119,7 @@ class Facts:
         read = self._read.views[place].attributes(table.keys_wanted(wanted))
         value = table.value(read, wanted)
         if value is None:
-            return _from_events(self._read, place, wanted)
+            return said_in_events((*self._read.views[place].events(), *self._read.logs(place)), wanted)
         last = wanted is Field.OUTPUT
         return said(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
 
@@ -136,18 +137,6 @@ def _whole(table: ReadTable, read: dict[str, Any]) -> bool:
     """Whether the input is recorded as the whole conversation, answers included: then the question comes first."""
     outputs = {row.key for row in table.convention.messages if row.side is Side.OUTPUT}
     return any(key in outputs for key in read)
-
-
-def _from_events(read: Survey, place: int, wanted: Field) -> Any:
-    names = ("gen_ai.user.message",) if wanted is Field.INPUT else ("gen_ai.choice",)
-    found = None
-    for event in (*read.views[place].events(), *read.logs(place)):
-        if event.name in names:
-            body = event.body if isinstance(event.body, dict) else {}
-            held = {**body, **event.attributes}
-            value = held.get("content", held.get("message"))
-            found = said(decode(value), frozenset(), last=True) if value is not None else found
-    return found
 
 
 def _add(total: Tokens, table: ReadTable, read: dict[str, Any]) -> None:
