@@ -78,7 +78,7 @@ class Engine:
         self.plan: Final = Plan(
             tables=tuple(tables),
             needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
-            asked=frozenset(key for each in evaluations for key in each.match.attributes),
+            asked=_asked(evaluations),
         )
 
     def judge(self, trace: ClosedTrace) -> list[Report]:
@@ -94,6 +94,13 @@ class Engine:
                 if applies(run.trajectory, draw):
                     reports.append(_report(run.trajectory, evaluation, revision))
         return reports
+
+
+def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
+    """The attributes that conditions and scorers look at."""
+    scorers = (scorer for each in evaluations for scorer in each.scorers)
+    named: list[frozenset[str]] = [getattr(scorer, "asked", frozenset()) for scorer in scorers]
+    return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 
 def _revision(trace: ClosedTrace, run: Run) -> int | None:
