@@ -29,6 +29,7 @@ _log = logging.getLogger("otel_eval")
 Handover = Callable[[bytes, list[tuple[bytes, bytes, Frame, int]], str], None]
 
 _SHUTDOWN_S: Final = 30.0
+_AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
 
 
 class InProcessSource(SpanProcessor):
@@ -86,9 +87,8 @@ class InProcessSource(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Keep the span; if it was the last one open, its trace goes to the worker."""
         try:
-            self._recorder.ended(span)
-            if self._at_once:
-                self._worker.serve_here()
+            if self._recorder.ended(span) and self._at_once and _wanted(span):
+                self._worker.drain(_AT_ONCE_S)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
 

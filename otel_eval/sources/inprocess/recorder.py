@@ -119,18 +119,20 @@ class Recorder:
         if entry.closed:
             self._again(entry, context)
 
-    def ended(self, span: ReadableSpan) -> None:
-        """A span ended."""
+    def ended(self, span: ReadableSpan) -> bool:
+        """A span ended; True if its trace may be on its way now."""
         context: Any = span.context
         entry = self._traces.get(context[0])
         if entry is None:
             self._stray(span)
-            return
+            return True
         spans, under_way = entry.spans, entry.open
         spans.append(span)
         under_way.discard(context[1])
         if not under_way or entry.closed or len(spans) > self._limit:
             self._turn(entry, span)
+            return True
+        return False
 
     # ------------------------------------------------------------------ a trace begins
 
