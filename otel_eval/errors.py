@@ -22,7 +22,15 @@ class ConfigError(OtelEvalError, ValueError):
 
     The message is one line that names the key, the value received, what would be right and the remedy:
     ``evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write e.g. 30000``.
+    Several problems are joined by `; `.
+
+    Attributes:
+        problems: each problem by itself.
     """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 class InputError(OtelEvalError, ValueError):

@@ -6,6 +6,7 @@ Knows pydantic and how its complaints are told to a person; knows no key of the 
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterable
 from typing import Any, Final
@@ -18,6 +19,7 @@ from otel_eval.errors import ConfigError
 __all__ = ["Shape", "did_you_mean", "lines_of"]
 
 _SECRET: Final = "headers"  # their values are never shown
+_BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d]\w*(?::|\[\d|\.\S)")
 
 
 class Shape(BaseModel):
@@ -41,7 +43,7 @@ class Shape(BaseModel):
 
 def lines_of(error: ValidationError, shape: type[BaseModel]) -> list[str]:
     """One line per problem: `path: value and what would be right; remedy`."""
-    return [_line(each, shape) for each in error.errors(include_url=False)]
+    return [line for each in error.errors(include_url=False) for line in _told(each, shape)]
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
@@ -49,6 +51,13 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
     options = sorted(known)
     near = difflib.get_close_matches(str(word), options, n=1, cutoff=0.6)
     return (f"did you mean {near[0]!r}? " if near else "") + "known: " + ", ".join(options)
+
+
+def _told(problem: Any, shape: type[BaseModel]) -> list[str]:
+    cause = problem["ctx"]["error"] if problem["type"] == "value_error" else None
+    if isinstance(cause, ConfigError):
+        return [_joined(_path(problem["loc"]), each) for each in cause.problems]
+    return [_line(problem, shape)]
 
 
 def _line(problem: Any, shape: type[BaseModel]) -> str:
@@ -81,10 +90,7 @@ def _joined(path: str, message: str) -> str:
     """The path before the message; a message that begins with a key of its own continues the path."""
     if not path:
         return message
-    key = message.split(":", 1)[0]
-    return (
-        f"{path}.{message}" if ":" in message and key.replace("_", "").replace(".", "").isidentifier() else f"{path}: {message}"
-    )
+    return f"{path}.{message}" if _BEGINS_WITH_A_KEY.match(message) else f"{path}: {message}"
 
 
 def _path(location: tuple[Any, ...]) -> str:

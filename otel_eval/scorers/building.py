@@ -6,15 +6,16 @@ Knows mappings and the registry; what each key may hold is the scorer's own busi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import partial
 from typing import Any
 
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.functions import FunctionScorer
-from otel_eval.scorers.parameters import did_you_mean, shown
+from otel_eval.scorers.parameters import did_you_mean, gathered, shown
 from otel_eval.scorers.registry import declared, resolve
 
 __all__ = ["create_scorer", "parameters_of"]
@@ -38,8 +39,12 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     kind = spec["type"]
     if not isinstance(kind, str):
         raise ConfigError(f"type: {shown(kind)} is not the name of a scorer; write e.g. type: tool_errors")
-    name, thing = resolve(kind)
     given = {key: value for key, value in spec.items() if key != "type"}
+    try:
+        name, thing = resolve(kind)
+    except ConfigError as error:
+        # What the type's own keys may hold is not known; what the common ones may hold is.
+        raise ConfigError(*error.problems, *_wrong_values(parameters_of(BuiltIn), given)) from error.__cause__
     if inspect.isclass(thing) and issubclass(thing, BuiltIn):
         return _built_in(thing, given)
     return _foreign(name, thing, given)
@@ -52,40 +57,69 @@ def parameters_of(scorer: type[BuiltIn]) -> dict[str, Field[Any]]:
 
 def _built_in(scorer: type[BuiltIn], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
-    values = _read(known, given, list(known))
-    for key, parameter in known.items():
-        if key not in values and parameter.default is MISSING and parameter.default_factory is MISSING:
-            raise ConfigError(f"{key}: missing; {scorer.type} cannot do without it")
-    return scorer(**values)
+    problems = _unknown(given, list(known)) + _wrong_values(known, given)
+    required = {key: each.default is MISSING and each.default_factory is MISSING for key, each in known.items()}
+    problems += _missing(scorer.type, required, given, problems)
+    if problems:
+        raise ConfigError(*problems, *_contradictions(scorer, known, given, problems))
+    return scorer(**{key: known[key].metadata["read"](key, value) for key, value in given.items()})
 
 
-def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
-    values = {}
-    for key, value in given.items():
-        if key not in known:
-            raise ConfigError(f"{key}: unknown key; {did_you_mean(key, keys)}")
-        values[key] = known[key].metadata["read"](key, value)
-    return values
+def _unknown(given: Iterable[str], known: Sequence[str]) -> list[str]:
+    return [f"{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
+
+
+def _wrong_values(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> list[str]:
+    try:
+        gathered(partial(known[key].metadata["read"], key, value) for key, value in given.items() if key in known)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
+    """Required keys that are not given, unless a misspelt one was told to be meant for it."""
+    missing = [key for key, needed in required.items() if needed and key not in given]
+    return [f"{key}: missing; {kind} cannot do without it" for key in missing if not _told(f"did you mean {key!r}?", problems)]
+
+
+def _told(words: str, problems: Iterable[str]) -> bool:
+    return any(words in problem for problem in problems)
+
+
+def _contradictions(
+    scorer: type[BuiltIn], known: Mapping[str, Field[Any]], given: Mapping[str, Any], problems: Sequence[str]
+) -> list[str]:
+    """What the usable parameters have against one another, unless it might be said because of one that is not usable."""
+    usable = {key: value for key, value in given.items() if key in known and not _wrong_values({key: known[key]}, {key: value})}
+    try:
+        scorer(**{key: known[key].metadata["read"](key, value) for key, value in usable.items()})
+    except ConfigError as error:
+        common = parameters_of(BuiltIn)
+        meant = {key for key in known if _told(f"did you mean {key!r}?", problems)}
+        suspects = (({*given} - {*usable}) | meant) - {*common}
+        return [problem for problem in error.problems if not any(key in problem for key in suspects)]
+    except TypeError:  # a required one is not there
+        return []
+    return []
 
 
 def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     """A registered or imported function, or a class that makes one."""
     common = parameters_of(FunctionScorer)
     own = {key: value for key, value in given.items() if key not in common}
-    values = _read(common, {key: value for key, value in given.items() if key in common}, list(common))
+    problems = _wrong_values(common, given)
     takes = _keywords(thing, instance=inspect.isclass(thing))
     if takes is not None:
-        for key in own:
-            if key not in takes:
-                raise ConfigError(f"{key}: unknown key; {did_you_mean(key, [*common, *takes])}")
+        problems += _unknown(own, [*common, *takes])
+        problems += _missing(name, takes, own, problems)
+    if problems:
+        raise ConfigError(*problems)
+    values = {key: common[key].metadata["read"](key, value) for key, value in given.items() if key in common}
     if inspect.isclass(thing):
         thing, own = _instance(name, thing, own, given), {}
         if isinstance(thing, Scorer) and not values:
             return thing
-    elif takes is not None:
-        for key, required in takes.items():
-            if required and key not in own:
-                raise ConfigError(f"{key}: missing; {name} cannot do without it")
     return FunctionScorer(**values, **declared(name), kind=name, function=thing, arguments=own, decides="threshold" in values)
 
 

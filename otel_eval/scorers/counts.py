@@ -10,12 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, count, did_you_mean, optional, patterns, reads, wrong
+from otel_eval.scorers.parameters import Names, count, did_you_mean, gathered, optional, patterns, reads, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.wording import listed, plural, tool
 
@@ -46,7 +47,7 @@ def read_criteria(key: str, value: Any) -> tuple[Criterion, ...]:
     """Tool → `"<= 3"` or `["<=", 3]`."""
     if not isinstance(value, Mapping) or not value:
         raise wrong(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
-    return tuple(_criterion(key, name, given) for name, given in value.items())
+    return tuple(gathered(partial(_criterion, key, name, given) for name, given in value.items()))
 
 
 def _criterion(key: str, name: Any, given: Any) -> Criterion:

@@ -6,12 +6,13 @@ Knows the shapes an expectation may be written in; knows no actual calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.alignment import Expectation, Expected
-from otel_eval.scorers.parameters import did_you_mean, wrong
+from otel_eval.scorers.parameters import did_you_mean, gathered, wrong
 
 __all__ = ["calls", "names"]
 
@@ -44,14 +45,19 @@ def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wan
         raise wrong(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
     groups: list[range] = []
-    for index, entry in enumerate(value):
-        members = entry if _is_list(entry) else [entry]
-        if not members:
-            raise wrong(f"{key}[{index}]", entry, "a batch of calls", "name at least one call or leave the batch out")
-        where = f"{key}[{index}]"
+    for members in gathered(partial(_batch, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
         groups.append(range(len(found), len(found) + len(members)))
-        found += [read(f"{where}[{at}]" if _is_list(entry) else where, member) for at, member in enumerate(members)]
+        found += members
     return Expectation(tuple(found), tuple(groups))
+
+
+def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[Expected]:
+    """The calls of one entry: itself, or those that it lists."""
+    if not _is_list(entry):
+        return [read(key, entry)]
+    if not entry:
+        raise wrong(key, entry, "a batch of calls", "name at least one call or leave the batch out")
+    return gathered(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
 
 
 def _is_list(value: Any) -> bool:
@@ -67,11 +73,15 @@ def _name(key: str, value: Any) -> Expected:
 def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
     if not isinstance(value, Mapping):
         return _name(key, value)
-    for word in value:
-        if word != "name" and word not in fields:
-            raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ['name', *fields])}")
+    problems = [
+        f"{key}.{word}: unknown key; {did_you_mean(word, ['name', *fields])}"
+        for word in value
+        if word != "name" and word not in fields
+    ]
     if "name" not in value:
-        raise ConfigError(f"{key}.name: missing; write e.g. {{name: search}}")
+        problems.append(f"{key}.name: missing; write e.g. {{name: search}}")
+    if problems:
+        raise ConfigError(*problems)
     given = {field: value[field] for field in fields if field in value}
     if "result" in given:
         given["result"] = decoded(given["result"])

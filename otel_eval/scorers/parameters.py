@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import translate
+from functools import partial
 from typing import Any, TypeVar
 
 from otel_eval.errors import ConfigError
@@ -22,6 +23,7 @@ __all__ = [
     "count",
     "did_you_mean",
     "flag",
+    "gathered",
     "one_of",
     "optional",
     "patterns",
@@ -60,6 +62,24 @@ def did_you_mean(word: Any, known: Sequence[str]) -> str:
 def reads(reader: Reader) -> dict[str, Reader]:
     """The metadata of a scorer's field: what reads it from a specification."""
     return {"read": reader}
+
+
+def gathered(readings: Iterable[Callable[[], T]]) -> list[T]:
+    """What each reading gives.
+
+    Raises:
+        ConfigError: some reading did; the problems of all of them, none twice.
+    """
+    found: list[T] = []
+    problems: list[str] = []
+    for reading in readings:
+        try:
+            found.append(reading())
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*dict.fromkeys(problems))
+    return found
 
 
 def text(key: str, value: Any) -> str:
@@ -170,8 +190,10 @@ def selection(key: str, value: Any) -> Selection:
     """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
     if not isinstance(value, Mapping):
         raise wrong(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
-    for word in value:
-        if word not in ("include", "exclude"):
-            raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ('include', 'exclude'))}")
-    chosen = {word: patterns(f"{key}.{word}", given) for word, given in value.items()}
-    return Selection(**chosen)
+    return Selection(**dict(gathered(partial(_chosen, key, word, given) for word, given in value.items())))
+
+
+def _chosen(key: str, word: Any, given: Any) -> tuple[str, Names]:
+    if word not in ("include", "exclude"):
+        raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ('include', 'exclude'))}")
+    return word, patterns(f"{key}.{word}", given)

@@ -5,8 +5,9 @@ Knows how a pattern is written; the search is `automaton`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
@@ -14,7 +15,7 @@ from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.automaton import Automaton, Edit, TooLarge, TooMany, nearest
 from otel_eval.scorers.batches import batches
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import count, did_you_mean, flag, one_of, optional, reads, shown, wrong
+from otel_eval.scorers.parameters import count, did_you_mean, flag, gathered, one_of, optional, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.wording import plural, tool
 
@@ -59,9 +60,10 @@ def _build(automaton: Automaton, start: int, key: str, value: Any, depth: int) -
 
 def _composed(automaton: Automaton, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     kinds = [word for word in value if word in _KINDS]
-    for word in value:
-        if word not in _KINDS and not (word in ("min", "max") and "repeat" in value):
-            raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, _KINDS)}")
+    known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
+    unknown = [word for word in value if word not in known]
+    if unknown:
+        raise ConfigError(*(f"{key}.{word}: unknown key; {did_you_mean(word, known)}" for word in unknown))
     if len(kinds) != 1:
         raise wrong(key, dict(value), "a pattern of one kind", f"write {_FORMS}")
     kind = kinds[0]
@@ -77,18 +79,33 @@ def _composed(automaton: Automaton, start: int, key: str, value: Mapping[Any, An
 
 
 def _sequence(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+    # A member that cannot be used leaves its place empty, so that those behind it are read all the same.
+    problems: list[str] = []
     for index, member in enumerate(members):
-        start = _build(automaton, start, f"{key}[{index}]", member, depth + 1)
+        try:
+            start = _build(automaton, start, f"{key}[{index}]", member, depth + 1)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
     return start
 
 
 def _choice(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
     end = automaton.state()
-    for index, member in enumerate(members):
-        entry = automaton.state()
-        automaton.free[start].append(entry)
-        automaton.free[_build(automaton, entry, f"{key}[{index}]", member, depth + 1)].append(end)
+    entries = [automaton.state() for _ in members]
+    automaton.free[start] += entries
+    for last in _ends(automaton, entries, key, members, depth):
+        automaton.free[last].append(end)
     return end
+
+
+def _ends(automaton: Automaton, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
+    """Build each member behind its entry."""
+    return gathered(
+        partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
+        for index, (entry, member) in enumerate(zip(entries, members, strict=True))
+    )
 
 
 def _any_order(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
@@ -96,7 +113,12 @@ def _any_order(automaton: Automaton, start: int, key: str, members: Any, depth: 
     if len(members) > _MOST_ANY_ORDER:
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
     came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
-    for taken, state in enumerate(came):
+    entries = [automaton.state() for _ in members]
+    automaton.free[start] += entries
+    # All first members at once, so that what is wrong with any of them is told.
+    for index, end in enumerate(_ends(automaton, entries, key, members, depth)):
+        automaton.free[end].append(came[1 << index])
+    for taken, state in enumerate(came[1:], start=1):
         for index, member in enumerate(members):
             if not taken >> index & 1:
                 entry = automaton.state()
@@ -110,12 +132,18 @@ def _repeated(automaton: Automaton, start: int, key: str, value: Mapping[Any, An
     """`{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
-        for word in inner:
-            if word not in ("of", "min", "max"):
-                raise ConfigError(f"{key}.repeat.{word}: unknown key; {did_you_mean(word, ('of', 'min', 'max'))}")
+        unknown = [word for word in inner if word not in ("of", "min", "max")]
+        if unknown:
+            raise ConfigError(
+                *(f"{key}.repeat.{word}: unknown key; {did_you_mean(word, ('of', 'min', 'max'))}" for word in unknown)
+            )
         key, value, inner = f"{key}.repeat", inner, inner["of"]
-    least = count("repetitions", 1, least=0)(f"{key}.min", value.get("min", 0))
-    most = optional(count("repetitions", 3, least=0))(f"{key}.max", value.get("max"))
+    least, most = gathered(
+        (
+            partial(count("repetitions", 1, least=0), f"{key}.min", value.get("min", 0)),
+            partial(optional(count("repetitions", 3, least=0)), f"{key}.max", value.get("max")),
+        )
+    )
     if least > _MOST_COPIES or (most is not None and not least <= most <= _MOST_COPIES):
         raise ConfigError(
             f"{key}.max: {shown(most)} with min {least} is no range up to {_MOST_COPIES}; write e.g. min: 1, max: 3"

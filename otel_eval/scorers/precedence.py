@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar, Final
 
@@ -17,7 +18,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.batches import batches, is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, one_of, reads, shown, wrong
+from otel_eval.scorers.parameters import Names, gathered, one_of, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.wording import listed
 
@@ -49,7 +50,7 @@ def read_rules(key: str, value: Any) -> tuple[Rule, ...]:
     """A list of rules, each of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:
         raise wrong(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
-    return tuple(_rule(f"{key}[{index}]", written) for index, written in enumerate(value))
+    return tuple(gathered(partial(_rule, f"{key}[{index}]", written) for index, written in enumerate(value)))
 
 
 def _rule(key: str, written: Any) -> Rule:

@@ -76,9 +76,9 @@ class TrajectoryStructure(BuiltIn):
         self._set("required", default if self.required_keys is None else self.required_keys)
         if self.steps is not None:
             return
-        for key in self.required:
-            if key not in _OF_A_CALL:
-                raise ConfigError(f"required_keys: no call can have {key!r}; {did_you_mean(key, _OF_A_CALL)}")
+        unknown = [key for key in self.required if key not in _OF_A_CALL]
+        if unknown:
+            raise ConfigError(*(f"required_keys: no call can have {key!r}; {did_you_mean(key, _OF_A_CALL)}" for key in unknown))
         if not self.required:
             raise ConfigError("required_keys: an empty list asks for nothing; name a field such as result or leave it out")
 

@@ -122,6 +122,21 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         (scored_by({"type": "tool_eror"}), ["evaluations[0].scorers[0]", "tool_eror", "tool_errors"]),
         (scored_by({"type": "tool_errors"}, {"type": "time_cost", "max_ms": -5}), ["evaluations[0].scorers[1].max_ms: -5"]),
         (
+            scored_by(
+                {"type": "time_cost", "max_ms": -5, "strickt": True},
+                {"type": "tool_call_order", "expected": ["a", 3, [4]]},
+                {"type": "tool_call_count", "criteria": {"a-b": 1, "c d": 2}},
+            ),
+            [
+                "evaluations[0].scorers[0].max_ms: -5",
+                "evaluations[0].scorers[0].strickt: unknown key; did you mean 'strict'?",
+                "evaluations[0].scorers[1].expected[1]: 3",
+                "evaluations[0].scorers[1].expected[2][0]: 4",
+                "evaluations[0].scorers[2].criteria.a-b: 1",
+                "evaluations[0].scorers[2].criteria.c d: 2",
+            ],
+        ),
+        (
             scored_by({"type": "tool_errors"}, {"type": "tool_errors"}),
             ["evaluations[0].scorers: the name 'tool_errors' is used twice"],
         ),

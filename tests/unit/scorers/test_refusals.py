@@ -132,3 +132,64 @@ def test_every_scorer_takes_the_common_parameters(kind):
     assert isinstance(scorer, Scorer)
     assert (scorer.name, scorer.type, scorer.version) == ("mine", kind, "1")
     assert create_scorer({"type": kind, **SMALLEST.get(kind, {})}).name == kind
+
+
+SEVERAL = [
+    # a specification, and how each problem of it begins
+    (
+        {"type": "tool_call_count", "treshold": 1, "strict": "yes", "criteria": {"a": 3, "b": "=> 1", "c": ["~", 1]}},
+        ["treshold: unknown", "strict: 'yes'", "criteria.a: 3", "criteria.b: '=> 1'", "criteria.c: '~'"],
+    ),
+    (
+        {"type": "tool_call_args", "expected": [{"nam": "a"}, 3, ["b", {"args": {}}]], "arguments": "some"},
+        [
+            "expected[0].nam: unknown",
+            "expected[0].name: missing",
+            "expected[1]: 3",
+            "expected[2][1].args: unknown",
+            "expected[2][1].name: missing",
+            "arguments: 'some'",
+        ],
+    ),
+    ({"type": "tool_call_order", "concurrency": "off"}, ["concurrency: 'off'", "expected: missing"]),
+    ({"type": "tool_call_order", "expectd": ["a"]}, ["expectd: unknown key; did you mean 'expected'?"]),
+    ({"type": "tool_call_order", "expected": "a"}, ["expected: 'a'"]),
+    ({"type": "tool_call_count", "criterias": {"a": "> 0"}}, ["criterias: unknown key; did you mean 'criteria'?"]),
+    ({"type": "tool_call_count", "threshold": 2}, ["threshold: 2", "criteria: missing"]),
+    ({"type": "step_efficiency", "max_calls": 0}, ["max_calls: 0"]),
+    ({"type": "step_efficiency", "threshold": 2}, ["threshold: 2", "max_calls: missing"]),
+    ({"type": "tool_cal_count", "threshold": 2, "other": 1}, ["type: 'tool_cal_count'", "threshold: 2"]),
+    ({"type": "precedence", "rules": ["a befor b", "a before b", 3]}, ["rules[0]: 'a befor b'", "rules[2]: 3"]),
+    (
+        {"type": "tool_errors", "tools": {"includes": ["a"], "exclude": "b"}},
+        ["tools.includes: unknown", "tools.exclude: 'b'"],
+    ),
+    (
+        {"type": "trajectory_structure", "required_keys": ["argument", "result", "outcome"]},
+        ["required_keys: no call can have 'argument'", "required_keys: no call can have 'outcome'"],
+    ),
+    (
+        {"type": "trajectory_pattern", "pattern": [3, "a", {"choice": [4, {"any_order": ["b", 5, 6]}]}, {"repeat": 7, "mim": 1}]},
+        [
+            "pattern[0]: 3",
+            "pattern[2].choice[0]: 4",
+            "pattern[2].choice[1].any_order[1]: 5",
+            "pattern[2].choice[1].any_order[2]: 6",
+            "pattern[3].mim: unknown key; did you mean 'min'?",
+        ],
+    ),
+    (
+        {"type": "trajectory_pattern", "pattern": {"repeat": {"of": "a", "min": -1, "max": "x"}}},
+        ["pattern.repeat.min: -1", "pattern.repeat.max: 'x'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "begins"), SEVERAL, ids=[str(spec)[:60] for spec, _ in SEVERAL])
+def test_every_problem_of_a_specification_is_told_at_once(spec, begins):
+    """In the order they were written, none twice, and none that is only a consequence of another."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer(spec)
+    problems = refused.value.problems
+    assert [problem[: len(begin)] for problem, begin in zip(problems, begins, strict=True)] == begins
+    assert str(refused.value) == "; ".join(problems)
