@@ -17,7 +17,7 @@ from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped, Tr
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
 from otel_eval.trajectory import Plan, Run, build
 
-__all__ = ["Engine", "Evaluation", "Match", "result_id"]
+__all__ = ["Engine", "Evaluation", "Match", "draw_of", "result_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Engine:
 
     def judge(self, trace: ClosedTrace) -> list[Report]:
         """The reports of every run of the trace that is new, or changed since its last verdict."""
-        draw = _draw(trace.trace_id)
+        draw = draw_of(trace.trace_id)
         reports = []
         for run in build(trace, self.plan):
             revision = _revision(trace, run)
@@ -146,7 +146,7 @@ def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revisio
     return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _draw(trace_id: bytes) -> float:
+def draw_of(trace_id: bytes) -> float:
     """A number in [0, 1) that only the trace id decides; hashed, because samplers before us cut by the id's own bits."""
     return int.from_bytes(blake2b(trace_id, digest_size=7).digest(), "big") / 2**56
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ class Pipeline:
         emit: takes each report out; isolates its own failures.
         limits: of the buffer.
         clock: monotonic seconds.
+        judged: told the id of each trace when every report on it was emitted, or none can be.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class Pipeline:
         emit: Callable[[Report], None],
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        judged: Callable[[bytes], None] = lambda _: None,
     ) -> None:
-        self._engine, self._emit, self._clock = engine, emit, clock
+        self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._buffer: Final = TraceBuffer(limits)
         self._lock = threading.Lock()  # guards _buffer
         self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
@@ -151,10 +153,20 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
                 self._tally.traces_failed += 1
                 _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
-                continue
+                reports = []
             for report in reports:
                 self._tally.reports += 1
                 self._emit(report)
+            self._judged(trace.trace_id)
+
+    def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
+        """Those of the traces that are still to be judged; every report on the others was emitted."""
+        with self._lock:
+            found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
+        if len(found) < len(set(trace_ids)):
+            with self._judging:  # one of the others may have been taken out for judging a moment ago
+                pass
+        return found
 
     def counts(self) -> dict[str, Any]:
         """Everything the pipeline and its buffer counted, and what they hold now."""

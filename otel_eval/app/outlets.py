@@ -5,6 +5,8 @@ Knows the exporters' keys; opens what they name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from otel_eval.config import EvalConfig
 from otel_eval.ports import Sink
 from otel_eval.sinks.fanout import Fanout
@@ -40,10 +42,10 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
     return sinks
 
 
-def fanout_of(config: EvalConfig, counters: Tally | None = None) -> Fanout:
-    """One outlet in front of every configured exporter; stdout if there is none."""
+def fanout_of(config: EvalConfig, counters: Tally | None = None, also: Sequence[Sink] = ()) -> Fanout:
+    """One outlet in front of every configured exporter and of `also`; stdout if there is none."""
     counters = counters or Tally()
-    sinks = exporter_sinks(config, counters)
+    sinks = [*also, *exporter_sinks(config, counters)]
     if not sinks:
         from otel_eval.sinks.jsonl import JsonLinesSink
 

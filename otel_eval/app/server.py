@@ -6,7 +6,7 @@ Knows in which order the parts start and stop, and nothing of what they do.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.compose import engine_of, limits_of
 from otel_eval.app.outlets import fanout_of
@@ -15,6 +15,11 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Bound, OtlpReceiver, tune_gc, tune_malloc
+
+if TYPE_CHECKING:
+    from otel_eval.engine import Engine
+    from otel_eval.sinks.forward import Forward
+    from otel_eval.sources.receiver import Relay
 
 __all__ = ["Server"]
 
@@ -44,8 +49,11 @@ class Server:
 
     def __init__(self, config: EvalConfig) -> None:
         self._counters: Final = Tally()
-        self._outlet: Final = fanout_of(config, self._counters)
-        self._pipeline: Final = Pipeline(engine_of(config), self._outlet.emit, limits_of(config))
+        engine = engine_of(config)
+        self._forward: Final = _forward_of(config, engine, self._counters)
+        self._outlet: Final = fanout_of(config, self._counters, [self._forward] if self._forward else [])
+        judged = self._forward.judged if self._forward else lambda _: None
+        self._pipeline: Final = Pipeline(engine, self._outlet.emit, limits_of(config), judged=judged)
         otlp = config.receivers.otlp
         grpc, http = otlp.protocols.grpc, otlp.protocols.http
         self._receiver: Final = OtlpReceiver(
@@ -54,6 +62,7 @@ class Server:
             intake=_Intake(self._pipeline),
             max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
             max_inflight_bytes=otlp.max_inflight_size,
+            relay=_relay(self._forward, self._pipeline),
         )
 
     def start(self) -> Bound:
@@ -65,6 +74,8 @@ class Server:
         tune_malloc()
         tune_gc()
         self._pipeline.start()
+        if self._forward:
+            self._forward.start()
         return self._receiver.start()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
@@ -72,10 +83,28 @@ class Server:
         deadline = time.monotonic() + timeout_s
         self._receiver.stop(min(2.0, timeout_s / 4))
         scored = self._pipeline.stop(timeout_s=max(0.0, (deadline - time.monotonic()) * 0.7))
+        passed_on = self._forward.stop(max(0.1, (deadline - time.monotonic()) * 0.7)) if self._forward else True
         delivered = self._outlet.flush(max(0.1, deadline - time.monotonic()))
         self._outlet.close(max(0.1, deadline - time.monotonic()))
-        return scored and delivered
+        return scored and delivered and passed_on
 
     def counts(self) -> dict[str, Any]:
         """What every part counted."""
-        return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot()
+        waiting = self._forward.counts() if self._forward else {}
+        return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting
+
+
+def _forward_of(config: EvalConfig, engine: Engine, counters: Tally) -> Forward | None:
+    if config.exporters.forward is None:
+        return None
+    from otel_eval.app.passing import forward_of  # deferred: it loads grpc's client and HTTP's
+
+    return forward_of(config, engine, counters)
+
+
+def _relay(forward: Forward | None, pipeline: Pipeline) -> Relay | None:
+    if forward is None:
+        return None
+    from otel_eval.app.passing import Passing
+
+    return Passing(forward, pipeline)

@@ -297,6 +297,10 @@ class TraceBuffer:
         """Open traces."""
         return len(self._open)
 
+    def is_undecided(self, trace_id: bytes) -> bool:
+        """Whether the trace is open, or closed and not yet handed over."""
+        return trace_id in self._open or trace_id in self._ready
+
     @property
     def held_bytes(self) -> int:
         """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""

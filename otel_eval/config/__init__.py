@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from otel_eval.config.places import (
     Exporters,
+    ForwardExporter,
     GrpcServer,
     HttpServer,
     JsonlExporter,
@@ -17,6 +18,7 @@ from otel_eval.config.places import (
     OtlpReceiver,
     Protocols,
     Receivers,
+    TlsFiles,
 )
 from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
 from otel_eval.config.source import load
@@ -25,6 +27,7 @@ __all__ = [
     "EvalConfig",
     "Evaluation",
     "Exporters",
+    "ForwardExporter",
     "GrpcServer",
     "HttpServer",
     "JsonlExporter",
@@ -33,6 +36,7 @@ __all__ = [
     "OtlpReceiver",
     "Protocols",
     "Receivers",
+    "TlsFiles",
     "Traces",
     "load",
 ]

@@ -18,6 +18,7 @@ from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
 __all__ = [
     "Count",
     "Exporters",
+    "ForwardExporter",
     "GrpcServer",
     "HttpServer",
     "JsonlExporter",
@@ -29,6 +30,7 @@ __all__ = [
     "Share",
     "Signals",
     "Size",
+    "TlsFiles",
 ]
 
 _NUMBER: Final = {"type": "number", "minimum": 0}
@@ -72,9 +74,18 @@ def _distinct(signals: tuple[str, ...]) -> tuple[str, ...]:
     return signals
 
 
+def _passed(signals: tuple[str, ...]) -> tuple[str, ...]:
+    if not signals or len(set(signals)) != len(signals):
+        raise ValueError(f"{list(signals)!r} names no signal or one twice; write any of traces, logs, metrics")
+    return signals
+
+
 Address = Annotated[str, AfterValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]
 Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], AfterValidator(_distinct)]
+
+
+Passed = Annotated[tuple[Literal["traces", "logs", "metrics"], ...], AfterValidator(_passed)]
 
 
 class GrpcServer(Shape):
@@ -157,6 +168,51 @@ class JsonlExporter(Shape):
     """The file to append to; `-` is stdout."""
 
 
+class TlsFiles(Shape):
+    """PEM files for a connection by TLS."""
+
+    ca_file: str | None = None
+    """Authorities to trust instead of the system's."""
+    cert_file: str | None = None
+    """A client certificate."""
+    key_file: str | None = None
+    """The client certificate's key."""
+
+    @model_validator(mode="after")
+    def _in_pairs(self) -> TlsFiles:
+        if (self.cert_file is None) != (self.key_file is None):
+            given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
+            raise ValueError(f"{given} is given without {other}; name both or neither")
+        return self
+
+
+class ForwardExporter(Shape):
+    """Passes on what `otel-eval serve` takes, unchanged but for the scores on the runs' own spans."""
+
+    endpoint: Target
+    """http:// or https:// URL of a backend or Collector. With http/protobuf the signal's path is added to it."""
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    """The protocol that is spoken."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    """Sent with each request, for keys and tenants."""
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; the system's authorities when left out."""
+    signals: Passed = ("traces", "logs", "metrics")
+    """Which signals are passed on."""
+    timeout: Seconds = 10.0
+    """How long one attempt may take."""
+    compression: Literal["none", "gzip"] = "none"
+    """How requests are compressed."""
+    max_queue_size: Size = 64 * 2**20
+    """Bytes of each signal that may wait to be sent before senders are told to come again."""
+
+    @model_validator(mode="after")
+    def _tls_is_asked_for(self) -> ForwardExporter:
+        if self.tls is not None and not self.endpoint.startswith("https"):
+            raise ValueError(f"tls: files are named, but {self.endpoint!r} is not an https:// URL; write https://")
+        return self
+
+
 class Exporters(Shape):
     """Where scores go."""
 
@@ -164,3 +220,5 @@ class Exporters(Shape):
     """An OTLP endpoint."""
     jsonl: JsonlExporter | None = None
     """A file of JSON Lines, or stdout."""
+    forward: ForwardExporter | None = None
+    """A backend that gets everything `otel-eval serve` takes, with scores on the runs' spans."""

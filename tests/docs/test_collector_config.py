@@ -44,3 +44,10 @@ def test_both_ends_name_the_same_ports() -> None:
     assert back is not None
     assert collector["exporters"]["otlp_grpc/eval"]["endpoint"] == grpc.endpoint
     assert back.endpoint == "http://" + collector["receivers"]["otlp/scores"]["protocols"]["grpc"]["endpoint"]
+
+
+def test_forwarding_leads_from_ours_to_the_collector() -> None:
+    """What one passes on to, the other listens on."""
+    collector, ours = read(FOLDER / "forwarding-collector.yaml"), load(FOLDER / "forwarding-eval.yaml")
+    assert ours.exporters.forward is not None
+    assert ours.exporters.forward.endpoint == "http://" + collector["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]

@@ -30,14 +30,15 @@ _CODES: Final = {
 
 
 def success(signal: Signal, encoding: Encoding, answer: Answer) -> bytes:
-    """The response message; `partial_success` is set only if something was not taken."""
+    """The response message; `partial_success` is set only if something was not taken, or there is a warning."""
     if encoding is Encoding.JSON:
         partial = {_REJECTED[signal]: str(answer.rejected), "errorMessage": answer.message}
-        return json.dumps({"partialSuccess": partial} if answer.rejected else {}).encode()
-    if not answer.rejected:
+        return json.dumps({"partialSuccess": partial} if answer.message else {}).encode()
+    if not answer.message:
         return b""
     # Field numbers are the same in all three: partial_success = 1, of it the number = 1 and the message = 2.
-    return sized(1, b"\x08" + varint(answer.rejected) + sized(2, answer.message.encode()))
+    number = b"\x08" + varint(answer.rejected) if answer.rejected else b""
+    return sized(1, number + sized(2, answer.message.encode()))
 
 
 def retry_info(delay_s: float) -> Any:

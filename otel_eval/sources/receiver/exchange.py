@@ -15,10 +15,11 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError, Overloaded
 from otel_eval.sources.otlp import Framed, frame_logs, frame_logs_json, frame_traces, frame_traces_json, load_json
+from otel_eval.sources.otlp.request import logs_request, metrics_request, traces_request
 from otel_eval.sources.otlp.schema import parse_metrics
 from otel_eval.sources.receiver.admission import Admission, Ticket
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.intake import Intake
+from otel_eval.sources.receiver.intake import Intake, Relay
 
 __all__ = ["Answer", "Encoding", "Exchange", "Signal", "TooLarge", "Verdict"]
 
@@ -67,14 +68,16 @@ _DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes], Framed]]] = 
     (Signal.LOGS, Encoding.PROTOBUF): frame_logs,
     (Signal.LOGS, Encoding.JSON): frame_logs_json,
 }
+_REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
 
 
 class Exchange:
-    """Takes requests for an intake and counts what became of them."""
+    """Takes requests for an intake, or a relay in its stead, and counts what became of them."""
 
-    def __init__(self, intake: Intake, admission: Admission, counters: Counters) -> None:
+    def __init__(self, intake: Intake, admission: Admission, counters: Counters, relay: Relay | None = None) -> None:
         self._intake = intake
+        self._relay = relay
         self._admission = admission
         self._counters = counters
 
@@ -101,10 +104,12 @@ class Exchange:
 
     def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
         try:
+            if self._relay is not None:
+                return self._pass_on(self._relay, transport, signal, encoding, body)
             if signal is Signal.METRICS:
                 return self._discard(transport, encoding, body)
             framed = _DECODERS[signal, encoding](body)
-            return self._acknowledge(transport, signal, framed)
+            return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
         except (InputError, Overloaded):
             raise
         except Exception:  # noqa: BLE001 - a fault of ours must cost no data: the sender keeps it and comes again
@@ -113,24 +118,40 @@ class Exchange:
 
     def _discard(self, transport: str, encoding: Encoding, body: bytes) -> Answer:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
-        try:
-            load_json(body) if encoding is Encoding.JSON else parse_metrics(body)
-        except DecodeError:
-            raise InputError("not OTLP metrics in protobuf") from None
+        load_json(body) if encoding is Encoding.JSON else _check_metrics(body)
         self._counters.add(transport, discarded_metrics=1)
         return Answer(Verdict.TAKEN)
 
-    def _acknowledge(self, transport: str, signal: Signal, framed: Framed) -> Answer:
+    def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
+        """Everything goes on, items with unusable ids too: the sender is warned of these, not told that they are lost."""
+        if signal is Signal.METRICS:
+            return self._pass_metrics_on(relay, transport, encoding, body)
+        lost, why = 0, ""
+        if encoding is Encoding.JSON:
+            body, lost, why = _REQUESTS[signal](load_json(body))
+        framed = _DECODERS[signal, Encoding.PROTOBUF](body)
+        framed.rejected, framed.why = framed.rejected + lost, why or framed.why
+        take = relay.traces if signal is Signal.TRACES else relay.logs
+        return self._acknowledge(transport, signal, framed, lambda: take(body, framed), lost)
+
+    def _pass_metrics_on(self, relay: Relay, transport: str, encoding: Encoding, body: bytes) -> Answer:
+        request = metrics_request(load_json(body)) if encoding is Encoding.JSON else body
+        _check_metrics(request)
+        if not relay.metrics(request):
+            self._counters.add(transport, discarded_metrics=1)
+        return Answer(Verdict.TAKEN)
+
+    def _acknowledge(self, transport: str, signal: Signal, framed: Framed, keep: Callable[[], None], lost: int) -> Answer:
         items = framed.spans if signal is Signal.TRACES else framed.logs
         kind = "spans" if signal is Signal.TRACES else "logs"
         try:
-            self._keep(signal, framed)
+            keep()
         except Overloaded:
             self._counters.add(transport, **{f"refused_{kind}": len(items)})
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
         self._counters.add(transport, ignored_logs=framed.ignored, **amounts)
-        return Answer(Verdict.TAKEN, _told(framed), framed.rejected)
+        return Answer(Verdict.TAKEN, _told(framed, lost), lost)
 
     def _keep(self, signal: Signal, framed: Framed) -> None:
         """The one step between decoding and acknowledgement: whatever must survive a crash has to be written here."""
@@ -141,5 +162,13 @@ class Exchange:
             self._intake.logs(framed)
 
 
-def _told(framed: Framed) -> str:
-    return f"{framed.rejected} rejected, the first: {framed.why}" if framed.rejected else ""
+def _check_metrics(body: bytes) -> None:
+    try:
+        parse_metrics(body)
+    except DecodeError:
+        raise InputError("not OTLP metrics in protobuf") from None
+
+
+def _told(framed: Framed, lost: int) -> str:
+    fate = "rejected" if lost == framed.rejected else "rejected or passed on without being evaluated"
+    return f"{framed.rejected} {fate}, the first: {framed.why}" if framed.rejected else ""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from otel_eval.sources.otlp import Framed
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "Relay"]
 
 
 class Intake(Protocol):
@@ -30,4 +30,27 @@ class Intake(Protocol):
         Raises:
             Overloaded: there is no room now.
         """
+        ...
+
+
+class Relay(Protocol):
+    """Takes whole requests, to pass them on beside having them scored. Otherwise like an `Intake`.
+
+    Bodies are protobuf, whatever the sender wrote, and may hold spans and records that were not framed.
+    """
+
+    def traces(self, body: bytes, framed: Framed) -> None:
+        """Take a request of traces and what was framed of it.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+        ...
+
+    def logs(self, body: bytes, framed: Framed) -> None:
+        """Take a request of logs and what was framed of it; raises as `traces` does."""
+        ...
+
+    def metrics(self, body: bytes) -> bool:
+        """Take a request of metrics; False if it is discarded. Raises as `traces` does."""
         ...

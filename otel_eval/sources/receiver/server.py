@@ -17,7 +17,7 @@ from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import Exchange
 from otel_eval.sources.receiver.grpc_server import GrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
-from otel_eval.sources.receiver.intake import Intake
+from otel_eval.sources.receiver.intake import Intake, Relay
 
 __all__ = ["Bound", "OtlpReceiver"]
 
@@ -50,6 +50,7 @@ class OtlpReceiver:
         idle_s: how long an HTTP connection may be silent between requests.
         request_s: how long the body of an HTTP request may take to arrive.
         counters: where to count, to share them with an observer.
+        relay: takes whole requests instead of `intake`, to pass them on.
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class OtlpReceiver:
         idle_s: float = 60.0,
         request_s: float = 60.0,
         counters: Counters | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self.counters = counters or Counters()
         self._addresses = (grpc, http)
         self._threads = grpc_threads
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
         self._admission = Admission(max_inflight_bytes)
-        self._exchange = Exchange(intake, self._admission, self.counters)
+        self._exchange = Exchange(intake, self._admission, self.counters, relay)
         self._grpc: GrpcServer | None = None
         self._http: HttpServer | None = None
 

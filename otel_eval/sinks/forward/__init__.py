@@ -1,0 +1,11 @@
+"""Pass what the receiver took on to a backend, with the scores on the runs' own spans.
+
+Knows OTLP requests as bytes and where in them a span stands; decodes nothing that it does not change.
+"""
+
+from __future__ import annotations
+
+from otel_eval.sinks.forward.send import Target
+from otel_eval.sinks.forward.stage import Forward
+
+__all__ = ["Forward", "Target"]

@@ -1,0 +1,186 @@
+"""Take spans out of an OTLP request, and put them back into one.
+
+Knows the three levels of an ExportTraceServiceRequest and nothing of a span. Every byte that is not cut stays as it was
+and where it was; only the lengths around it change. A span that was taken out keeps its shell: what stood around it,
+the resource, the scope, their schema URLs and whatever fields nobody knows.
+Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, spans = 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+__all__ = ["Shell", "cut", "sized", "varint", "wrap"]
+
+_GROUP: Final = 1
+_SCOPE: Final = 2
+_SPAN: Final = 2
+_SPAN_TAG: Final = _SPAN << 3 | 2
+_FIXED: Final = {1: 8, 5: 4}
+_CACHED_BYTES: Final = 16 * 1024
+
+
+class Shell(NamedTuple):
+    """What stood around a span: the fields of its ResourceSpans and of its ScopeSpans without what they list."""
+
+    group: bytes
+    scope: bytes
+
+
+_kept: Final = lru_cache(maxsize=512)(Shell)
+
+
+def _shell(group: bytes, scope: bytes) -> Shell:
+    """One object for equal shells: thousands of spans may wait in the same one."""
+    return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else Shell(group, scope)
+
+
+def varint(number: int) -> bytes:
+    """A number of at least 0, seven bits a byte."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def sized(number: int, content: bytes) -> bytes:
+    """A length-delimited field."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def cut(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[Shell]]:
+    """The request without these spans, and the shell of each; b"" if nothing else was in it.
+
+    Args:
+        body: a request that was parsed before.
+        spans: bytes of spans in the order in which they stand in the request.
+
+    Raises:
+        ValueError: the bytes are no request, or one of the spans is not there.
+    """
+    left = list(reversed(spans))
+    shells: list[Shell] = []
+    pieces = [
+        _without_group(body, field, left, shells) if left and field.number == _GROUP else body[field.start : field.stop]
+        for field in _fields(body, 0, len(body))
+    ]
+    if left:
+        raise ValueError("a span is not where it was")
+    return b"".join(pieces), shells
+
+
+class _Field(NamedTuple):
+    """Where a field stands: its tag, its content, its end."""
+
+    number: int
+    start: int
+    content: int
+    stop: int
+
+
+def _fields(body: bytes, at: int, end: int) -> Iterator[_Field]:
+    while at < end:
+        start = at
+        tag, at = _number(body, at)
+        kind = tag & 7
+        if kind == 2:
+            size, at = _number(body, at)
+            stop = at + size
+        elif kind == 0:
+            _, stop = _number(body, at)
+        elif kind in _FIXED:
+            stop = at + _FIXED[kind]
+        else:
+            raise ValueError("a field of an unknown kind")
+        if stop > end:
+            raise ValueError("a field is cut short")
+        yield _Field(tag >> 3 if kind == 2 else -1, start, at, stop)
+        at = stop
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    try:
+        while True:
+            byte = body[at]
+            at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number, at
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number is too long")
+    except IndexError:
+        raise ValueError("a field is cut short") from None
+
+
+def _without_group(body: bytes, group: _Field, left: list[bytes], shells: list[Shell]) -> bytes:
+    """The group without what is taken from it: as it was, rewritten, or b""."""
+    fields = list(_fields(body, group.content, group.stop))
+    pieces: list[bytes] = []
+    around: list[bytes] = []
+    found: list[tuple[bytes, int]] = []  # a scope's shell, and how many spans were taken from it
+    spans_left = False
+    for field in fields:
+        if field.number != _SCOPE:
+            around.append(body[field.start : field.stop])
+            pieces.append(around[-1])
+            continue
+        rest, shell, taken = _without_scope(body, field, left) if left else (None, b"", 0)
+        if taken:
+            found.append((shell, taken))
+        if not taken or rest is not None:
+            spans_left = True
+            pieces.append(body[field.start : field.stop] if rest is None else sized(_SCOPE, rest))
+    if not found:
+        return body[group.start : group.stop]
+    shells.extend(_shell(b"".join(around), shell) for shell, taken in found for _ in range(taken))
+    return sized(_GROUP, b"".join(pieces)) if spans_left else b""
+
+
+def _without_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[bytes | None, bytes, int]:
+    """The scope's content without what is taken (None: no span is left, or nothing was taken), its shell, how many."""
+    pieces: list[bytes] = []
+    around: list[bytes] = []
+    at = kept_from = scope.content
+    stop = scope.stop
+    taken = spans = 0
+    wanted = left[-1]
+    while at < stop:
+        start = at
+        if body[at] == _SPAN_TAG:  # a span; written out, because every span passes here
+            size = body[at + 1]
+            at += 2
+            if size > 0x7F:
+                size, at = _number(body, at - 1)
+            spans += 1
+            if size == len(wanted) and body[at : at + size] == wanted:
+                pieces.append(body[kept_from:start])
+                kept_from = at + size
+                taken += 1
+                left.pop()
+                wanted = left[-1] if left else b""
+            at += size
+        else:
+            field = next(_fields(body, at, stop))
+            around.append(body[field.start : field.stop])
+            at = field.stop
+    if at != stop:
+        raise ValueError("a span is cut short")
+    pieces.append(body[kept_from:stop])
+    return (b"".join(pieces) if 0 < taken < spans else None), b"".join(around), taken
+
+
+def wrap(spans: Mapping[Shell, Sequence[bytes]]) -> bytes:
+    """A request of spans in their shells; those of equal resource share one."""
+    groups: dict[bytes, list[bytes]] = {}
+    for shell, members in spans.items():
+        listed = b"".join([sized(_SPAN, span) for span in members])
+        groups.setdefault(shell.group, []).append(sized(_SCOPE, shell.scope + listed))
+    return b"".join([sized(_GROUP, group + b"".join(scopes)) for group, scopes in groups.items()])

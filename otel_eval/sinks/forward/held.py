@@ -1,0 +1,98 @@
+"""Spans that wait for their scores, by trace, and the scores that wait for their trace to be judged.
+
+Knows bytes and ids; knows no clock and no endpoint. Bounded by what assembly holds: a span waits only while its trace is
+open, and it is the same bytes object that assembly keeps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_eval.sinks.forward.cut import Shell
+
+__all__ = ["Held", "Root"]
+
+_REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A span that waits."""
+
+    trace_id: bytes
+    span_id: bytes
+    payload: bytes
+    shell: Shell
+
+
+@dataclass(slots=True)
+class _Trace:
+    roots: list[Root] = field(default_factory=list)
+    scores: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class Held:
+    """Roots in; out again with their scores when their trace is judged. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what follows
+        self._traces: dict[bytes, _Trace] = {}
+        self._told: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
+
+    def hold(self, roots: Iterable[Root]) -> None:
+        """Keep them."""
+        with self._lock:
+            for root in roots:
+                self._traces.setdefault(root.trace_id, _Trace()).roots.append(root)
+
+    def drop(self, roots: Sequence[Root]) -> None:
+        """Forget them again: the request they came in was not taken."""
+        with self._lock:
+            for root in roots:
+                trace = self._traces.get(root.trace_id)
+                if trace is None:
+                    continue
+                trace.roots = [each for each in trace.roots if each is not root]
+                if not trace.roots:
+                    del self._traces[root.trace_id]
+
+    def score(self, trace_id: bytes, span_id: bytes, events: bytes) -> bool:
+        """Add scores to a root; False if it is not here: it left before, or is not known."""
+        with self._lock:
+            trace = self._traces.get(trace_id)
+            if trace is None or all(root.span_id != span_id for root in trace.roots):
+                return False
+            trace.scores[span_id] = trace.scores.get(span_id, b"") + events
+            return True
+
+    def release(self, trace_id: bytes) -> list[tuple[Shell, bytes]]:
+        """The roots of a trace with the scores they have."""
+        with self._lock:
+            trace = self._traces.pop(trace_id, None)
+            return [] if trace is None else [(root.shell, root.payload + self._events(trace, root)) for root in trace.roots]
+
+    def _events(self, trace: _Trace, root: Root) -> bytes:
+        """Its scores; those it had the first time if it was sent again and nothing about its run changed."""
+        key = (root.trace_id, root.span_id)
+        events = trace.scores.get(root.span_id)
+        if events is None:
+            return self._told.get(key, b"")
+        self._told[key] = events
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
+        return events
+
+    def release_all(self) -> list[tuple[Shell, bytes]]:
+        """Every root, with the scores it has."""
+        with self._lock:
+            ids = list(self._traces)
+        return [released for trace_id in ids for released in self.release(trace_id)]
+
+    def __len__(self) -> int:
+        """How many roots wait."""
+        with self._lock:
+            return sum(len(trace.roots) for trace in self._traces.values())

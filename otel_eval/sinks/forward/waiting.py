@@ -1,0 +1,97 @@
+"""Which spans wait for scores: those that may be a run's own span of some evaluation.
+
+Knows what a run's own span can be (an agent span; else a span without a parent, or whose parent is in another process)
+and what an evaluation asks of it that the span itself can tell: sample, service, name and attributes. Sees one span at
+a time and no tree, so it lets some wait in vain, never longer than their trace is open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from typing import Any, Final
+
+from otel_eval.conventions import DROPPED
+from otel_eval.engine import Engine, Evaluation, draw_of
+from otel_eval.model import Kind
+from otel_eval.ports import Frame, View
+
+__all__ = ["Waiting"]
+
+_ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER
+_FLAGS_TAG: Final = b"\x85\x01"  # field 16, fixed32: what SDKs write last
+_IS_REMOTE: Final = 0x02  # of the second byte
+
+
+class Waiting:
+    """Tells of one span whether it has to wait.
+
+    Args:
+        engine: its evaluations and tables.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._reader: Final = engine.plan.reader
+        self._asked: Final = engine.plan.asked_wanted
+        self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
+        self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
+
+    def chosen(self, spans: Iterable[tuple[bytes, bytes, Frame, int]]) -> list[tuple[bytes, bytes, bytes]]:
+        """Trace id, span id and bytes of those that wait, in order."""
+        found = []
+        of_scope, may_be_run, may_apply = self._reader.of_scope, self._may_be_run, self._may_apply
+        last: Any = None
+        for trace_id, span_id, frame, _ in spans:
+            if frame[2] is not last:
+                last = frame[2]
+                scope = of_scope(last.scope_name)
+            view = last.view(frame[1])
+            reading = DROPPED if scope.dropped else scope.read(view)
+            if reading is DROPPED or not (reading.kind is Kind.AGENT or may_be_run(frame, view)):
+                continue
+            if may_apply(trace_id, frame, view):
+                found.append((trace_id, span_id, frame[1]))
+        return found
+
+    def _may_be_run(self, frame: Frame, view: View) -> bool:
+        """Whether it enters its process: the run where a trace has no agent span."""
+        parent, payload, envelope = frame
+        if not parent:
+            return True
+        if payload[-6:-4] == _FLAGS_TAG:  # the common case without parsing; a span that only looks so does not wait
+            return bool(payload[-3] & _IS_REMOTE)
+        remote = envelope.parent_is_remote(payload)
+        return view.span_kind in _ENTRY_KINDS if remote is None else remote
+
+    def _may_apply(self, trace_id: bytes, frame: Frame, view: View) -> bool:
+        draw = draw_of(trace_id) if self._sampled else 0.0
+        attributes: dict[str, Any] = {}
+        if self._asked.keys:
+            attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
+        return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
+
+
+class _Chance:
+    """Those conditions of an evaluation that a single span can fail."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        match = evaluation.match
+        self._sample: Final = evaluation.sample
+        self._service: Final = re.compile(translate(match.service)).match
+        self._name: Final = re.compile(translate(match.span)).match
+        self._attributes: Final = [(key, _condition(value)) for key, value in match.attributes.items()]
+
+    def may_apply(self, draw: float, service: str, name: str, attributes: dict[str, Any]) -> bool:
+        """False if no run with this own span can be the evaluation's."""
+        if draw >= self._sample or not (self._service(service) and self._name(name)):
+            return False
+        return all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
+
+
+def _condition(wanted: Any) -> Callable[[Any], bool]:
+    """Like the engine's own, or more lenient: whoever waits in vain is only late."""
+    if not isinstance(wanted, str):
+        return lambda value: bool(value == wanted)
+    fits = re.compile(translate(wanted), re.IGNORECASE).match
+    return lambda value: bool(fits(str(value)))

@@ -1,0 +1,122 @@
+"""A backend on free loopback ports that keeps the bytes of each request, and answers as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import grpc
+
+from otel_eval.app.server import Server
+from otel_eval.config import load
+
+SERVICES = {"trace.v1.TraceService": "traces", "logs.v1.LogsService": "logs", "metrics.v1.MetricsService": "metrics"}
+ANYWHERE = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
+
+
+class Backend:
+    """What arrived, by signal, and what to answer: a gRPC status or an HTTP status, "" or 200 for success."""
+
+    def __init__(self) -> None:
+        self.got: dict[str, list[bytes]] = {"traces": [], "logs": [], "metrics": []}
+        self.headers: list[dict[str, str]] = []
+        self.status: Any = ""
+        self.refuse_once: Any = ""
+        self.asked = 0
+        self.url = ""
+        self.changed = threading.Condition()
+
+    def take(self, signal: str, body: bytes, headers: Any) -> Any:
+        """The status to answer."""
+        with self.changed:
+            self.asked += 1
+            self.headers.append({key.lower(): value for key, value in headers})
+            status, self.refuse_once = self.refuse_once or self.status, ""
+            if not status:
+                self.got[signal].append(body)
+            self.changed.notify_all()
+            return status
+
+    def wait(self, holds: Any, timeout_s: float = 10.0) -> bool:
+        """Until something holds of what arrived."""
+        with self.changed:
+            return self.changed.wait_for(holds, timeout_s)
+
+
+@contextmanager
+def grpc_backend() -> Iterator[Backend]:
+    backend = Backend()
+
+    def handler(signal: str) -> Any:
+        def export(body: bytes, context: Any) -> bytes:
+            status = backend.take(signal, body, context.invocation_metadata())
+            if status:
+                context.abort(grpc.StatusCode[status], "told to")
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(export)
+
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+    for service, signal in SERVICES.items():
+        name = f"opentelemetry.proto.collector.{service}"
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {"Export": handler(signal)})])
+    backend.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield backend
+    finally:
+        server.stop(0.2).wait(5)
+
+
+@contextmanager
+def http_backend() -> Iterator[Backend]:
+    backend = Backend()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status = int(backend.take(self.path.rsplit("/", 1)[1], body, self.headers.items()) or 200)
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    backend.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield backend
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+BACKENDS = {"grpc": grpc_backend, "http/protobuf": http_backend}
+
+
+@contextmanager
+def forwarding(backend: Backend, protocol: str = "grpc", *, forward: Any = None, **config: Any) -> Iterator[tuple[Server, Any]]:
+    """A receiver that passes on to the backend."""
+    settings = {
+        "traces": {"settle": "200ms", "settle_partial": "300ms"},
+        "evaluations": [{"name": "policy", "scorers": [{"type": "tool_errors"}]}],
+        **config,
+        "receivers": ANYWHERE,
+    }
+    passing = {"endpoint": backend.url, "protocol": protocol, **(forward or {})}
+    settings["exporters"] = {"forward": passing, **config.get("exporters", {})}
+    server = Server(load(settings))
+    try:
+        yield server, server.start()
+    finally:
+        server.stop(5)
