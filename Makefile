@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
+SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint fix bench clean
@@ -17,6 +17,7 @@ demo: $(VENV)/.installed ## install, run a traced agent against the receiver and
 
 test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, tests
 	@$(MAKE) --no-print-directory lint
+	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/flow/test_same_everywhere.py
 	@$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.installed-dev ## format, lint, types and layers, without the tests
@@ -40,12 +41,12 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
 	@"$(PYTHON)" -m venv $(VENV)
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(SOURCES)
+$(VENV)/.installed: $(BIN)/python pyproject.toml setup.py constraints.txt $(SOURCES)
 	@echo "installing into $(VENV)"
 	@$(PIP) install -c constraints.txt .
 	@touch $@
 
-$(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py otel_eval/_native.c constraints.txt
 	@echo "installing into $(VENV) for development"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -64,6 +64,8 @@ class _Matcher:
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         if draw >= self._sample or (self._outermost and not trajectory.outermost):
             return False
+        if not self._names and not self._attributes:
+            return True
         return all(fits(getattr(trajectory, name)) for name, fits in self._names) and all(
             key in trajectory.attributes and fits(trajectory.attributes[key]) for key, fits in self._attributes
         )
@@ -75,6 +77,7 @@ class Engine:
     def __init__(self, evaluations: Sequence[Evaluation], tables: Sequence[Convention] = TABLES) -> None:
         self.evaluations: Final = tuple(evaluations)
         self._matchers: Final = [(evaluation, _Matcher(evaluation)) for evaluation in self.evaluations]
+        self._samples: Final = any(each.sample < 1 for each in self.evaluations)
         self.plan: Final = Plan(
             tables=tuple(tables),
             needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
@@ -83,7 +86,7 @@ class Engine:
 
     def judge(self, trace: ClosedTrace) -> list[Report]:
         """The reports of every run of the trace that is new, or changed since its last verdict."""
-        draw = draw_of(trace.trace_id)
+        draw = draw_of(trace.trace_id) if self._samples else 0.0
         reports = []
         for run in build(trace, self.plan):
             revision = _revision(trace, run)
@@ -113,7 +116,7 @@ def _revision(trace: ClosedTrace, run: Run) -> int | None:
 
 
 def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int) -> Report:
-    results = tuple(_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.scorers)
+    results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.scorers])
     return Report(trajectory, evaluation.name, revision, results)
 
 

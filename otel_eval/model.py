@@ -126,7 +126,8 @@ class Trajectory:
         trace_id, span_id: hex ids of the trace and of the run's own span.
         agent, name, service: the agent's name, the name of the run's span, the service that ran it ("" unknown).
         start_ns, end_ns: the run's own span, or None.
-        model_calls: model spans of the run; input_tokens, output_tokens: their sums, or None.
+        model_calls: model spans of the run; input_tokens, output_tokens: their sums, or None; read only
+            where a scorer asks for them.
         input, output: what the run was asked and what it answered, or `UNRECORDED`.
         spans: every span of the run in order of time, filled only where a scorer asks for it.
         attributes: the span, resource or scope attributes that the configuration asked for.

@@ -159,7 +159,7 @@ class Scorer(Protocol):
     """Scores one trajectory. Equal trajectories give equal outcomes.
 
     `needs` names what must be read for it beyond names, times and errors of the calls:
-    any of "arguments", "results", "content" (the run's input and output), "spans".
+    any of "arguments", "results", "content" (the run's input and output), "spans", "tokens" (their sums).
     """
 
     @property

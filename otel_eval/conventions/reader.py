@@ -158,7 +158,7 @@ class _Compiled:
 class ScopeReader:
     """The rules that apply within one instrumentation scope."""
 
-    __slots__ = ("_memo", "_named", "_rules", "_wanted", "dropped")
+    __slots__ = ("_marks", "_memo", "_named", "_rules", "_wanted", "dropped")
 
     def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
         self.dropped = dropped
@@ -167,9 +167,24 @@ class ScopeReader:
         keys = {each.rule.key for each in rules if each.rule.key} | {mark.key for mark in EVALUATION_MARKS}
         self._wanted = Wanted(frozenset(keys))
         self._memo: dict[Any, Reading] = {}
+        self._marks: dict[Any, Reading] = {}
 
     def read(self, view: View) -> Reading:
         """What the span is."""
+        fingerprint = getattr(view, "fingerprint", None)
+        mark = fingerprint(self._wanted) if fingerprint is not None else None
+        if mark is None:
+            return self._read(view)
+        # Equal bytes are equal attributes: most spans need not be decoded to be recognised.
+        key = (view.name, mark) if self._named else mark
+        known = self._marks.get(key)
+        if known is None:
+            if len(self._marks) >= _MEMO_LIMIT:
+                self._marks.clear()
+            known = self._marks[key] = self._read(view)
+        return known
+
+    def _read(self, view: View) -> Reading:
         read = view.attributes(self._wanted)
         name = view.name if self._named else ""
         if not read and not name:

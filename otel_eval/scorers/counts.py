@@ -177,6 +177,11 @@ class StepEfficiency(BuiltIn):
         """Only where calls have a budget."""
         return self.max_calls is not None
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """The sums of tokens, if they have a budget."""
+        return frozenset() if self.max_tokens is None else frozenset({"tokens"})
+
     def prepare(self) -> None:
         """Some budget must be given."""
         if self.max_calls is None and self.max_model_calls is None and self.max_tokens is None:

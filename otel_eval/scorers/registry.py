@@ -34,7 +34,11 @@ _declared: Final[dict[str, dict[str, Any]]] = {}
 
 
 def scorer(
-    name: str, *, version: str = "1", needs: Iterable[str] = ("arguments", "results", "content"), reads_calls: bool = True
+    name: str,
+    *,
+    version: str = "1",
+    needs: Iterable[str] = ("arguments", "results", "content", "tokens"),
+    reads_calls: bool = True,
 ) -> Callable[[Anything], Anything]:
     """Register a class or a function as a scorer and return it unchanged.
 
@@ -44,7 +48,7 @@ def scorer(
     Args:
         name: the `type` in a specification.
         version: travels with every score.
-        needs: what must be read for it: any of "arguments", "results", "content", "spans".
+        needs: what must be read for it: any of "arguments", "results", "content", "spans", "tokens".
         reads_calls: whether it is skipped where the instrumentation records no tool calls.
 
     Raises:

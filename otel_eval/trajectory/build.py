@@ -130,12 +130,15 @@ class _Work:
             owner = self.read.agent_above[draft.place]
             if owner not in paths:
                 paths[owner] = self._agent_path(draft.place, run)
-            finished.append(_call(draft, around[draft.place], paths[owner]))
+            finished.append(_call(draft, around.get(draft.place, ()), paths[owner]))
         return tuple(finished)
 
     def _enclosing(self, mine: list[Draft]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
         around: dict[int, tuple[str, ...]] = {}
+        size = self.read.forest.size
+        if all(size[draft.place] == 1 for draft in mine):
+            return around
         stack: list[tuple[int, tuple[str, ...]]] = []
         for draft in mine:
             while stack and stack[-1][0] <= draft.place:

@@ -82,8 +82,10 @@ class Facts:
         return "" if table is None else table.text(self.attributes(place), Field.CONVERSATION)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> Tokens:
-        """Sums over model calls, else what the run's own span says."""
+        """Sums over model calls, else what the run's own span says; nothing if no scorer needs them."""
         total = Tokens()
+        if "tokens" not in self._read.plan.needs:
+            return total
         for place in models:
             table = self._read.table(place)
             if table is not None:

@@ -14,9 +14,10 @@ from otel_eval.ports import Wanted
 
 __all__ = ["ALL_NEEDS", "Plan"]
 
-ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans"})
+ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
-_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION, Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
+_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION)
+_TOKEN_FIELDS: Final = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,13 @@ class Plan:
     def __post_init__(self) -> None:
         reader = Reader(self.tables)
         content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in self.needs else ()
+        tokens = _TOKEN_FIELDS if "tokens" in self.needs else ()
         prepared = {
             "reader": reader,
             "asked_wanted": Wanted(self.asked),
             "_tool": {each.name: each.tool_wanted(self.needs) for each in reader.tables},
-            "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *content) for each in reader.tables},
-            "_tokens": {each.name: each.keys_wanted(Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) for each in reader.tables},
+            "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *tokens, *content) for each in reader.tables},
+            "_tokens": {each.name: each.keys_wanted(*_TOKEN_FIELDS) for each in reader.tables},
         }
         for name, value in prepared.items():
             object.__setattr__(self, name, value)

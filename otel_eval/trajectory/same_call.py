@@ -40,6 +40,9 @@ def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
 
 def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
     """Tool span → the nearest one of the same name above it with no agent between them."""
+    size = read.forest.size
+    if all(size[place] == 1 for place in drafts):  # nothing lies below any of them, as in nearly every trace
+        return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, tuple[int, str]]] = []
     nearest: dict[tuple[int, str], list[int]] = {}

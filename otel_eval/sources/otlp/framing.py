@@ -5,7 +5,8 @@ those that may carry what an agent read or wrote. Knows nothing of a span beyond
 
 The body is parsed twice, both times in C: once with spans as opaque bytes, which is how they are kept, and once with
 nothing but their ids. That costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the
-order of fields; it also finds spans that are no messages before they are taken.
+order of fields; it also finds spans that are no messages before they are taken. Where the extension in C is there, it
+frames what nearly every encoder writes in one walk, at a third of the cost, and leaves the rest to this.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.ports import Frame, LogFrame
+from otel_eval.sources.otlp.native import frame
 from otel_eval.sources.otlp.schema import parse_log_ids, parse_raw_logs, parse_raw_traces, parse_span_ids
 from otel_eval.sources.otlp.values import text
 from otel_eval.sources.otlp.views import LOG_RECORDS, SpanEnvelope, read_log, span_envelope
@@ -73,15 +75,33 @@ def frame_traces(body: bytes) -> Framed:
     Raises:
         InputError: the body is no such message.
     """
-    framed = Framed()
     try:
-        for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
-            if envelope.scope_name == OWN_SCOPE:
-                framed.own += len(items)
-            else:
-                _add_spans(framed, envelope, items, ids)
+        return _shortcut(body) or _parsed(body)
     except DecodeError:
         raise InputError("not OTLP traces in protobuf: the bytes are corrupt or cut") from None
+
+
+def _shortcut(body: bytes) -> Framed | None:
+    """The same in one walk in C, unless that is not there or anything in the body is unusual."""
+    found = frame(body, span_envelope) if frame is not None else None
+    if found is None:
+        return None
+    framed = Framed()
+    for envelope, spans in found:
+        if envelope.scope_name == OWN_SCOPE:
+            framed.own += len(spans)
+        else:
+            framed.spans += spans
+    return framed
+
+
+def _parsed(body: bytes) -> Framed:
+    framed = Framed()
+    for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
+        if envelope.scope_name == OWN_SCOPE:
+            framed.own += len(items)
+        else:
+            _add_spans(framed, envelope, items, ids)
     return framed
 
 

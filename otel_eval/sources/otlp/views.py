@@ -6,13 +6,14 @@ name of the service and the name of an event that older senders keep among the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_eval.ports import SpanEvent, Wanted
+from otel_eval.ports import SpanEvent, View, Wanted
+from otel_eval.sources.otlp.native import shortcut
 from otel_eval.sources.otlp.schema import (
     parse_event,
     parse_log,
@@ -24,7 +25,7 @@ from otel_eval.sources.otlp.schema import (
 )
 from otel_eval.sources.otlp.values import decode, decode_all, plain_value, split, text
 
-__all__ = ["LOG_RECORDS", "LogRecords", "SpanEnvelope", "SpanView", "read_log", "span_envelope"]
+__all__ = ["LOG_RECORDS", "LogRecords", "SpanEnvelope", "SpanView", "read_log", "read_span", "span_envelope"]
 
 _SERVICE: Final = Wanted(frozenset({"service.name"}))
 _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
@@ -137,6 +138,10 @@ def _event(raw: bytes) -> SpanEvent | None:
     return SpanEvent(text(event.name), decode_all(event.attributes))
 
 
+read_span: Final[Callable[[bytes], View]] = shortcut(SpanView, decode, DecodeError)
+"""The span, readable: a `SpanView`, or what reads the same faster."""
+
+
 class SpanEnvelope:
     """What the spans of one resource and scope share; values are decoded when somebody asks.
 
@@ -169,9 +174,7 @@ class SpanEnvelope:
             kept = self._shared = (wanted, _chosen(self._scope, wanted) | _chosen(self._resource, wanted))
         return dict(kept[1])
 
-    def view(self, payload: bytes) -> SpanView:
-        """The span, readable."""
-        return SpanView(payload)
+    view = staticmethod(read_span)
 
     def rank(self, payload: bytes) -> tuple[int, int, bytes]:
         """End, number of attributes, bytes."""
