@@ -37,6 +37,7 @@ REVISION: Final = "otel_eval.revision"
 RESULT_ID: Final = "otel_eval.result_id"
 SERVICE: Final = "otel_eval.service"
 DETAILS: Final = "otel_eval.details"
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str, separators=(",", ":"))  # making one costs more than using it
 
 SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
@@ -109,4 +110,4 @@ def run_attributes(report: Report) -> dict[str, Any]:
 
 
 def _json(details: Any) -> str:
-    return json.dumps(details, ensure_ascii=False, default=str, separators=(",", ":")) if details else ""
+    return _ENCODER.encode(details) if details else ""

@@ -66,13 +66,38 @@ def cut(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[Shell]]:
     """
     left = list(reversed(spans))
     shells: list[Shell] = []
-    pieces = [
-        _without_group(body, field, left, shells) if left and field.number == _GROUP else body[field.start : field.stop]
-        for field in _fields(body, 0, len(body))
-    ]
+    out = _Pieces(body)
+    for field in _fields(body, 0, len(body)):
+        if left and field.number == _GROUP:
+            _add_group(out, body, field, left, shells)
+        else:
+            out.keep(field.start, field.stop)
     if left:
         raise ValueError("a span is not where it was")
-    return b"".join(pieces), shells
+    return b"".join(out.parts), shells
+
+
+class _Pieces:
+    """What a message is made of, to be joined once: a request may have megabytes, and copies cost more than the walk."""
+
+    __slots__ = ("_body", "parts", "size")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = memoryview(body)
+        self.parts: list[bytes | memoryview] = []
+        self.size = 0
+
+    def keep(self, start: int, stop: int) -> None:
+        """A piece of the request."""
+        self.parts.append(self._body[start:stop])
+        self.size += stop - start
+
+    def nest(self, number: int, inner: _Pieces) -> None:
+        """A length-delimited field of other pieces."""
+        head = varint(number << 3 | 2) + varint(inner.size)
+        self.parts.append(head)
+        self.parts += inner.parts
+        self.size += len(head) + inner.size
 
 
 class _Field(NamedTuple):
@@ -120,33 +145,34 @@ def _number(body: bytes, at: int) -> tuple[int, int]:
         raise ValueError("a field is cut short") from None
 
 
-def _without_group(body: bytes, group: _Field, left: list[bytes], shells: list[Shell]) -> bytes:
-    """The group without what is taken from it: as it was, rewritten, or b""."""
-    fields = list(_fields(body, group.content, group.stop))
-    pieces: list[bytes] = []
+def _add_group(out: _Pieces, body: bytes, group: _Field, left: list[bytes], shells: list[Shell]) -> None:
+    """The group without what is taken from it: as it was, rewritten, or not at all."""
+    kept = _Pieces(body)
     around: list[bytes] = []
     found: list[tuple[bytes, int]] = []  # a scope's shell, and how many spans were taken from it
     spans_left = False
-    for field in fields:
-        if field.number != _SCOPE:
-            around.append(body[field.start : field.stop])
-            pieces.append(around[-1])
-            continue
-        rest, shell, taken = _without_scope(body, field, left) if left else (None, b"", 0)
+    for field in _fields(body, group.content, group.stop):
+        rest, shell, taken = _part_scope(body, field, left) if left and field.number == _SCOPE else (None, b"", 0)
         if taken:
             found.append((shell, taken))
-        if not taken or rest is not None:
+        else:
+            kept.keep(field.start, field.stop)
+            spans_left = spans_left or field.number == _SCOPE
+        if field.number != _SCOPE:
+            around.append(body[field.start : field.stop])
+        if rest is not None:
+            kept.nest(_SCOPE, rest)
             spans_left = True
-            pieces.append(body[field.start : field.stop] if rest is None else sized(_SCOPE, rest))
-    if not found:
-        return body[group.start : group.stop]
     shells.extend(_shell(b"".join(around), shell) for shell, taken in found for _ in range(taken))
-    return sized(_GROUP, b"".join(pieces)) if spans_left else b""
+    if not found:
+        out.keep(group.start, group.stop)
+    elif spans_left:
+        out.nest(_GROUP, kept)
 
 
-def _without_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[bytes | None, bytes, int]:
-    """The scope's content without what is taken (None: no span is left, or nothing was taken), its shell, how many."""
-    pieces: list[bytes] = []
+def _part_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
+    """The scope's content without what is taken (None: none is left, or none was taken), its shell, how many."""
+    kept = _Pieces(body)
     around: list[bytes] = []
     at = kept_from = scope.content
     stop = scope.stop
@@ -161,7 +187,7 @@ def _without_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[bytes
                 size, at = _number(body, at - 1)
             spans += 1
             if size == len(wanted) and body[at : at + size] == wanted:
-                pieces.append(body[kept_from:start])
+                kept.keep(kept_from, start)
                 kept_from = at + size
                 taken += 1
                 left.pop()
@@ -173,8 +199,8 @@ def _without_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[bytes
             at = field.stop
     if at != stop:
         raise ValueError("a span is cut short")
-    pieces.append(body[kept_from:stop])
-    return (b"".join(pieces) if 0 < taken < spans else None), b"".join(around), taken
+    kept.keep(kept_from, stop)
+    return (kept if 0 < taken < spans else None), b"".join(around), taken
 
 
 def wrap(spans: Mapping[Shell, Sequence[bytes]]) -> bytes:

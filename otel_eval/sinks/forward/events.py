@@ -22,6 +22,7 @@ _EVENTS: Final = 11
 _NAME: Final = sized(2, names.EVENT_NAME.encode())
 _ATTRIBUTES: Final = 3
 _SHORT: Final = 128
+_ONE_BYTE: Final = 120
 
 
 def events_of(report: Report) -> bytes:
@@ -40,12 +41,23 @@ def _pairs(attributes: dict[str, Any]) -> bytes:
 
 
 def _pair(key: str, value: str | bool | int | float) -> bytes:
-    return sized(_ATTRIBUTES, sized(1, key.encode()) + sized(2, _value(value)))
+    content = _value(value)
+    head = _key(key)
+    size = len(content)
+    if len(head) + size < _ONE_BYTE:  # the lengths take one byte each
+        return b"\x1a" + bytes((len(head) + size + 2,)) + head + bytes((0x12, size)) + content
+    return sized(_ATTRIBUTES, head + sized(2, content))
+
+
+@lru_cache(maxsize=256)
+def _key(key: str) -> bytes:
+    return sized(1, key.encode())
 
 
 def _value(value: str | bool | int | float) -> bytes:
     if isinstance(value, str):
-        return sized(1, value.encode("utf-8", "replace"))
+        encoded = value.encode("utf-8", "replace")
+        return b"\x0a" + varint(len(encoded)) + encoded
     if isinstance(value, bool):
         return b"\x10" + varint(value)
     if isinstance(value, int):

@@ -37,8 +37,8 @@ class Waiting:
         self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
-    def chosen(self, spans: Iterable[tuple[bytes, bytes, Frame, int]]) -> list[tuple[bytes, bytes, bytes]]:
-        """Trace id, span id and bytes of those that wait, in order."""
+    def chosen(self, spans: Iterable[tuple[bytes, bytes, Frame, int]]) -> list[tuple[bytes, bytes, Any]]:
+        """Trace id, span id and payload of those that wait, in order."""
         found = []
         of_scope, may_be_run, may_apply = self._reader.of_scope, self._may_be_run, self._may_apply
         last: Any = None
@@ -59,7 +59,7 @@ class Waiting:
         parent, payload, envelope = frame
         if not parent:
             return True
-        if payload[-6:-4] == _FLAGS_TAG:  # the common case without parsing; a span that only looks so does not wait
+        if payload.__class__ is bytes and payload[-6:-4] == _FLAGS_TAG:  # the common case without parsing; a span that only looks so does not wait
             return bool(payload[-3] & _IS_REMOTE)
         remote = envelope.parent_is_remote(payload)
         return view.span_kind in _ENTRY_KINDS if remote is None else remote
