@@ -7,21 +7,26 @@ the work; otherwise weights are laid out per pair of same-named calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, ToolCall
-from otel_eval.scorers.agreement import Agreement, decoded
-from otel_eval.scorers.assignment import assign
+from otel_eval.scorers.agreement import MODES, Agreement, decoded, frozen
+from otel_eval.scorers.assignment import TooMuch, Work, assign
 from otel_eval.scorers.batches import Visit, batches, follow_one_another
 from otel_eval.scorers.ordered import align_in_order
 from otel_eval.scorers.subsequence import Prepared, common, common_in_groups, prepare
 
-__all__ = ["Alignment", "Comparison", "Expectation", "Expected", "Unrecorded", "align", "fits_exactly"]
+__all__ = ["Alignment", "Comparison", "Expectation", "Expected", "TooMuch", "Unrecorded", "align", "fits_exactly"]
 
 Pairs = list[tuple[int, int]]
 Rows = list[dict[int, float]]
+Column = tuple[int, ToolCall, Any]  # position, call, decoded result
+
+_MANY_PAIRS: Final = 2500  # beyond, equal calls are looked for: that costs more than it saves for fewer
+_MOST_STEPS: Final = 9_000_000  # looks at a pair: about a second
+_COMPARED, _KEY = 4, 3  # steps that comparing arguments costs, and for each key where all are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
 
     Raises:
         Unrecorded: arguments or results are compared that a same-named call did not record.
+        TooMuch: so many same-named calls with arguments or results that weighing them would take more than about a second.
     """
     if compared.names_only or expectation.bare:
         names = [visit.name for visit in visits]
@@ -92,9 +98,11 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
         anyhow = match == "any_order"
         pairs = _same_names(expectation, names) if anyhow else _names_in_order(expectation, visits, names, concurrency)
         return Alignment(pairs, None, float(len(pairs)))
-    rows = _rows(expectation, visits, compared)
+    work = Work(_MOST_STEPS)
+    rows = _rows(expectation, visits, compared, work)
     actual = [] if match == "any_order" else _batches(visits, concurrency)
-    pairs = assign(rows) if match == "any_order" else align_in_order(rows, expectation.groups, actual, alike=False)
+    anyhow = match == "any_order"
+    pairs = assign(rows, work) if anyhow else align_in_order(rows, expectation.groups, actual, alike=False, work=work)
     return Alignment(pairs, rows, sum([rows[row][column] for row, column in pairs]))
 
 
@@ -124,17 +132,61 @@ def _names_in_order(expectation: Expectation, visits: Sequence[Visit], names: li
     return align_in_order(_rows_by_name(expectation, names), expectation.groups, groups, alike=True)
 
 
-def _rows(expectation: Expectation, visits: Sequence[Visit], compared: Comparison) -> Rows:
-    columns: dict[str, list[tuple[int, ToolCall, Any]]] = {}
+def _rows(expectation: Expectation, visits: Sequence[Visit], compared: Comparison, work: Work) -> Rows:
+    columns: dict[str, list[Column]] = {}
     for column, visit in enumerate(visits):
         if visit.name in expectation.prepared.masks:
             assert isinstance(visit, ToolCall), "only calls have arguments and results"
             result = decoded(visit.result) if compared.results else UNRECORDED
             columns.setdefault(visit.name, []).append((column, visit, result))
-    return [_row(row, call, columns.get(call.name, ()), compared) for row, call in enumerate(expectation.calls)]
+    if len(expectation.calls) * len(visits) > _MANY_PAIRS and compared.arguments:
+        return _shared_rows(expectation, columns, compared, work)
+    return [_row(call, columns.get(call.name, ()), compared) for call in expectation.calls]
 
 
-def _row(row: int, call: Expected, columns: Sequence[tuple[int, ToolCall, Any]], compared: Comparison) -> dict[int, float]:
+def _shared_rows(expectation: Expectation, columns: Mapping[str, list[Column]], compared: Comparison, work: Work) -> Rows:
+    """As row by row, but equal calls are compared once, and expected calls that are equal share one row."""
+    kinds = {at: _kind(visit.arguments) for each in columns.values() for at, visit, _ in each}
+    rows: dict[Any, dict[int, float]] = {}
+    found = []
+    for call in expectation.calls:
+        key = (call.name, _kind(call.arguments), _kind(call.result))
+        if key not in rows:
+            rows[key] = _row(call, columns.get(call.name, ()), compared, _by_kind(compared, kinds, work))
+        found.append(rows[key])
+    return found
+
+
+def _by_kind(compared: Comparison, kinds: Mapping[int, Any], work: Work) -> Callable[[int, Any, Any], float]:
+    """The agreement of one expected call's arguments with those of a column, asked once for all that are equal."""
+    agrees = compared.arguments
+    assert agrees is not None, "asked only where arguments are compared"
+    by_share = agrees is MODES["overlap"]
+    known: dict[Any, float] = {}
+
+    def weigh(column: int, expected: Any, actual: Any) -> float:
+        kind = kinds[column]
+        if kind not in known:
+            work.spend(_COMPARED + (_KEY * len(expected) if by_share and isinstance(expected, Mapping) else 0))
+            known[kind] = agrees(expected, actual)
+        return known[kind]
+
+    return weigh
+
+
+def _kind(value: Any) -> Any:
+    """Equal for equal values; for what cannot be hashed, the object itself."""
+    try:
+        kind = frozen(value)
+        hash(kind)
+    except TypeError:
+        return "object", id(value)
+    return kind
+
+
+def _row(
+    call: Expected, columns: Sequence[Column], compared: Comparison, weigh: Callable[[int, Any, Any], float] | None = None
+) -> dict[int, float]:
     weights: dict[int, float] = {}
     by_arguments = compared.arguments if call.arguments is not UNRECORDED else None
     by_result = compared.results and call.result is not UNRECORDED
@@ -145,7 +197,12 @@ def _row(row: int, call: Expected, columns: Sequence[tuple[int, ToolCall, Any]],
             raise Unrecorded(f"result of {actual.name} (call {column}) not recorded")
         if by_result and result != call.result:
             continue
-        weight = 1.0 if by_arguments is None else by_arguments(call.arguments, actual.arguments)
+        if by_arguments is None:
+            weight = 1.0
+        elif weigh is None:
+            weight = by_arguments(call.arguments, actual.arguments)
+        else:
+            weight = weigh(column, call.arguments, actual.arguments)
         if weight > 0:
             weights[column] = weight
     return weights
@@ -166,8 +223,8 @@ def fits_exactly(expectation: Expectation, visits: Sequence[Visit], compared: Co
         if not expectation.nested and (not concurrency or follow_one_another(visits)):
             return False
         return _fills(_rows_by_name(expectation, names), expectation.groups, _batches(visits, concurrency))
-    groups = _batches(visits, concurrency)
-    whole = [{column: 1.0 for column, weight in row.items() if weight == 1} for row in _rows(expectation, visits, compared)]
+    groups, rows = _batches(visits, concurrency), _rows(expectation, visits, compared, Work(_MOST_STEPS))
+    whole = [{column: 1.0 for column, weight in row.items() if weight == 1} for row in rows]
     return _fills(whole, expectation.groups, groups)
 
 

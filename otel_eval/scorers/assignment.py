@@ -10,9 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 
-__all__ = ["Assignment", "assign"]
+__all__ = ["Assignment", "TooMuch", "Work", "assign"]
 
 _NOTHING = -1
+_ROW = 16  # what a row costs beside its columns
+
+
+class TooMuch(Exception):
+    """An exact answer would take more work than is allowed."""
+
+
+class Work:
+    """Steps that may still be taken, each a look at one pair; None: as many as it takes.
+
+    Steps and not seconds, so that equal inputs give equal outcomes on every machine.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most
+
+    def spend(self, steps: int) -> None:
+        """Take steps.
+
+        Raises:
+            TooMuch: there are not so many left.
+        """
+        if self.most is None:
+            return
+        self.most -= steps
+        if self.most < 0:
+            raise TooMuch
 
 
 class Assignment:
@@ -27,8 +54,9 @@ class Assignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: Work | None = None) -> None:
         self.total = 0.0
+        self.work = work or Work(None)
         self._rows: list[Mapping[int, float]] = []
         self._rent: list[float] = []  # potential of a row
         self._price: dict[int, float] = {}  # potential of a column
@@ -39,6 +67,7 @@ class Assignment:
         """One more row: column → weight, in (0, 1]. Columns that it has no edge to are left out."""
         row = len(self._rows)
         price = self._price
+        self.work.spend(len(weights) + _ROW)
         self._rows.append(weights)
         self._column.append(_NOTHING)
         rent, nearest = 0.0, _NOTHING
@@ -64,8 +93,11 @@ class Assignment:
         best: dict[int, float] = {}
         row, here = start, 0.0
         nearest, quitter = -self._rent[start], start
+        follow, seen = True, {id(self._rows[start])}
         while True:
-            for column, weight in self._rows[row].items():
+            weights = self._rows[row] if follow else {}
+            self.work.spend(len(weights))
+            for column, weight in weights.items():
                 far = here - weight - self._rent[row] - self._price.get(column, 0.0)
                 if column not in done and far < best.get(column, nearest):
                     best[column], parent[column] = far, row
@@ -84,6 +116,9 @@ class Assignment:
             reached[row] = here
             if here - self._rent[row] < nearest:
                 nearest, quitter = here - self._rent[row], row
+            # Rows with the very same weights pay the same rent, so the one reached first leads on as near as any.
+            follow = id(self._rows[row]) not in seen
+            seen.add(id(self._rows[row]))
         self.total -= end + self._rent[start]
         for each, distance in reached.items():
             self._rent[each] += end - distance
@@ -111,9 +146,13 @@ class Assignment:
         return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
 
 
-def assign(rows: Iterable[Mapping[int, float]]) -> list[tuple[int, int]]:
-    """The pairs (row, column) of a heaviest assignment of all rows."""
-    best = Assignment()
+def assign(rows: Iterable[Mapping[int, float]], work: Work | None = None) -> list[tuple[int, int]]:
+    """The pairs (row, column) of a heaviest assignment of all rows.
+
+    Raises:
+        TooMuch: it would take more work than is left.
+    """
+    best = Assignment(work)
     for row in rows:
         best.add(row)
     return best.pairs()

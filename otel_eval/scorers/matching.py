@@ -16,7 +16,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.agreement import MODES, decoded
-from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, Unrecorded, align, fits_exactly
+from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, TooMuch, Unrecorded, align, fits_exactly
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, text, wrong
@@ -103,6 +103,8 @@ class Matching(BuiltIn):
             fits = how == "exact" and fits_exactly(expectation, visits, self.compared, concurrency=concurrency)
         except Unrecorded as unrecorded:
             return Skipped(str(unrecorded))
+        except TooMuch:
+            return Skipped(f"too many calls to be weighed: {len(expectation.calls)} expected, {len(visits)} made")
         value = float(fits) if how == "exact" else _ratio(alignment.weight, len(expectation.calls), len(visits), self.ratio)
         return self._told(value, expectation, visits, alignment)
 

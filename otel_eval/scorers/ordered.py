@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from otel_eval.scorers.assignment import Assignment, assign
+from otel_eval.scorers.assignment import Assignment, Work, assign
 from otel_eval.scorers.staircase import walk
 from otel_eval.scorers.subsequence import common_of_masks
 
@@ -21,7 +21,9 @@ Pairs = list[tuple[int, int]]
 _CLOSE = 1e-12  # sums of the same weights in another order differ by less
 
 
-def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike: bool) -> Pairs:
+def align_in_order(
+    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike: bool, work: Work | None = None
+) -> Pairs:
     """The pairs (row, column) of a heaviest alignment.
 
     Args:
@@ -29,21 +31,26 @@ def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]
         groups: the rows in order, cut into groups.
         batches: the columns in order, cut into groups.
         alike: every weight is 1, and columns that share one row share all of theirs, as with names.
+        work: how many steps it may take; left out, as many as it takes.
 
     If the groups of one side all hold one member the answer is exact and costs O(rows² · columns · log columns) at
     worst. If both sides have larger groups the number of states that are kept is bounded, see `staircase`.
+
+    Raises:
+        TooMuch: it would take more work than is allowed.
     """
+    work = work or Work(None)
     columns = batches[-1].stop if batches else 0
     if len(groups) <= 1 or len(batches) <= 1:
-        return assign(rows)
+        return assign(rows, work)
     if len(groups) == len(rows) and len(batches) == columns and all(weight == 1 for row in rows for weight in row.values()):
         turned = _transposed(rows, columns)
         return common_of_masks(len(rows), [sum([1 << row for row in column]) for column in turned])
     if len(groups) == len(rows):
-        return _against_groups(rows, batches)
+        return _against_groups(rows, batches, work)
     if len(batches) == columns:
-        return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns), groups))
-    return sorted(walk(rows, groups, batches, alike=alike))
+        return sorted((row, column) for column, row in _against_groups(_transposed(rows, columns), groups, work))
+    return sorted(walk(rows, groups, batches, alike=alike, work=work))
 
 
 def _transposed(rows: Rows, columns: int) -> list[dict[int, float]]:
@@ -54,7 +61,7 @@ def _transposed(rows: Rows, columns: int) -> list[dict[int, float]]:
     return turned
 
 
-def _against_groups(rows: Rows, batches: Sequence[range]) -> Pairs:
+def _against_groups(rows: Rows, batches: Sequence[range], work: Work) -> Pairs:
     """Rows one by one against groups of columns: each group is assigned to some run of rows after the last.
 
     ``best[j]``, the heaviest alignment of the first j rows with the groups so far, becomes the greatest
@@ -63,7 +70,8 @@ def _against_groups(rows: Rows, batches: Sequence[range]) -> Pairs:
     best = [0.0] * (len(rows) + 1)
     history: list[list[int]] = []
     for batch in batches:
-        best, origin = _alone(rows, batch.start, best) if len(batch) == 1 else _together(rows, batch, best)
+        work.spend(len(rows))
+        best, origin = _alone(rows, batch.start, best) if len(batch) == 1 else _together(rows, batch, best, work)
         history.append(origin)
     pairs: Pairs = []
     end = len(rows)
@@ -79,35 +87,38 @@ def _against_groups(rows: Rows, batches: Sequence[range]) -> Pairs:
 def _alone(rows: Rows, column: int, best: list[float]) -> tuple[list[float], list[int]]:
     """One column: it goes to one row or to none. `origin[j]` is the row it goes to, or negative."""
     after, origin = [0.0], [-1]
+    so_far, came_from = 0.0, -1
     for row, weights in enumerate(rows):
-        with_it = best[row] + weights[column] if column in weights else -1.0
-        if with_it > max(after[row], best[row + 1]) + _CLOSE:
-            after.append(with_it)
-            origin.append(row)
-        elif best[row + 1] + _CLOSE >= after[row]:
-            after.append(best[row + 1])
-            origin.append(-1)
-        else:
-            after.append(after[row])
-            origin.append(origin[row])
+        before, without = best[row + 1], best[row] if column not in weights else best[row] + weights[column]
+        if without > so_far + _CLOSE and without > before + _CLOSE:
+            so_far, came_from = without, row
+        elif before + _CLOSE >= so_far:
+            so_far, came_from = before, -1
+        after.append(so_far)
+        origin.append(came_from)
     return after, origin
 
 
-def _together(rows: Rows, batch: range, best: list[float]) -> tuple[list[float], list[int]]:
+def _together(rows: Rows, batch: range, best: list[float], work: Work) -> tuple[list[float], list[int]]:
     edges = [{column: weights[column] for column in batch if column in weights} for weights in rows]
     touched = [row for row, weights in enumerate(edges) if weights]
     after, origin = list(best), [-1] * len(best)
+    heaviest: dict[int, float] = {}
+    for weights in edges:
+        for column, weight in weights.items():
+            heaviest[column] = max(weight, heaviest.get(column, 0.0))
+    most = sum(heaviest.values())
     last = -1.0
     for index, start in enumerate(touched):
-        if best[start] <= last + _CLOSE:
-            continue  # an earlier start has the same weight behind it and more rows ahead
+        if best[start] <= last + _CLOSE or best[start] + most <= after[start] + _CLOSE:
+            continue  # an earlier start has as much behind it and more rows ahead, or is beyond what this one can reach
         last = best[start]
-        group = Assignment()
+        group = Assignment(work)
         for row in touched[index:]:
             group.add(edges[row])
             if best[start] + group.total > after[row + 1] + _CLOSE:
                 after[row + 1], origin[row + 1] = best[start] + group.total, start
-            if group.total >= len(batch):
+            if group.total >= most - _CLOSE:
                 break
     for row in range(len(rows)):
         if after[row] > after[row + 1] + _CLOSE:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from otel_eval.scorers.assignment import Work
+
 __all__ = ["walk"]
 
 Rows = Sequence[Mapping[int, float]]
@@ -20,9 +22,12 @@ States = dict[int, tuple[float, Chain]]  # bits taken → (weight, pairs)
 
 _WORK: Final = 50_000  # states in all, spread over the grid
 _FEWEST, _MOST = 8, 128
+_STATE: Final = 15  # a state costs as much as looking at so many pairs
 
 
-def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike: bool) -> list[tuple[int, int]]:
+def walk(
+    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike: bool, work: Work | None = None
+) -> list[tuple[int, int]]:
     """The pairs (row, column) of a heaviest alignment.
 
     Where all are `alike` (weights are 1, and columns that share one row share all) a member always takes the first
@@ -31,6 +36,7 @@ def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)], alike=True)
     [(1, 0), (0, 1)]
     """
+    work = work or Work(None)
     limit = max(_FEWEST, min(_MOST, _WORK // (1 + sum(map(len, groups)) * sum(map(len, batches)))))
     from_above: list[States] = [{} for _ in batches]
     if from_above:
@@ -39,7 +45,7 @@ def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike
     for group in groups:
         from_left: States = {}
         for index, batch in enumerate(batches):
-            right, down = _cell(rows, group, batch, from_left, from_above[index], 1 if alike else limit)
+            right, down = _cell(rows, group, batch, from_left, from_above[index], 1 if alike else limit, work)
             from_left, from_above[index] = _best(right, limit), _best(down, limit)
         end = from_left
     chain = max(end.values(), key=lambda state: state[0])[1] if end else None
@@ -50,7 +56,9 @@ def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, alike
     return pairs[::-1]
 
 
-def _cell(rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int) -> tuple[States, States]:
+def _cell(
+    rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int, work: Work
+) -> tuple[States, States]:
     """Pair what is free of the group with what is free of the batch; the states that go right, and down.
 
     On the way right the batch is done, so only what is taken of the group counts; on the way down the other way round.
@@ -63,14 +71,14 @@ def _cell(rows: Rows, group: range, batch: range, from_left: States, from_above:
         _merge(right, {0: nothing[0]} if from_above else {})
         _merge(down, {0: nothing[-1]} if from_left else {})
         return right, down
-    right = _pair(by_column, group.start, from_left, limit, rows_first=False)
-    down = _pair(by_row, batch.start, from_above, limit, rows_first=True)
+    right = _pair(by_column, group.start, from_left, limit, work, rows_first=False)
+    down = _pair(by_row, batch.start, from_above, limit, work, rows_first=True)
     for taken, state in from_above.items():
         free = [each for each in by_column if not taken >> (each[0] - batch.start) & 1]
-        _merge(right, _pair(free, group.start, {0: state}, limit, rows_first=False))
+        _merge(right, _pair(free, group.start, {0: state}, limit, work, rows_first=False))
     for taken, state in from_left.items():
         free = [each for each in by_row if not taken >> (each[0] - group.start) & 1]
-        _merge(down, _pair(free, batch.start, {0: state}, limit, rows_first=True))
+        _merge(down, _pair(free, batch.start, {0: state}, limit, work, rows_first=True))
     return right, down
 
 
@@ -79,13 +87,14 @@ def _weight(state: tuple[float, Chain]) -> float:
 
 
 def _pair(
-    members: Sequence[tuple[int, Mapping[int, float]]], first: int, states: States, limit: int, *, rows_first: bool
+    members: Sequence[tuple[int, Mapping[int, float]]], first: int, states: States, limit: int, work: Work, *, rows_first: bool
 ) -> States:
     """Give each member one of its free partners or none; the states are what is then taken of the partners' side."""
     for member, partners in members:
         if not partners:
             continue
         after: States = {}
+        work.spend(_STATE * len(states) * (1 + len(partners)))
         for bits, (weight, chain) in states.items():
             free = [(partner, gain) for partner, gain in partners.items() if not bits >> (partner - first) & 1]
             if limit == 1:

@@ -1,0 +1,94 @@
+"""Runs with many calls of one tool: as exact as small ones, or skipped; never slow."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.model import Scored, Skipped
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.agreement import agreement
+from otel_eval.scorers.assignment import Assignment, TooMuch, Work, assign
+from otel_eval.scorers.ordered import align_in_order
+from otel_eval.testing import call, trajectory
+
+ROWS = st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.25, 0.5, 1.0])), min_size=1, max_size=3)
+
+
+def arguments(seed, keys, values):
+    """Arguments without end."""
+    random_ = random.Random(seed)
+    while True:
+        yield {f"key {at}": random_.randrange(values) for at in range(keys)}
+
+
+def scored(size, *, keys, values, **parameters):
+    """What `size` random calls of one tool get against as many expected ones."""
+    wanted, made = (list(islice(arguments(seed, keys, values), size)) for seed in (1, 2))
+    expected = [{"name": "find", "arguments": each} for each in wanted]
+    scorer = create_scorer({"type": "tool_correctness", "compare": ["arguments"], "expected": expected, **parameters})
+    return wanted, made, scorer(trajectory(*(call("find", arguments=each) for each in made)))
+
+
+@given(ROWS, st.lists(st.integers(0, 2), max_size=7))
+def test_rows_that_are_one_object_are_assigned_like_rows_that_are_merely_equal(rows, drawn):
+    """Looking at a shared row once is enough."""
+    shared = [rows[at % len(rows)] for at in drawn]
+    one, other = Assignment(), Assignment()
+    for row in shared:
+        one.add(row)
+        other.add(dict(row))
+        assert one.total == pytest.approx(other.total)
+    assert sum(shared[row][column] for row, column in one.pairs()) == pytest.approx(one.total)
+
+
+@pytest.mark.parametrize("mode", ["overlap", "subset"])
+def test_equal_calls_that_are_compared_once_give_the_same_value(mode):
+    """Against every pair compared by itself."""
+    wanted, made, outcome = scored(70, keys=3, values=3, arguments=mode)
+    agrees = agreement(mode)
+    rows = [{at: agrees(each, other) for at, other in enumerate(made) if agrees(each, other)} for each in wanted]
+    assert outcome.value == pytest.approx(sum(rows[row][at] for row, at in assign(rows)) / 70)
+
+
+def test_arguments_that_cannot_be_hashed_are_compared_one_by_one():
+    """A set is no JSON, but a test may hold one."""
+    calls = [call("find", arguments={"of": {1, 2}}) for _ in range(60)]
+    expected = [{"name": "find", "arguments": {"of": {1, 2}}}] * 60
+    assert create_scorer({"type": "tool_call_args", "expected": expected})(trajectory(*calls)).value == 1
+
+
+@pytest.mark.parametrize("match", ["any_order", "in_order"])
+def test_a_thousand_calls_with_arguments_that_partly_agree_are_scored(match):
+    """Few different arguments, as in a run that goes through pages."""
+    assert isinstance(scored(1000, keys=3, values=4, match=match)[2], Scored)
+
+
+@pytest.mark.parametrize("kind", ["tool_call_args", "trajectory_match"])
+def test_a_thousand_calls_with_arguments_of_their_own_are_scored(kind):
+    """As in a run that goes through a thousand pages."""
+    calls = [call("open", arguments={"page": page, "of": "book"}) for page in range(1000)]
+    expected = [{"name": each.name, "arguments": {"page": each.arguments["page"]}} for each in reversed(calls)]
+    outcome = create_scorer({"type": kind, "expected": expected})(trajectory(*calls))
+    assert outcome.value == (1 if kind == "tool_call_args" else 1 / 1000)
+
+
+@pytest.mark.parametrize("match", ["any_order", "exact"])
+def test_more_calls_than_can_be_weighed_are_skipped(match):
+    """A thousand different ones against a thousand: to say nothing is better than to stall."""
+    _, _, outcome = scored(1000, keys=12, values=9, match=match)
+    assert outcome == Skipped("too many calls to be weighed: 1000 expected, 1000 made")
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_an_alignment_in_batches_ends_with_its_work(size):
+    """On one side or on both."""
+    rows = [{column: 0.5 + (row + column) % 5 / 10 for column in range(60)} for row in range(60)]
+    groups = [range(at, at + size) for at in range(0, 60, size)]
+    batches = [range(at, at + 4) for at in range(0, 60, 4)]
+    with pytest.raises(TooMuch):
+        align_in_order(rows, groups, batches, alike=False, work=Work(5000))
