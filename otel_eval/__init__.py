@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from otel_eval.app.exporter import EvalSpanExporter
     from otel_eval.app.inprocess import EvalSpanProcessor, trajectories
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
@@ -28,6 +29,7 @@ __all__ = [
     "UNRECORDED",
     "ConfigError",
     "EvalConfig",
+    "EvalSpanExporter",
     "EvalSpanProcessor",
     "Failed",
     "InputError",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 _ROOMS: Final = {
+    "app.exporter": ("EvalSpanExporter",),
     "app.inprocess": ("EvalSpanProcessor", "trajectories"),
     "config": ("EvalConfig",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),

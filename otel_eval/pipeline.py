@@ -124,6 +124,15 @@ class Pipeline:
             self._judge(closed)
         return len(closed) >= _AT_ONCE
 
+    def settle(self, trace_ids: Iterable[bytes]) -> None:
+        """Judge now those of the traces that wait only for spans that may come late."""
+        with self._judging:
+            for trace_id in trace_ids:
+                with self._lock:
+                    over = self._buffer.is_over(trace_id)
+                    closed = self._buffer.close(trace_id, self._clock()) if over else []
+                self._judge(closed)
+
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
         """Close and judge everything that is held; False if `deadline` (monotonic) came first."""
         with self._judging:

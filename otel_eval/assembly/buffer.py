@@ -301,6 +301,11 @@ class TraceBuffer:
         """Whether the trace is open, or closed and not yet handed over."""
         return trace_id in self._open or trace_id in self._ready
 
+    def is_over(self, trace_id: bytes) -> bool:
+        """Whether the trace is open and the span it began with has arrived: what is missing can only come late."""
+        trace = self._open.get(trace_id)
+        return trace is not None and outlook(trace.frames)[0] is not Wait.OPEN
+
     @property
     def held_bytes(self) -> int:
         """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""

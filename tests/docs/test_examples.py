@@ -33,6 +33,14 @@ def test_the_processor_writes_scores_to_the_log_pipeline() -> None:
     assert '"tool_call_order"' in done.stdout
 
 
+def test_the_exporter_writes_scores_on_the_runs_span() -> None:
+    """Three spans, and one event for each of the two scorers on the last of them."""
+    done = run("examples/exporter.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count('"span_id"') == 3
+    assert done.stdout.partition("invoke_agent support")[2].count('"gen_ai.evaluation.result"') == 2
+
+
 def test_the_receiver_prints_a_line_for_each_score() -> None:
     """From spans that came over gRPC."""
     done = run("examples/receiver.py")

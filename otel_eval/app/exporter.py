@@ -1,0 +1,262 @@
+"""The exporter that puts scores on the runs' own spans before they leave.
+
+Knows how held spans, the core and another exporter are connected. One lock lets nobody export beside anybody else; one
+thread judges what is due and exports what has its scores. What waits is bounded by what assembly may hold.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.outlets import exporter_sinks
+from otel_eval.assembly import Limits
+from otel_eval.config import EvalConfig, load
+from otel_eval.errors import Overloaded
+from otel_eval.model import Completeness, Report
+from otel_eval.pipeline import Pipeline
+from otel_eval.ports import Frame
+from otel_eval.sinks import attributes as names
+from otel_eval.sinks.context import quiet
+from otel_eval.sinks.fanout import Fanout
+from otel_eval.sinks.forward.waiting import Waiting
+from otel_eval.sinks.tally import Tally, Warnings
+from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
+
+__all__ = ["EvalSpanExporter"]
+
+_SETTLE_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
+_SETTLE_PARTIAL_S: Final = 1.0
+_TICK_S: Final = 0.05
+_BATCH: Final = 512
+_SHUTDOWN_S: Final = 30.0
+_LATE_S: Final = 1.0
+
+Framed = tuple[bytes, bytes, Frame, int]
+
+
+class EvalSpanExporter(SpanExporter):
+    """Wraps an exporter: every span passes at once, but a run's own span waits for its scores and carries them as events.
+
+    A run is judged when its trace has settled: `traces.settle` after its last span, here 0.2 s unless configured, or
+    `traces.settle_partial`, here 1 s. A span waits at most `max_wait` seconds, then it leaves without scores.
+
+    Args:
+        inner: the exporter to which everything goes; never called by two threads at once.
+        config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. Its `exporters` get the
+            results as well.
+        max_wait: seconds.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+
+    def __init__(
+        self,
+        inner: SpanExporter,
+        config: str | PathLike[str] | Mapping[str, Any] | EvalConfig | None = None,
+        *,
+        max_wait: float = 30.0,
+    ) -> None:
+        self._settings: Final = load(config)
+        self._inner, self._max_wait = inner, max_wait
+        self._tally: Final = Tally()
+        self._warnings: Final = Warnings()
+        self._outlet: Final = Fanout([_OnSpans(self), *exporter_sinks(self._settings, self._tally)], self._tally)
+        self._ending: Final = threading.Event()
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            held = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+
+    def _begin(self) -> None:
+        """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
+        engine = engine_of(self._settings)
+        self._waiting = Waiting(engine)
+        self._held = HeldSpans()
+        self._core = Pipeline(engine, self._outlet.emit, _limits(self._settings), judged=self._judged)
+        self._exporting = threading.Lock()  # held around each call of inner.export
+        self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
+        self._leaving_lock = threading.Lock()  # guards _leaving
+        self._ended = threading.Lock()  # taken by the first shutdown and never released
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------------ in
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export at once what need not wait; the answer is the inner exporter's for these spans."""
+        if self._ending.is_set():
+            return SpanExportResult.FAILURE
+        passing = self._part(spans)
+        if self._ending.is_set():  # since: nobody would come for what was held a moment ago
+            self._unscored(set(self._held.waiting()))
+            self._leave(_LATE_S)
+        if not passing:
+            return SpanExportResult.SUCCESS
+        with self._exporting:
+            return self._inner.export(passing)
+
+    def _part(self, spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
+        """The spans that pass; the others are held, and all that can be judged is given to the core."""
+        now = time.monotonic()
+        try:
+            framed = frames_of([span for span in spans if _judgeable(span)])
+            roots = self._waiting.chosen(framed)
+        except Exception as error:  # noqa: BLE001 - spans that we cannot read must not be lost to the backend
+            self._tally.add("exporter.unread_spans", len(spans))
+            self._warnings.once("unread", "spans were exported without being judged: %s", type(error).__name__)
+            return spans
+        held = {id(span): trace_id for trace_id, span_id, span in roots if self._held.hold(trace_id, span_id, span, now)}
+        self._take(framed, set(held.values()))
+        return [span for span in spans if id(span) not in held] if held else spans
+
+    def _take(self, framed: Sequence[Framed], roots: set[bytes]) -> None:
+        try:
+            self._core.spans(framed)
+        except Overloaded:
+            self._unscored(roots)
+            return
+        if roots:
+            self._judged(*(roots - self._core.undecided(roots)))  # their trace is over and forgotten: no verdict will come
+        self._ensure()
+
+    def _ensure(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._work, name="otel-eval-export", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # the interpreter is ending; shutdown does the work
+                self._thread = None
+
+    # ----------------------------------------------------------------- out
+
+    def place(self, report: Report) -> None:
+        """Put the results on the run's own span, if it is still here; else they are counted."""
+        run, now = report.trajectory, time.time_ns()
+        events: list[Event] = [
+            event_of(names.EVENT_NAME, names.event_attributes(report, result), now) for result in report.results
+        ]
+        if not self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events):
+            self._tally.add("exporter.scores_unplaced", len(events))
+
+    def _judged(self, *trace_ids: bytes) -> None:
+        released = self._held.release(trace_ids)
+        with self._leaving_lock:
+            self._leaving += released
+
+    def _unscored(self, trace_ids: set[bytes]) -> None:
+        released = self._held.release(trace_ids)
+        if released:
+            self._tally.add("exporter.unscored_spans", len(released))
+        with self._leaving_lock:
+            self._leaving += released
+
+    def _work(self) -> None:
+        ending = self._ending
+        while not ending.wait(_TICK_S):
+            while self._core.step():
+                pass
+            self._let_go(self._held.waiting(time.monotonic() - self._max_wait))
+            self._leave(_SHUTDOWN_S)
+
+    def _let_go(self, trace_ids: Sequence[bytes]) -> None:
+        """Have these spans leave: with their scores if their trace can be judged, else as they are."""
+        if trace_ids:
+            self._core.settle(trace_ids)
+            self._unscored(set(trace_ids))
+
+    def _leave(self, timeout_s: float) -> bool:
+        """Export what has its scores; False if another export did not end in time, or the inner exporter refused."""
+        if not self._exporting.acquire(timeout=timeout_s):
+            return False
+        try:
+            with self._leaving_lock:
+                leaving, self._leaving = self._leaving, []
+            done = [self._export(leaving[at : at + _BATCH]) for at in range(0, len(leaving), _BATCH)]
+            return all(done)
+        finally:
+            self._exporting.release()
+
+    def _export(self, spans: Sequence[ReadableSpan]) -> bool:
+        try:
+            with quiet():
+                result = self._inner.export(spans)
+            problem = "" if result is SpanExportResult.SUCCESS else "it answered FAILURE"
+        except Exception as error:  # noqa: BLE001 - the exporter's trouble must not end the thread
+            problem = type(error).__name__
+        if problem:
+            self._tally.add("exporter.failed_spans", len(spans))
+            self._warnings.once("inner", "runs' spans could not be exported with their scores: %s", problem)
+        return not problem
+
+    # ---------------------------------------------------------- life cycle
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Judge and export every span that was taken; False if not all of it was delivered in time."""
+        deadline = time.monotonic() + timeout_millis / 1000
+        self._let_go(self._held.waiting())
+        done = self._leave(max(0.0, deadline - time.monotonic()))
+        flushed = self._outlet.flush(max(0.0, deadline - time.monotonic()))
+        return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
+
+    def shutdown(self) -> None:
+        """Judge and export what is held, shut the inner exporter down, take nothing more. A second call does nothing."""
+        if self._ending.is_set() or not self._ended.acquire(blocking=False):
+            return
+        deadline = time.monotonic() + _SHUTDOWN_S
+        self._ending.set()
+        self._core.settle(self._held.waiting())
+        self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 2)
+        self._unscored(set(self._held.waiting()))
+        if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
+            self._tally.add("exporter.failed_spans", len(self._leaving))
+            self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))
+        self._outlet.close(max(0.1, deadline - time.monotonic()))
+        self._inner.shutdown()
+
+    def counts(self) -> dict[str, Any]:
+        """What every part counted, and how many spans wait."""
+        return self._core.counts() | self._tally.snapshot() | {"exporter.held_spans": len(self._held)}
+
+
+class _OnSpans:
+    """The sink that brings scores to the held spans."""
+
+    name: Final = "spans"
+
+    def __init__(self, exporter: EvalSpanExporter) -> None:
+        self._exporter = weakref.ref(exporter)
+
+    def emit(self, report: Report) -> None:
+        exporter = self._exporter()
+        if exporter is not None:
+            exporter.place(report)
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        return
+
+
+def _limits(settings: EvalConfig) -> Limits:
+    """Those configured; where no wait is, a process's own, which are shorter."""
+    limits, said = limits_of(settings), settings.traces.model_fields_set
+    settle = limits.settle_s if "settle" in said else _SETTLE_S
+    partial = limits.settle_partial_s if "settle_partial" in said else max(_SETTLE_PARTIAL_S, settle)
+    return replace(limits, settle_s=settle, settle_partial_s=max(partial, settle))
+
+
+def _judgeable(span: ReadableSpan) -> bool:
+    context, scope = span.context, span.instrumentation_scope
+    return context is not None and context.trace_flags.sampled and (scope is None or scope.name != names.SCOPE)
