@@ -178,6 +178,7 @@ def _part_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[_Pieces 
     stop = scope.stop
     taken = spans = 0
     wanted = left[-1]
+    length = len(wanted)
     while at < stop:
         start = at
         if body[at] == _SPAN_TAG:  # a span; written out, because every span passes here
@@ -186,12 +187,13 @@ def _part_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[_Pieces 
             if size > 0x7F:
                 size, at = _number(body, at - 1)
             spans += 1
-            if size == len(wanted) and body[at : at + size] == wanted:
+            if size == length and body[at : at + size] == wanted:
                 kept.keep(kept_from, start)
                 kept_from = at + size
                 taken += 1
                 left.pop()
                 wanted = left[-1] if left else b""
+                length = len(wanted) if left else -1
             at += size
         else:
             field = next(_fields(body, at, stop))
