@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench clean
+.PHONY: help demo test lint fix bench peers clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +34,20 @@ bench: $(VENV)/.installed-dev ## measure; slow
 	@for script in tests/bench/*.py; do [ -e "$$script" ] || continue; \
 		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" || exit 1; done
 
+PEERS ?= langchain adk uipath deepeval pydantic_evals
+peers: ## compare with other libraries, each in an environment of its own; downloads them
+	@for peer in $(PEERS); do \
+		case $$peer in langchain) package=agentevals;; adk) package=google-adk;; pydantic_evals) package=pydantic-evals;; *) package=$$peer;; esac; \
+		venv=.venv-peers/$$peer; echo "== $$peer"; \
+		[ -e "$$venv/.installed" ] || { "$(PYTHON)" -m venv "$$venv" && \
+			"$$venv/bin/python" -m pip --disable-pip-version-check --quiet install -e . pytest pytest-timeout hypothesis "$$package" && \
+			touch "$$venv/.installed"; } || exit 1; \
+		PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "$$venv/bin/python" -m pytest -q -p pytest_timeout -p _hypothesis_pytestplugin \
+			"tests/peers/test_$$peer.py" || exit 1; \
+	done
+
 clean: ## remove what was built
-	@rm -rf $(VENV) build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-peers build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
