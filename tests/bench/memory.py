@@ -37,7 +37,8 @@ def hold(fat: bool) -> None:
     grown, count = resident() - before, TRACES * SPANS // SPANS_PER_BATCH * SPANS_PER_BATCH
     print(
         f"{'fat' if fat else 'lean'}: {len(buffer)} open traces, {count} spans: {grown / 2**20:.0f} MiB resident, "
-        f"{grown / count:.0f} B a span, of which payload {payload / count:.0f} B; the buffer's own count: {buffer.held_bytes / count:.0f} B"
+        f"{grown / count:.0f} B a span, of which payload {payload / count:.0f} B; "
+        f"the buffer's own count: {buffer.held_bytes / count:.0f} B"
     )
 
 
