@@ -59,9 +59,8 @@ class Waiting:
         parent, payload, envelope = frame
         if not parent:
             return True
-        if (
-            payload.__class__ is bytes and payload[-6:-4] == _FLAGS_TAG
-        ):  # the common case without parsing; a span that only looks so does not wait
+        # The common case without parsing; a span that only looks so does not wait.
+        if payload.__class__ is bytes and payload[-6:-4] == _FLAGS_TAG:
             return bool(payload[-3] & _IS_REMOTE)
         remote = envelope.parent_is_remote(payload)
         return view.span_kind in _ENTRY_KINDS if remote is None else remote

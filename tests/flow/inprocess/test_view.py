@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -58,6 +59,13 @@ def told(frame: tuple[bytes, bytes, Any, int]) -> list[Any]:
     return [trace_id, span_id, parent, *facts, *contents, remote]
 
 
+def _carries_scope_attributes() -> bool:
+    """Exporters below 1.31 leave them out."""
+    span = ReadableSpan("s", context(1), instrumentation_scope=InstrumentationScope("app", attributes={"scope.key": "s"}))
+    return b"scope.key" in encode_spans([span]).SerializeToString()
+
+
+@pytest.mark.skipif(not _carries_scope_attributes(), reason="this exporter sends no attributes of scopes")
 @given(spans())
 def test_a_span_reads_alike_in_the_process_and_from_otlp(span: ReadableSpan):
     """Ids, times, status, attributes, events, resource and scope; bytes are base64 text and tuples are lists."""
