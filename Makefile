@@ -7,10 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench peers clean
+.PHONY: help demo test lint fix bench peers sdk-range clean
 
 help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
 	@$(BIN)/python -m otel_eval.demo
@@ -46,8 +46,11 @@ peers: ## compare with other libraries, each in an environment of its own; downl
 			"tests/peers/test_$$peer.py" || exit 1; \
 	done
 
+sdk-range: $(VENV)/.installed-dev ## the in-process tests on the oldest to the newest SDK
+	@$(BIN)/python tests/sdk_range
+
 clean: ## remove what was built
-	@rm -rf $(VENV) .venv-peers build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-peers .venv-sdk build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }
