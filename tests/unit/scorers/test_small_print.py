@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.assignment import Assignment
+from otel_eval.scorers.ordered import align_in_order
 from otel_eval.scorers.staircase import walk
+from otel_eval.scorers.subsequence import common_in_groups, prepare
 from otel_eval.testing import call, trajectory
 
 HALVES = st.lists(
@@ -166,3 +168,22 @@ def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
     rows = [{0: 0.5, 2: 1.0}, {1: 0.5, 3: 1.0}, {4: 0.5}, {5: 0.5}]
     pairs = walk(rows, [range(2), range(2, 4)], [range(2), range(2, 4), range(4, 6)], alike=False)
     assert sorted(pairs) == [(0, 2), (1, 3), (2, 4), (3, 5)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from("ab"), max_size=9), st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.integers(1, 4)))
+def test_names_in_batches_are_aligned_as_their_weights_are(expected, actual, sizes):
+    """Two ways to the same value: bit rows, and weights row by row."""
+    batches, at = [], 0
+    for size in [*sizes, *[1] * len(actual)]:
+        if at < len(actual):
+            batches.append(range(at, min(len(actual), at + size)))
+            at = batches[-1].stop
+    pairs = common_in_groups(prepare(expected), actual, batches)
+    rows = [{column: 1.0 for column, name in enumerate(actual) if name == wanted} for wanted in expected]
+    alone = [range(row, row + 1) for row in range(len(rows))]
+    assert len(pairs) == len(align_in_order(rows, alone, batches, alike=False))
+    assert all(expected[row] == actual[column] for row, column in pairs)
+    place = [number for number, batch in enumerate(batches) for _ in batch]
+    assert [place[column] for _, column in pairs] == sorted(place[column] for _, column in pairs)
+    assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
