@@ -1,0 +1,14 @@
+"""What every test shares: how property tests look for counterexamples."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A slow machine is no counterexample. In CI the examples are the same each time, so that a run can be repeated; elsewhere
+# they are new ones, so that somebody finds what CI does not try.
+settings.register_profile(
+    "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=os.environ.get("CI") == "true"
+)
+settings.load_profile("here")
