@@ -15,8 +15,9 @@ help: ## what there is to make
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
 	@$(BIN)/python -m otel_eval.demo
 
-test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, tests
+test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, the range of SDKs, tests
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory sdk-range
 	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/flow/test_same_everywhere.py
 	@$(BIN)/python -m pytest -q
 
