@@ -7,12 +7,13 @@ to its end where no event loop runs in the calling thread; where one runs, await
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.coroutines import completed
 
 __all__ = ["FunctionScorer"]
 
@@ -60,7 +61,7 @@ class FunctionScorer(BuiltIn):
         try:
             returned = self.function(trajectory, **self.arguments)
             if inspect.iscoroutine(returned):
-                returned = _completed(returned)
+                returned = completed(returned)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return Failed(type(error).__name__, str(error))
         return self._understood(returned)
@@ -96,15 +97,3 @@ class FunctionScorer(BuiltIn):
 
 def _in_range(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value <= 1
-
-
-def _completed(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    # Loaded only where a scorer is a coroutine: asyncio costs more to import than this package.
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    coroutine.close()
-    raise RuntimeError("an event loop is running in this thread; await scorer.evaluate(trajectory) instead")
