@@ -13,11 +13,11 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
 from otel_eval.trajectory import Plan, Run, build
 
-__all__ = ["Engine", "Evaluation", "Match", "draw_of", "result_id"]
+__all__ = ["Engine", "Evaluation", "Match", "draw_of", "outcome_of", "result_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,22 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id)."""
+    """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id).
+
+    Attributes:
+        at_once, later: the scorers that say what they have to say when they are called, and those that are waited for.
+    """
 
     name: str
     scorers: tuple[Scorer, ...]
     match: Match = field(default_factory=Match)
     sample: float = 1.0
+    at_once: tuple[Scorer, ...] = field(init=False, repr=False)
+    later: tuple[Scorer, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_once", tuple(scorer for scorer in self.scorers if not _is_awaited(scorer)))
+        object.__setattr__(self, "later", tuple(scorer for scorer in self.scorers if _is_awaited(scorer)))
 
 
 class _Matcher:
@@ -72,12 +82,17 @@ class _Matcher:
 
 
 class Engine:
-    """Closed traces in, reports out."""
+    """Closed traces in, reports out.
+
+    Attributes:
+        waits: whether reports may have results that are pending.
+    """
 
     def __init__(self, evaluations: Sequence[Evaluation], tables: Sequence[Convention] = TABLES) -> None:
         self.evaluations: Final = tuple(evaluations)
         self._matchers: Final = [(evaluation, _Matcher(evaluation)) for evaluation in self.evaluations]
-        self._samples: Final = any(each.sample < 1 for each in self.evaluations)
+        self.waits: Final = any(each.later for each in self.evaluations)
+        self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
         self.plan: Final = Plan(
             tables=tuple(tables),
             needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
@@ -95,8 +110,9 @@ class Engine:
             trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete)
             for evaluation, applies in self._matchers:
                 if applies(run.trajectory, draw):
-                    reports.append(_report(run.trajectory, evaluation, revision))
-        return reports
+                    reports.append(_report(run.trajectory, evaluation, revision, draw))
+        # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
+        return [report for report in reports if report.results or report.pending] if self.waits else reports
 
 
 def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
@@ -115,9 +131,35 @@ def _revision(trace: ClosedTrace, run: Run) -> int | None:
     return said.revision + 1 if changed or said.incomplete != run.trajectory.incomplete else None
 
 
-def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int) -> Report:
-    results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.scorers])
-    return Report(trajectory, evaluation.name, revision, results)
+def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float) -> Report:
+    results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
+    if not evaluation.later:
+        return Report(trajectory, evaluation.name, revision, results)
+    asked = [scorer for scorer in evaluation.later if draw < _share(scorer)]
+    pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
+    return Report(trajectory, evaluation.name, revision, results, pending)
+
+
+def _is_awaited(scorer: Scorer) -> bool:
+    return bool(getattr(scorer, "asynchronous", False))
+
+
+def _share(scorer: Scorer) -> float:
+    """The share of traces that a scorer that is waited for is asked about."""
+    share: float = getattr(scorer, "sample", 1.0)
+    return share
+
+
+def _pending(trajectory: Trajectory, evaluation: str, scorer: Any, revision: int) -> Pending:
+    return Pending(
+        evaluation=evaluation,
+        scorer=scorer.name,
+        type=scorer.type,
+        version=scorer.version,
+        revision=revision,
+        result_id=result_id(trajectory.trace_id, trajectory.span_id, evaluation, scorer.name, revision),
+        evaluate=scorer.evaluate,
+    )
 
 
 def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:
@@ -135,12 +177,16 @@ def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: i
 def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
     """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
     try:
-        outcome: Any = scorer(trajectory)  # a user's function may return anything
+        return outcome_of(scorer(trajectory))
     except Exception as error:  # noqa: BLE001 - whatever a user's scorer does
         return Failed(type(error).__name__, str(error))
-    if isinstance(outcome, Scored | Skipped | Failed):
-        return outcome
-    return Failed("TypeError", f"the scorer returned {type(outcome).__name__}, not an outcome")
+
+
+def outcome_of(returned: Any) -> Outcome:
+    """What a scorer returned, which for a user's may be anything."""
+    if isinstance(returned, Scored | Skipped | Failed):
+        return returned
+    return Failed("TypeError", f"the scorer returned {type(returned).__name__}, not an outcome")
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:

@@ -6,7 +6,7 @@ Times are Unix nanoseconds as the spans gave them; ids are lower-case hexadecima
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, Final, Literal
@@ -17,6 +17,7 @@ __all__ = [
     "Failed",
     "Kind",
     "Outcome",
+    "Pending",
     "Report",
     "Result",
     "Scored",
@@ -209,11 +210,44 @@ class Result:
     result_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A result that is still to come, because its scorer waits for somebody else: its facts, and who is to be waited for."""
+
+    evaluation: str
+    scorer: str
+    type: str
+    version: str
+    revision: int
+    result_id: str
+    evaluate: Callable[[Trajectory], Awaitable[Outcome]] = field(compare=False)
+
+    def result(self, outcome: Outcome) -> Result:
+        """The result, once there is an outcome."""
+        return Result(
+            evaluation=self.evaluation,
+            scorer=self.scorer,
+            type=self.type,
+            version=self.version,
+            outcome=outcome,
+            revision=self.revision,
+            result_id=self.result_id,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Every result of one evaluation of one run, with the run itself."""
+    """The results of one evaluation of one run, with the run itself.
+
+    Attributes:
+        results: those there are; none, if all are still to come.
+        pending: those that come later, each in a report of its own.
+        late: whether an earlier report announced these results: then the run itself was told already.
+    """
 
     trajectory: Trajectory
     evaluation: str
     revision: int
     results: tuple[Result, ...]
+    pending: tuple[Pending, ...] = ()
+    late: bool = False

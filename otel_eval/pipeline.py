@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.engine import Engine
@@ -38,6 +38,26 @@ class _Tally:
     spans_refused: int = 0  # not taken because judging is behind or the process ends
 
 
+class Later(Protocol):
+    """Brings what is pending in reports."""
+
+    def put(self, report: Report) -> None:
+        """Begin; never blocks."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for what was put before; False if it was not all emitted in time."""
+        ...
+
+    def stop(self, timeout_s: float) -> bool:
+        """The same, and take nothing more; what is not there in time is given up."""
+        ...
+
+    def counts(self) -> dict[str, int]:
+        """What became of it."""
+        ...
+
+
 class Pipeline:
     """Spans in, reports to `emit`.
 
@@ -46,7 +66,8 @@ class Pipeline:
         emit: takes each report out; isolates its own failures.
         limits: of the buffer.
         clock: monotonic seconds.
-        judged: told the id of each trace when every report on it was emitted, or none can be.
+        judged: told the id of each trace when every report on it was emitted but for what is pending, or none can be.
+        later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
     """
 
     def __init__(
@@ -56,7 +77,11 @@ class Pipeline:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         judged: Callable[[bytes], None] = lambda _: None,
+        later: Later | None = None,
     ) -> None:
+        if engine.waits and later is None:
+            raise ValueError("some scorers are waited for; pass later")
+        self._later: Final = later
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._buffer: Final = TraceBuffer(limits)
         self._lock = threading.Lock()  # guards _buffer
@@ -147,13 +172,22 @@ class Pipeline:
         return True
 
     def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
-        """Take nothing more, judge what is pending; True if all of it was."""
+        """Take nothing more, judge what is there, wait for what is pending; True if all of it was in time."""
         deadline = self._clock() + timeout_s
         self._stopping = True
         self._wake.set()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join(timeout_s)
-        return self.drain(reason, deadline)
+        drained = self.drain(reason, deadline)
+        return self.stop_waiting(max(0.0, deadline - self._clock())) and drained
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the results that are pending were emitted; False if they did not come in time."""
+        return self._later is None or self._later.wait(timeout_s)
+
+    def stop_waiting(self, timeout_s: float) -> bool:
+        """The same for the last time: what does not come in time is given up."""
+        return self._later is None or self._later.stop(timeout_s)
 
     def _judge(self, closed: Sequence[ClosedTrace]) -> None:
         for trace in closed:
@@ -166,6 +200,8 @@ class Pipeline:
             for report in reports:
                 self._tally.reports += 1
                 self._emit(report)
+                if report.pending and self._later is not None:
+                    self._later.put(report)
             self._judged(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
@@ -180,4 +216,5 @@ class Pipeline:
     def counts(self) -> dict[str, Any]:
         """Everything the pipeline and its buffer counted, and what they hold now."""
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes}
-        return asdict(self._tally) | asdict(self._buffer.tally) | held
+        later = self._later.counts() if self._later is not None else {}
+        return asdict(self._tally) | asdict(self._buffer.tally) | held | later

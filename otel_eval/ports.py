@@ -160,6 +160,9 @@ class Scorer(Protocol):
 
     `needs` names what must be read for it beyond names, times and errors of the calls:
     any of "arguments", "results", "content" (the run's input and output), "spans", "tokens" (their sums).
+
+    A scorer that waits for somebody else has a true `asynchronous` and `async evaluate(trajectory)` as well: it is asked
+    beside the others and its result comes later. Such a scorer may have a `sample`, the share of traces it is asked about.
     """
 
     @property

@@ -5,12 +5,19 @@ Knows which key becomes which argument; starts nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
 from otel_eval.engine import Engine, Evaluation, Match
+from otel_eval.model import Report
 
-__all__ = ["engine_of", "limits_of", "tables_of"]
+if TYPE_CHECKING:
+    from otel_eval.judges import Later
+
+__all__ = ["engine_of", "later_of", "limits_of", "tables_of"]
 
 
 def limits_of(config: EvalConfig) -> Limits:
@@ -52,3 +59,17 @@ def engine_of(config: EvalConfig) -> Engine:
         for each in config.evaluations
     ]
     return Engine(evaluations, tables_of(config))
+
+
+def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], max_queue: int | None = None) -> Later | None:
+    """What runs the scorers that are waited for, if there are any.
+
+    Args:
+        max_queue: instead of the configured one.
+    """
+    if not engine.waits:
+        return None
+    from otel_eval.judges import Later  # deferred: it loads asyncio
+
+    given = config.judging
+    return Later(emit, max_queue=max_queue or given.max_queue, concurrency=given.concurrency, timeout_s=given.timeout)

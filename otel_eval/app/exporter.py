@@ -18,7 +18,7 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.outlets import exporter_sinks
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
@@ -84,7 +84,8 @@ class EvalSpanExporter(SpanExporter):
         engine = engine_of(self._settings)
         self._waiting = Waiting(engine)
         self._held = HeldSpans()
-        self._core = Pipeline(engine, self._outlet.emit, _limits(self._settings), judged=self._judged)
+        later = later_of(self._settings, engine, self._outlet.emit)
+        self._core = Pipeline(engine, self._outlet.emit, _limits(self._settings), judged=self._judged, later=later)
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
         self._leaving_lock = threading.Lock()  # guards _leaving
@@ -206,7 +207,8 @@ class EvalSpanExporter(SpanExporter):
         deadline = time.monotonic() + timeout_millis / 1000
         self._let_go(self._held.waiting())
         done = self._leave(max(0.0, deadline - time.monotonic()))
-        flushed = self._outlet.flush(max(0.0, deadline - time.monotonic()))
+        came = self._core.wait(max(0.0, deadline - time.monotonic()) * 0.7)
+        flushed = self._outlet.flush(max(0.0, deadline - time.monotonic())) and came
         return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
 
     def shutdown(self) -> None:

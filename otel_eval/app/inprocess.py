@@ -5,13 +5,14 @@ Knows how a process's own spans, the core and the process's own providers are co
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.outlets import exporter_sinks
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
@@ -36,6 +37,8 @@ _WHY: Final = {
     "overflow": Completeness.OVERFLOW,
     "shutdown": Completeness.SHUTDOWN,
 }
+
+_FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
 
 
 class EvalSpanProcessor(InProcessSource):
@@ -81,8 +84,8 @@ class EvalSpanProcessor(InProcessSource):
         limits = limits_of(settings)
         super().__init__(
             self._whole,
-            flush=self._outlet.flush,
-            close=self._outlet.close,
+            flush=self._deliver_all,
+            close=self._end,
             forked=self._begin,
             tick=self._expire,
             limits=Limits(
@@ -95,13 +98,25 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
-        self._core = Pipeline(engine_of(self._settings), self._outlet.emit, limits_of(self._settings))
+        engine = engine_of(self._settings)
+        later = later_of(self._settings, engine, self._outlet.emit)
+        self._core = Pipeline(engine, self._outlet.emit, limits_of(self._settings), later=later)
 
     def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
         self._core.whole(trace_id, spans, _WHY[why])
 
     def _expire(self) -> None:
         self._core.step()
+
+    def _deliver_all(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        came = self._core.wait(timeout_s * _FOR_JUDGES)
+        return self._outlet.flush(max(0.0, deadline - time.monotonic())) and came
+
+    def _end(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        self._core.stop_waiting(timeout_s * _FOR_JUDGES)
+        self._outlet.close(max(0.0, deadline - time.monotonic()))
 
     def _origin(self) -> Any:
         return self.pipeline()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.outlets import fanout_of
 from otel_eval.config import EvalConfig
 from otel_eval.pipeline import Pipeline
@@ -53,7 +53,8 @@ class Server:
         self._forward: Final = _forward_of(config, engine, self._counters)
         self._outlet: Final = fanout_of(config, self._counters, [self._forward] if self._forward else [])
         judged = self._forward.judged if self._forward else lambda _: None
-        self._pipeline: Final = Pipeline(engine, self._outlet.emit, limits_of(config), judged=judged)
+        later = later_of(config, engine, self._outlet.emit)
+        self._pipeline: Final = Pipeline(engine, self._outlet.emit, limits_of(config), judged=judged, later=later)
         otlp = config.receivers.otlp
         grpc, http = otlp.protocols.grpc, otlp.protocols.http
         self._receiver: Final = OtlpReceiver(

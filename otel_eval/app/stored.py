@@ -7,13 +7,15 @@ settling, or earlier if a limit of size is reached.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from os import PathLike
 from typing import TypeVar
 
-from otel_eval.app.compose import engine_of, limits_of, tables_of
+from otel_eval.app.compose import engine_of, later_of, limits_of, tables_of
+from otel_eval.app.gathering import Gathering
 from otel_eval.app.outlets import fanout_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig
@@ -49,13 +51,16 @@ def replay(
     """
     engine = engine_of(config)
     outlet = fanout_of(config) if export else None
+    gathering = Gathering(lambda emit: later_of(config, engine, emit, max_queue=sys.maxsize))
+    closed = _closed(paths, config, on_problem, on_progress)
+    judged = (report for trace in closed for report in _guarded(trace, engine.judge, on_problem))
     try:
-        for trace in _closed(paths, config, on_problem, on_progress):
-            for report in _guarded(trace, engine.judge, on_problem):
-                if outlet:
-                    outlet.emit(report)
-                yield report
+        for report in gathering.whole(judged):
+            if outlet:
+                outlet.emit(report)
+            yield report
     finally:
+        gathering.stop()
         if outlet:
             outlet.close(30.0)
 

@@ -20,7 +20,7 @@ from otel_eval.config.places import (
     Receivers,
     TlsFiles,
 )
-from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
+from otel_eval.config.shapes import EvalConfig, Evaluation, Judging, Match, Traces
 from otel_eval.config.source import load
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "GrpcServer",
     "HttpServer",
     "JsonlExporter",
+    "Judging",
     "Match",
     "OtlpExporter",
     "OtlpReceiver",

@@ -16,7 +16,7 @@ from otel_eval.config.door import Shape
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
 from otel_eval.ports import Scorer
 
-__all__ = ["EvalConfig", "Evaluation", "Match", "Traces", "scorer_of"]
+__all__ = ["EvalConfig", "Evaluation", "Judging", "Match", "Traces", "scorer_of"]
 
 
 class Traces(Shape):
@@ -68,6 +68,17 @@ class Match(Shape):
     """Whether runs within runs count too."""
     attributes: Mapping[str, str | bool | int | float] = Field(default_factory=dict)
     """Attributes of the run's span, its resource or scope: a value, or a text with `*` and `?`."""
+
+
+class Judging(Shape):
+    """How results are waited for that come later: those of judges and of other scorers that wait for somebody."""
+
+    max_queue: Count = 1000
+    """Results that may be pending at one time; further ones fail with `judge_queue_full`."""
+    concurrency: Count = 8
+    """How many of them are worked on at one time."""
+    timeout: Seconds = 300.0
+    """How long one may be worked on, with all its attempts; then it fails with `timeout`."""
 
 
 def scorer_of(spec: Any) -> Scorer:
@@ -156,6 +167,8 @@ class EvalConfig(Shape):
     """When a trace is judged, and how much may be held."""
     evaluations: Annotated[tuple[Evaluation, ...], AfterValidator(_some)] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
+    judging: Judging = Judging()
+    """How the results of judges are waited for."""
     receivers: Receivers = Receivers()
     """Where `otel-eval serve` takes spans from."""
     exporters: Exporters = Exporters()

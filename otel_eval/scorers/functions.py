@@ -52,6 +52,11 @@ class FunctionScorer(BuiltIn):
         return self.reading
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether it is a coroutine function: such a one may take its time."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
     def reads_calls(self) -> bool:
         """As registered."""
         return self.about_calls

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_eval.model import Report
 from otel_eval.ports import Sink
-from otel_eval.sinks.tally import Counters, Tally, Warnings
+from otel_eval.sinks.tally import Counters, Tally, Warnings, renew_after_fork
 
 __all__ = ["Fanout"]
 
@@ -29,9 +29,15 @@ class Fanout:
         self._sinks: Final = tuple(sinks)
         self._counters: Final = counters if counters is not None else Tally()
         self._warnings: Final = Warnings()
+        self._lock = threading.Lock()  # held while emitting: late results come from a thread of their own
+        renew_after_fork(self)
 
     def emit(self, report: Report) -> None:
         """Emit to every sink. Never raises: a sink that does loses its own results, counted and said."""
+        with self._lock:
+            self._emit(report)
+
+    def _emit(self, report: Report) -> None:
         for sink in self._sinks:
             try:
                 sink.emit(report)

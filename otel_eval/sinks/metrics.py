@@ -88,7 +88,7 @@ class MetricSink:
         with quiet():
             context = run_context(report.trajectory)
             self._results(report, context)
-            if report.revision == 0:
+            if report.revision == 0 and not report.late:
                 self._tools(report, context)
 
     def _results(self, report: Report, context: Any) -> None:

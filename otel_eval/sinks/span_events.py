@@ -39,6 +39,8 @@ class SpanSink:
 
     def emit(self, report: Report) -> None:
         """Make the report's span. It starts now: the run was over when it was judged."""
+        if not report.results:
+            return
         with quiet():
             span = self._tracer.start_span(
                 f"evaluate {report.evaluation}",

@@ -1,0 +1,72 @@
+"""Reports made whole: what is pending in them is waited for, and they keep their order.
+
+Knows reports and a condition; a few reports are worked on ahead, so that judges are asked about several runs at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from otel_eval.model import Report, Result
+from otel_eval.pipeline import Later
+
+__all__ = ["Gathering"]
+
+_AHEAD: Final = 64
+_LOOK_S: Final = 1.0  # how often a wait is broken, so that an interrupt is heard
+
+
+class Gathering:
+    """Waits for what comes later.
+
+    Args:
+        later: makes what runs it, given what takes a late report; None if nothing comes later.
+    """
+
+    def __init__(self, later: Callable[[Callable[[Report], None]], Later | None]) -> None:
+        self._came: Final = threading.Condition()  # guards _results
+        self._results: Final[defaultdict[str, deque[Result]]] = defaultdict(deque)
+        self._later: Final = later(self._take)
+
+    def _take(self, report: Report) -> None:
+        with self._came:
+            for result in report.results:
+                self._results[result.result_id].append(result)
+            self._came.notify_all()
+
+    def whole(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """The same reports with all their results, those that came later last."""
+        later = self._later
+        if later is None:
+            yield from reports
+            return
+        waiting: deque[Report] = deque()
+        for report in reports:
+            later.put(report)
+            waiting.append(report)
+            while waiting and (len(waiting) > _AHEAD or self._is_there(waiting[0])):
+                yield self._joined(waiting.popleft())
+        while waiting:
+            yield self._joined(waiting.popleft())
+
+    def _is_there(self, report: Report) -> bool:
+        return all(self._results.get(pending.result_id) for pending in report.pending)
+
+    def _joined(self, report: Report) -> Report:
+        with self._came:
+            while not self._is_there(report):
+                self._came.wait(_LOOK_S)
+            came = [self._results[pending.result_id].popleft() for pending in report.pending]
+            for pending in report.pending:
+                if not self._results[pending.result_id]:
+                    del self._results[pending.result_id]
+        return replace(report, results=(*report.results, *came), pending=())
+
+    def stop(self) -> None:
+        """Give up what is still waited for."""
+        if self._later is not None:
+            self._later.stop(0.0)
