@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench peers sdk-range clean
+.PHONY: help demo test lint fix bench peers sdk-range fuzz clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ demo: $(VENV)/.installed ## install, run a traced agent against the receiver and
 test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, the range of SDKs, tests
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory sdk-range
-	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/flow/test_same_everywhere.py
+	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder tests/flow/test_same_everywhere.py
 	@$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.installed-dev ## format, lint, types and layers, without the tests
@@ -50,8 +50,17 @@ peers: ## compare with other libraries, each in an environment of its own; downl
 sdk-range: $(VENV)/.installed-dev ## the in-process tests on the oldest to the newest SDK
 	@$(BIN)/python tests/sdk_range
 
+SECONDS ?= 60
+fuzz: ## look for bytes that break a decoder, SECONDS for each; downloads a fuzzer, or does without
+	@[ -e .venv-fuzz/.installed ] || { "$(PYTHON)" -m venv .venv-fuzz && \
+		.venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install -e . && \
+		{ .venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install 'atheris>=3,<4' || true; } && \
+		touch .venv-fuzz/.installed; }
+	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS)
+	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --pure
+
 clean: ## remove what was built
-	@rm -rf $(VENV) .venv-peers .venv-sdk build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-peers .venv-sdk .venv-fuzz .fuzz build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }

@@ -11,11 +11,13 @@ from typing import Final, Protocol
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp import Framed, frame_logs, frame_traces
 
-__all__ = ["MAX_DOCUMENT", "Readable", "Say", "frame_binary", "placed"]
+__all__ = ["MAX_DOCUMENT", "Readable", "Say", "document", "frame_binary", "placed"]
 
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes, unpacked, of what has to be read as one piece."""
 
+
+_PIECE: Final = 1024 * 1024
 
 Say = Callable[[str], None]
 """Takes one line about something that was skipped."""
@@ -38,13 +40,25 @@ class Readable(Protocol):
         ...
 
 
+def document(stream: Readable) -> bytes:
+    """What is left of the stream, or one byte more than a document may have.
+
+    Piece by piece: a single `read` makes room for all that it may return, however short the file is.
+    """
+    pieces, left = [], MAX_DOCUMENT + 1
+    while left and (piece := stream.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 def frame_binary(stream: Readable, say: Say) -> Iterator[Framed]:
     """The messages of the file.
 
     Raises:
         InputError: it is neither one message nor a row of them.
     """
-    data = stream.read(MAX_DOCUMENT + 1)
+    data = document(stream)
     if len(data) > MAX_DOCUMENT:
         raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
     try:

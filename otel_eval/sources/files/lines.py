@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from otel_eval.errors import InputError
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Readable, Say, placed
+from otel_eval.sources.files.binary import MAX_DOCUMENT, Readable, Say, document, placed
 from otel_eval.sources.files.documents import frame_document
 from otel_eval.sources.otlp import Framed
 
@@ -29,8 +29,7 @@ def frame_text(stream: Readable, say: Say) -> Iterator[Framed]:
         _parsed(first)
     except InputError:
         # A document over many lines, or lines of which the first is broken.
-        rest = stream.read(MAX_DOCUMENT + 1 - min(len(first), MAX_DOCUMENT))
-        return _whole(first + rest, skipped, say)
+        return _whole(first + document(stream), skipped, say)
     return _lines(chain([first], _rest(stream, say)), skipped + 1, say)
 
 

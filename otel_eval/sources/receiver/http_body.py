@@ -20,6 +20,7 @@ __all__ = ["body_reader", "gunzip"]
 _LINE: Final = 1024  # of a chunk's size or of a trailer
 _TRAILERS: Final = 64
 _PIECE: Final = 4 * 1024 * 1024
+_FED: Final = 16 * 1024  # what follows a member is copied at its end: of a body of many small ones, this much each time
 
 Read = Callable[[Ticket], bytes]
 
@@ -98,20 +99,23 @@ def gunzip(data: bytes, limit: int, ticket: Ticket) -> bytes:
         TooLarge: it unpacks to more than `limit` bytes; not more than `limit` and one piece were ever unpacked.
     """
     parts: list[bytes] = []
-    total = 0
-    while data:
+    total = at = 0
+    fed = b""
+    while fed or at < len(data):
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
-            piece = _piece(member, data)
-            data = member.unconsumed_tail
-            if not piece and not member.eof and not data:
+            if not fed:
+                fed, at = data[at : at + _FED], at + _FED
+            piece = _piece(member, fed)
+            fed = member.unconsumed_tail
+            if not (piece or member.eof or fed or at < len(data)):
                 raise InputError("the gzip body is cut")
             total += len(piece)
             if total > limit:
                 raise TooLarge(f"the body unpacks to more than {limit} bytes")
             ticket.grow(len(piece))
             parts.append(piece)
-        data = member.unused_data
+        fed = member.unused_data
     return b"".join(parts)
 
 

@@ -1,0 +1,1 @@
+"""Bytes of every form that may arrive, spoilt, and what must hold for each of them."""

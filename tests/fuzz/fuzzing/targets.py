@@ -1,0 +1,243 @@
+"""What must hold for any bytes at all, one function for each way in.
+
+A target takes bytes and raises if a promise is broken: a decoder gives a value or `InputError`, what it took can be judged
+and written, the extension in C agrees with Python, ours agrees with protobuf. Knows nothing of where the bytes come from.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from email.message import Message
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_eval import app
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.config import load
+from otel_eval.errors import InputError
+from otel_eval.ports import Wanted
+from otel_eval.sinks.jsonl import line_of, result_fields
+from otel_eval.sources.files import read_file
+from otel_eval.sources.otlp import (
+    Framed,
+    frame_logs,
+    frame_logs_json,
+    frame_traces,
+    frame_traces_json,
+    framing,
+    load_json,
+    native,
+)
+from otel_eval.sources.otlp.request import logs_request, metrics_request, traces_request
+from otel_eval.sources.otlp.views import SpanView, read_span
+from otel_eval.sources.receiver.admission import Admission
+from otel_eval.sources.receiver.exchange import TooLarge
+from otel_eval.sources.receiver.http_body import body_reader, gunzip
+
+__all__ = ["TARGETS"]
+
+UNPACKED: Final = 256 * 1024
+FEW: Final = 20_000
+SCORERS: Final = [
+    {"type": "tool_errors"},
+    {"type": "time_cost", "max_ms": 5000, "of": "tools"},
+    {"type": "trajectory_structure"},
+    {"type": "redundant_calls"},
+    {"type": "loop_detection"},
+    {"type": "tool_call_count", "criteria": {"search": "<= 2"}},
+    {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": "x1"}}]},
+    {"type": "tool_call_output", "expected": [{"name": "search", "result": "x"}]},
+]
+ENGINE: Final = app.engine_of(load({"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}]}))
+LIMITS: Final = Limits(max_traces=500, max_spans_per_trace=200, max_bytes_per_trace=100_000, max_bytes=1_000_000)
+ASKED: Final = (
+    Wanted(frozenset({"gen_ai.tool.name", "gen_ai.operation.name", "service.name", "k"})),
+    Wanted(frozenset({"input.value"}), ("llm.", "gen_ai.")),
+    Wanted(frozenset(), ("",)),
+)
+
+
+def judged(framed: Framed) -> None:
+    """Whatever was taken can be judged, and the verdict is strict JSON."""
+    buffer = TraceBuffer(LIMITS)
+    buffer.push_many(framed.spans, 0.0)
+    buffer.push_logs(framed.logs, 0.0)
+    for trace in buffer.drain(0.0):
+        for report in ENGINE.judge(trace):
+            for result in report.results:
+                json.loads(line_of(result_fields(report, result)), parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def traces_protobuf(data: bytes) -> None:
+    """Framed as protobuf's own parser would, or refused; where it is stricter (texts that are no UTF-8) ours may take more."""
+    try:
+        request = ExportTraceServiceRequest.FromString(data)
+    except DecodeError:
+        request = None
+    try:
+        framed = frame_traces(data)
+    except InputError:
+        assert request is None, "refused what protobuf reads"
+        return
+    if request is not None:
+        _as_protobuf_says(framed, request)
+    judged(framed)
+
+
+def _as_protobuf_says(framed: Framed, request: Any) -> None:
+    spans = [(scope.scope.name, span) for group in request.resource_spans for scope in group.scope_spans for span in scope.spans]
+    assert len(framed.spans) + framed.rejected + framed.own == len(spans)
+    theirs = [span for scope, span in spans if scope != "otel_eval" and _usable(span)]
+    assert [(trace_id, span_id) for trace_id, span_id, _, _ in framed.spans] == [(s.trace_id, s.span_id) for s in theirs]
+    for (_, _, (parent, payload, envelope), _), span in zip(framed.spans, theirs, strict=True):
+        view = envelope.view(payload)
+        assert parent == (b"" if span.parent_span_id == bytes(8) else span.parent_span_id)
+        assert (view.name, view.start_ns, view.end_ns) == (span.name, span.start_time_unix_nano, span.end_time_unix_nano)
+        assert (view.status_code, view.status_message) == (span.status.code, span.status.message)
+        assert [event.name for event in view.events()] == [event.name for event in span.events]
+
+
+def _usable(span: Any) -> bool:
+    ids = ((span.trace_id, 16), (span.span_id, 8))
+    return all(len(each) == size and any(each) for each, size in ids) and len(span.parent_span_id) in (0, 8)
+
+
+def logs_protobuf(data: bytes) -> None:
+    """Records that matter can be read, and joined to spans."""
+    try:
+        framed = frame_logs(data)
+    except InputError:
+        return
+    for _, _, (payload, envelope), _ in framed.logs:
+        envelope.event(payload)
+    judged(framed)
+
+
+def traces_json(data: bytes) -> None:
+    """Framed, or refused; and rewritten as protobuf it holds the same spans."""
+    try:
+        framed = frame_traces_json(data)
+        body, lost, _ = traces_request(load_json(data))
+    except InputError:
+        return
+    again = frame_traces(body)
+    assert lost <= framed.rejected
+    assert [(*span[:2], span[2][:2]) for span in again.spans] == [(*span[:2], span[2][:2]) for span in framed.spans]
+    judged(framed)
+
+
+def logs_json(data: bytes) -> None:
+    """The same of log records."""
+    try:
+        framed = frame_logs_json(data)
+        body, _, _ = logs_request(load_json(data))
+    except InputError:
+        return
+    assert frame_logs(body).logs == framed.logs
+    judged(framed)
+
+
+def metrics_json(data: bytes) -> None:
+    """Rewritten to be passed on, or refused."""
+    try:
+        metrics_request(load_json(data))
+    except InputError:
+        return
+
+
+def gzipped(data: bytes) -> None:
+    """Unpacked within the limit to what the standard library unpacks it to."""
+    try:
+        body = gunzip(data, UNPACKED, Admission(10 * UNPACKED).enter(0))
+    except (InputError, TooLarge):
+        return
+    assert len(body) <= UNPACKED
+    if 0 < len(data) < FEW:  # the standard library takes quadratic time for many members
+        assert body == gzip.decompress(data)
+    traces_json(body)
+
+
+def chunked(data: bytes) -> None:
+    """A chunked body ends where it says, is refused, or its sender went away."""
+    headers = Message()
+    headers["Transfer-Encoding"] = "chunked"
+    _, read = body_reader(headers, io.BufferedReader(io.BytesIO(data)), UNPACKED)  # type: ignore[arg-type]
+    try:
+        body = read(Admission(10 * UNPACKED).enter(0))
+    except (InputError, TooLarge, ConnectionError):
+        return
+    assert len(body) <= len(data)
+
+
+_STORED: Final = Path(tempfile.mkdtemp(prefix="otel-eval-fuzz-")) / "stored"
+
+
+def stored(data: bytes) -> None:
+    """A file of any format is read piece by piece, or refused in one line."""
+    _STORED.write_bytes(data)
+    problems: list[str] = []
+    try:
+        for framed in read_file(_STORED, problems.append):
+            judged(framed)
+    except InputError as error:
+        problems.append(str(error))
+    assert not any("\n" in problem for problem in problems), problems
+
+
+def span(data: bytes) -> None:
+    """One span's bytes: the extension, where there is one, tells what Python tells."""
+    assert _told(read_span, data) == _told(SpanView, data)
+
+
+def _told(make: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        view = make(data)
+    except DecodeError:
+        return None
+    plain = (view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message)
+    return *plain, [repr(sorted(view.attributes(each).items())) for each in ASKED], repr(view.events())
+
+
+def framed_alike(data: bytes) -> None:
+    """A request that the extension frames at all is framed as Python frames it; it refuses nothing that Python takes."""
+    if native.frame is None:
+        return
+    try:
+        whole = framing._parsed(data)
+    except DecodeError:
+        whole = None
+    try:
+        found = native.frame(data, framing.span_envelope)
+    except DecodeError:
+        assert whole is None, "the extension refused what Python takes"
+        return
+    if found is None:
+        return
+    assert whole is not None, "the extension framed what Python refuses"
+    assert [each for envelope, spans in found if envelope.scope_name != framing.OWN_SCOPE for each in spans] == whole.spans
+    assert whole.rejected == 0
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "traces-protobuf": traces_protobuf,
+    "logs-protobuf": logs_protobuf,
+    "traces-json": traces_json,
+    "logs-json": logs_json,
+    "metrics-json": metrics_json,
+    "gzip": gzipped,
+    "chunked": chunked,
+    "stored": stored,
+    "span": span,
+    "framed-alike": framed_alike,
+}
