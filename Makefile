@@ -71,7 +71,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml setup.py constraints.txt $(SOUR
 	@$(PIP) install -c constraints.txt .
 	@touch $@
 
-$(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py otel_eval/_native.c constraints.txt
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py otel_eval/_native.c otel_eval/_forest.c constraints.txt
 	@echo "installing into $(VENV) for development"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@

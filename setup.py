@@ -1,6 +1,7 @@
-"""The optional shortcut in C; everything else about the package is in pyproject.toml."""
+"""The optional shortcuts in C; everything else about the package is in pyproject.toml."""
 
 from setuptools import Extension, setup
 
-# Optional: where it cannot be compiled the package works the same, only slower.
-setup(ext_modules=[Extension("otel_eval._native", ["otel_eval/_native.c"], optional=True)])
+# Optional: where they cannot be compiled the package works the same, only slower.
+NAMES = ("_native", "_forest")
+setup(ext_modules=[Extension(f"otel_eval.{name}", [f"otel_eval/{name}.c"], optional=True) for name in NAMES])

@@ -15,8 +15,9 @@ from otel_eval.conventions import gen_ai, openinference, traceloop, vendors
 from otel_eval.conventions.decode import decode
 from otel_eval.conventions.mapping import convention_from_mapping
 from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
-from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable
+from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable, ScopeReader
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.tool_spans import ToolReader, ToolWords
 from otel_eval.conventions.wrappers import WRAPPERS, unwrap
 
 __all__ = [
@@ -35,7 +36,10 @@ __all__ = [
     "Reader",
     "Reading",
     "Rule",
+    "ScopeReader",
     "Side",
+    "ToolReader",
+    "ToolWords",
     "convention_from_mapping",
     "decode",
     "nested",

@@ -20,8 +20,9 @@ from otel_eval.ports import View, Wanted
 
 __all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "ScopeReader", "glob"]
 
-# More combinations than this come from attributes with free text; then memory matters more than speed.
-_MEMO_LIMIT: Final = 4096
+# More combinations than this, or longer ones, come from attributes with free text: memory matters more than speed then.
+MEMO_LIMIT: Final = 4096
+MEMO_BYTES: Final = 1024
 
 
 def glob(pattern: str) -> re.Pattern[str]:
@@ -53,14 +54,6 @@ class ReadTable:
 
     def _keys(self, *fields: Field) -> frozenset[str]:
         return frozenset(key for each in fields for key in self.convention.fields.get(each, ()))
-
-    def tool_wanted(self, needs: frozenset[str]) -> Wanted:
-        """The attributes of a tool span; of its content only what is needed."""
-        fields = [Field.TOOL_NAME, Field.ERROR_TYPE, Field.CALL_ID, Field.AGENT_NAME, Field.RESULT]
-        if "arguments" in needs:
-            fields.append(Field.ARGUMENTS)
-        marks = (*self.convention.errors, *self.convention.not_call_marks)
-        return Wanted(self._keys(*fields) | {mark.key for mark in marks})
 
     def keys_wanted(self, *fields: Field) -> Wanted:
         """The attributes of these fields."""
@@ -158,46 +151,50 @@ class _Compiled:
 class ScopeReader:
     """The rules that apply within one instrumentation scope."""
 
-    __slots__ = ("_marks", "_memo", "_named", "_rules", "_wanted", "dropped")
+    __slots__ = ("_memo", "_rules", "dropped", "marks", "named", "wanted")
 
     def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
         self.dropped = dropped
         self._rules = rules
-        self._named = any(each.name is not None for each in rules)
+        self.named = any(each.name is not None for each in rules)
         keys = {each.rule.key for each in rules if each.rule.key} | {mark.key for mark in EVALUATION_MARKS}
-        self._wanted = Wanted(frozenset(keys))
+        self.wanted = Wanted(frozenset(keys))
         self._memo: dict[Any, Reading] = {}
-        self._marks: dict[Any, Reading] = {}
+        self.marks: dict[Any, Reading] = {}
 
     def read(self, view: View) -> Reading:
         """What the span is."""
         fingerprint = getattr(view, "fingerprint", None)
-        mark = fingerprint(self._wanted) if fingerprint is not None else None
+        mark = fingerprint(self.wanted) if fingerprint is not None else None
         if mark is None:
             return self._read(view)
         # Equal bytes are equal attributes: most spans need not be decoded to be recognised.
-        key = (view.name, mark) if self._named else mark
-        known = self._marks.get(key)
+        key = (view.name, mark) if self.named else mark
+        known = self.marks.get(key)
         if known is None:
-            if len(self._marks) >= _MEMO_LIMIT:
-                self._marks.clear()
-            known = self._marks[key] = self._read(view)
+            known = self._read(view)
+            if len(self.marks) >= MEMO_LIMIT:
+                self.marks.clear()
+            if len(mark) <= MEMO_BYTES:
+                self.marks[key] = known
         return known
 
     def _read(self, view: View) -> Reading:
-        read = view.attributes(self._wanted)
-        name = view.name if self._named else ""
+        read = view.attributes(self.wanted)
+        name = view.name if self.named else ""
         if not read and not name:
             return NOTHING
         try:
-            key = (name, *read.items())
+            key = (name, *read.items(), *map(type, read.values()))  # 1, 1.0 and True are equal, and spelt differently
             known = self._memo.get(key)
         except TypeError:  # an attribute holds a list where text was expected
             return self._decide(read, name)
         if known is None:
-            if len(self._memo) >= _MEMO_LIMIT:
+            known = self._decide(read, name)
+            if len(self._memo) >= MEMO_LIMIT:
                 self._memo.clear()
-            known = self._memo[key] = self._decide(read, name)
+            if sum(len(value) for value in read.values() if isinstance(value, str)) <= MEMO_BYTES:
+                self._memo[key] = known
         return known
 
     def _decide(self, read: Mapping[str, Any], name: str) -> Reading:
@@ -225,7 +222,7 @@ class Reader:
         """The reader of the spans of one instrumentation scope."""
         known = self._scopes.get(scope_name)
         if known is None:
-            if len(self._scopes) >= _MEMO_LIMIT:
+            if len(self._scopes) >= MEMO_LIMIT:
                 self._scopes.clear()
             known = self._scopes[scope_name] = self._for(scope_name)
         return known

@@ -8,9 +8,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Kind, ToolCall, Trajectory
+from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.conversation import Conversation
@@ -21,6 +23,9 @@ from otel_eval.trajectory.same_call import merge_beside, merge_within
 from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 
 __all__ = ["Run", "build"]
+
+_new_call: Final = maker(ToolCall)
+_MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class _Work:
         around = self._enclosing(mine)
         paths: dict[int, tuple[str, ...]] = {}
         finished = []
-        for draft in sorted(mine, key=lambda each: (each.start, each.end, each.span_id)):
+        for draft in sorted(mine, key=_MOMENT):
             owner = self.read.agent_above[draft.place]
             if owner not in paths:
                 paths[owner] = self._agent_path(draft.place, run)
@@ -178,15 +183,17 @@ def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> To
     arguments: Any = draft.arguments
     if arguments is not UNRECORDED and not named(arguments):
         arguments = {"__value__": arguments}
-    return ToolCall(
-        name=draft.name,
-        arguments=arguments,
-        result=draft.result,
-        error=draft.error,
-        call_id=draft.call_id,
-        span_id=draft.span_id.hex(),
-        start_ns=draft.start,
-        end_ns=draft.end,
-        enclosing=enclosing,
-        agent_path=path,
+    span_id = draft.span_id.hex()
+    # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path
+    return _new_call(
+        draft.span.words.name,
+        arguments,
+        draft.result,
+        draft.error,
+        draft.call_id,
+        span_id,
+        draft.start,
+        draft.end,
+        enclosing,
+        path,
     )

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions import Field, unwrap
-from otel_eval.conventions.decode import text_of
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.wrappers import Taken
 from otel_eval.model import UNRECORDED, ToolError
+from otel_eval.native import maker
 from otel_eval.ports import SpanEvent
 from otel_eval.trajectory.survey import Survey, ToolSpan
 
@@ -49,7 +49,7 @@ class Draft:
     @property
     def name(self) -> str:
         """The tool's name."""
-        return self.span.name
+        return self.span.words.name
 
     def inherit(self, other: Draft) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -66,37 +66,40 @@ def named(arguments: Any) -> bool:
     return isinstance(arguments, dict)
 
 
+_new_draft: Final = maker(Draft)
+
+
 def drafts(read: Survey) -> dict[int, Draft]:
     """One draft per tool span, by place."""
-    return {place: _draft(read, span) for place, span in read.tools.items()}
+    draft = _draft if read.plan.wants_content_of_calls else _draft_without_content
+    return {place: draft(read, span) for place, span in read.tools.items()}
+
+
+def _draft_without_content(read: Survey, span: ToolSpan) -> Draft:
+    raw = span.table.value(span.read, Field.RESULT)
+    taken = _NOTHING if raw is None else _result(span, raw, wanted=False)
+    return _told(read, span, "", taken, UNRECORDED, UNRECORDED)
+
+
+def _told(read: Survey, span: ToolSpan, call_id: str, taken: Taken, arguments: Any, result: Any) -> Draft:
+    place = span.place
+    view, scope = read.views[place], read.envelopes[place].scope_name
+    call_id = call_id or known_id(span.table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
+    error = _error(read, span, failed=taken.failed)
+    return _new_draft(place, span, scope, view.start_ns, view.end_ns, read.forest.ids[place], call_id, error, arguments, result)
 
 
 def _draft(read: Survey, span: ToolSpan) -> Draft:
-    place, table = span.place, span.table
-    view = read.views[place]
-    draft = Draft(place, span, read.envelopes[place].scope_name, view.start_ns, view.end_ns, read.forest.ids[place])
-    content = read.plan.wants_content_of_calls
-    recorded = _recorded(read, span) if content else {}
-    raw = recorded.get(Field.RESULT) if content else table.value(span.read, Field.RESULT)
-    taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
-    if content:
-        _read_content(read, draft, recorded, taken)
-    draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
-    draft.error = _error(read, span, failed=taken.failed)
-    return draft
-
-
-def _read_content(read: Survey, draft: Draft, recorded: dict[Field, Any], taken: Taken) -> None:
     needs = read.plan.needs
-    draft.call_id = known_id(recorded.get(Field.CALL_ID))
-    raw = recorded.get(Field.ARGUMENTS)
-    if "arguments" in needs and raw is not None:
-        arguments = unwrap(raw, draft.span.table.convention.wrappers)
-        draft.call_id = draft.call_id or known_id(arguments.call_id)
+    recorded = _recorded(read, span)
+    taken = _NOTHING if (raw := recorded.get(Field.RESULT)) is None else _result(span, raw, wanted=True)
+    call_id, arguments = known_id(recorded.get(Field.CALL_ID)), UNRECORDED
+    if "arguments" in needs and (raw := recorded.get(Field.ARGUMENTS)) is not None:
+        found = unwrap(raw, span.table.convention.wrappers)
+        call_id = call_id or known_id(found.call_id)
         # Nothing at all is how a call without arguments is written.
-        draft.arguments = {} if arguments.value is None or arguments.value == "" else arguments.value
-    if "results" in needs:
-        draft.result = taken.value
+        arguments = {} if found.value is None or found.value == "" else found.value
+    return _told(read, span, call_id, taken, arguments, taken.value if "results" in needs else UNRECORDED)
 
 
 def _recorded(read: Survey, span: ToolSpan) -> dict[Field, Any]:
@@ -129,16 +132,15 @@ def recorded_arguments(read: Survey, draft: Draft) -> Any:
 
 
 def _result(span: ToolSpan, raw: Any, *, wanted: bool) -> Taken:
-    if not wanted and isinstance(raw, str) and not any(word in raw for word in _FAILURE_WORDS):
+    if not wanted and isinstance(raw, str) and _FAILURE_WORDS[0] not in raw and _FAILURE_WORDS[1] not in raw:
         return _NOTHING
     return unwrap(raw, span.table.result_wrappers)
 
 
 def _error(read: Survey, span: ToolSpan, *, failed: bool) -> ToolError | None:
-    view, table = read.views[span.place], span.table
-    recorded = table.value(span.read, Field.ERROR_TYPE)
-    error_type = "" if recorded is None else text_of(recorded)
-    if not (error_type or failed or view.status_code == 2 or table.marked(span.read, table.convention.errors)):
+    view = read.views[span.place]
+    error_type = span.words.error_type
+    if not (error_type or failed or span.words.failed or view.status_code == 2):
         return None
     message = view.status_message
     if not error_type or not message:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_eval.conventions import TABLES, Convention, Field, Reader, ReadTable
+from otel_eval.conventions import TABLES, Convention, Field, Reader, ReadTable, ToolReader
 from otel_eval.ports import Wanted
 
 __all__ = ["ALL_NEEDS", "Plan"]
@@ -36,7 +36,7 @@ class Plan:
     asked: frozenset[str] = frozenset()
     reader: Reader = field(init=False, repr=False, compare=False)
     asked_wanted: Wanted = field(init=False, repr=False, compare=False)
-    _tool: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
+    _tool: Mapping[str, ToolReader] = field(init=False, repr=False, compare=False)
     _agent: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
     _tokens: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
 
@@ -47,7 +47,7 @@ class Plan:
         prepared = {
             "reader": reader,
             "asked_wanted": Wanted(self.asked),
-            "_tool": {each.name: each.tool_wanted(self.needs) for each in reader.tables},
+            "_tool": {each.name: ToolReader(each, self.needs) for each in reader.tables},
             "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *tokens, *content) for each in reader.tables},
             "_tokens": {each.name: each.keys_wanted(*_TOKEN_FIELDS) for each in reader.tables},
         }
@@ -59,8 +59,8 @@ class Plan:
         """Whether anything of a call beyond name, times and error is needed."""
         return "arguments" in self.needs or "results" in self.needs
 
-    def tool_wanted(self, table: ReadTable) -> Wanted:
-        """What to ask a tool span."""
+    def tool_reader(self, table: ReadTable) -> ToolReader:
+        """How to read a tool span."""
         return self._tool[table.name]
 
     def agent_wanted(self, table: ReadTable) -> Wanted:

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_eval.conventions import DROPPED, Reading, ReadTable
+from otel_eval.conventions import Reading, ReadTable, ToolWords
 from otel_eval.model import Kind, SpanVisit
+from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View
 from otel_eval.trajectory.forest import Forest, plant
 from otel_eval.trajectory.plan import Plan
+from otel_eval.trajectory.walks import link, recognise
 
 __all__ = ["MAX_ENCLOSING", "Survey", "ToolSpan", "survey"]
 
@@ -24,12 +26,15 @@ MAX_ENCLOSING: Final = 64
 
 @dataclass(slots=True)
 class ToolSpan:
-    """A tool span that is a call, or part of one: its attributes as read, and its name."""
+    """A tool span that is a call, or part of one: what it says of itself, and the attributes of its content."""
 
     place: int
     table: ReadTable
-    name: str
+    words: ToolWords
     read: Mapping[str, Any]
+
+
+_tool_span: Final = maker(ToolSpan)
 
 
 @dataclass(slots=True)
@@ -100,29 +105,14 @@ def survey(trace: ClosedTrace, plan: Plan) -> Survey:
     if dropped:
         read, _ = _recognise(trace, _without(trace.frames, dropped), plan)
     _read_tools(read)
-    _link(read)
+    read.above, read.agent_above, read.agents, read.models = link(read.kinds, read.forest.parent)
     return read
 
 
 def _recognise(trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan) -> tuple[Survey, set[bytes]]:
     forest = plant(frames)
-    views: list[View] = []
-    envelopes: list[Envelope] = []
-    readings: list[Reading] = []
-    dropped: set[bytes] = set()
-    last: Envelope | None = None
-    for span_id in forest.ids:
-        _, payload, envelope = frames[span_id]
-        if envelope is not last:
-            last, scope = envelope, plan.reader.of_scope(envelope.scope_name)
-        view = envelope.view(payload)
-        reading = DROPPED if scope.dropped else scope.read(view)
-        if reading is DROPPED:
-            dropped.add(span_id)
-        views.append(view)
-        envelopes.append(envelope)
-        readings.append(reading)
-    return Survey(trace, plan, forest, views, envelopes, readings, [each.kind for each in readings]), dropped
+    views, envelopes, readings, kinds, dropped = recognise(frames, forest.ids, plan.reader.of_scope)
+    return Survey(trace, plan, forest, views, envelopes, readings, kinds), dropped
 
 
 def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, Frame]:
@@ -148,15 +138,19 @@ def _read_tools(read: Survey) -> None:
         table = read.readings[place].table
         if table is None:  # a rule always belongs to a table
             continue
-        view = read.views[place]
-        attributes: Mapping[str, Any] = view.attributes(read.plan.tool_wanted(table))
-        if read.trace.logs:
-            attributes = _with_logs(attributes, read.logs(place))
-        name = table.tool_name(attributes, view.name) or view.name
-        if table.is_call(attributes, name):
-            read.tools[place] = ToolSpan(place, table, name, attributes)
+        words, attributes = _asked(read, place, table)
+        if words.is_call:
+            read.tools[place] = _tool_span(place, table, words, attributes)
         else:
             read.kinds[place] = Kind.OTHER
+
+
+def _asked(read: Survey, place: int, table: ReadTable) -> tuple[ToolWords, Mapping[str, Any]]:
+    view, reader = read.views[place], read.plan.tool_reader(table)
+    if not read.trace.logs:
+        return reader.words(view), view.attributes(reader.content)
+    attributes = _with_logs(view.attributes(reader.everything), read.logs(place))
+    return reader.read(attributes, view.name), attributes
 
 
 def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapping[str, Any]:
@@ -165,20 +159,3 @@ def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapp
     for event in logs:
         merged.update(event.attributes)
     return {**merged, **attributes} if merged else attributes
-
-
-def _link(read: Survey) -> None:
-    kinds, parent, above, agent_above = read.kinds, read.forest.parent, read.above, read.agent_above
-    other, agent = Kind.OTHER, Kind.AGENT
-    for place, kind in enumerate(kinds):
-        up = parent[place]
-        if up >= 0 and kinds[up] is other:
-            up = above[up]
-        above.append(up)
-        if kind is other:
-            continue
-        agent_above[place] = up if up < 0 or kinds[up] is agent else agent_above[up]
-        if kind is agent:
-            read.agents.append(place)
-        elif kind is Kind.MODEL:
-            read.models.append(place)

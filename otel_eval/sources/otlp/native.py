@@ -1,32 +1,20 @@
-"""The optional shortcut in C: whether it is there, and what is used if it is not.
+"""The optional shortcut in C for reading bytes: whether it is there, and what is used if it is not.
 
-Knows how the extension is found and put to use. Knows no wire format; what the extension gives equals what Python gives.
-`OTEL_EVAL_PURE=1` in the environment does without it.
+Knows how the extension is put to use. Knows no wire format; what the extension gives equals what Python gives.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from importlib import import_module
-from types import ModuleType
 from typing import Any, Final
 
+from otel_eval.native import extension
 from otel_eval.ports import View
 
 __all__ = ["NATIVE", "frame", "shortcut"]
 
 
-def _load() -> ModuleType | None:
-    if os.environ.get("OTEL_EVAL_PURE") == "1":
-        return None
-    try:
-        return import_module("otel_eval._native")
-    except ImportError:  # it was installed without a compiler
-        return None
-
-
-_extension: Final = _load()
+_extension: Final = extension("_native")
 
 NATIVE: Final = _extension is not None
 """Whether spans are read by the extension."""
