@@ -399,7 +399,7 @@ static int set_item(PyObject *map, Py_ssize_t key, Py_ssize_t value)
 /* The kinds, and what is found of them; `up` and `agent` are by place. */
 typedef struct {
     PyObject *kinds, *parents, *other, *agent_kind, *model_kind;
-    PyObject *above, *agent_above, *agents, *models;
+    PyObject *above, *agent_above, *agents, *models, *tools;
     Py_ssize_t *up, *agent;
 } Lines;
 
@@ -424,7 +424,7 @@ static int link_one(Lines *lines, Py_ssize_t place)
         return -1;
     if (kind == lines->agent_kind)
         return append_number(lines->agents, place);
-    return kind == lines->model_kind ? append_number(lines->models, place) : 0;
+    return append_number(kind == lines->model_kind ? lines->models : lines->tools, place);
 }
 
 static PyObject *link_all(Lines *lines)
@@ -438,7 +438,7 @@ static PyObject *link_all(Lines *lines)
     for (Py_ssize_t place = 0; !failed && place < count; place++)
         failed = link_one(lines, place) < 0;
     PyMem_Free(lines->up);
-    return failed ? NULL : PyTuple_Pack(4, lines->above, lines->agent_above, lines->agents, lines->models);
+    return failed ? NULL : PyTuple_Pack(5, lines->above, lines->agent_above, lines->agents, lines->models, lines->tools);
 }
 
 static PyObject *link_kinds(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
@@ -448,14 +448,20 @@ static PyObject *link_kinds(PyObject *Py_UNUSED(module), PyObject *const *given,
         PyErr_SetString(PyExc_TypeError, "link(kinds: list, parents: list of the same length, other, agent, model)");
         return NULL;
     }
-    Lines lines = {given[0], given[1], given[2], given[3], given[4], PyList_New(0), PyDict_New(), PyList_New(0), PyList_New(0), NULL, NULL};
+    Lines lines = {.kinds = given[0], .parents = given[1], .other = given[2], .agent_kind = given[3], .model_kind = given[4]};
+    lines.above = PyList_New(0);
+    lines.agent_above = PyDict_New();
+    lines.agents = PyList_New(0);
+    lines.models = PyList_New(0);
+    lines.tools = PyList_New(0);
     PyObject *made = NULL;
-    if (lines.above && lines.agent_above && lines.agents && lines.models)
+    if (lines.above && lines.agent_above && lines.agents && lines.models && lines.tools)
         made = link_all(&lines);
     Py_XDECREF(lines.above);
     Py_XDECREF(lines.agent_above);
     Py_XDECREF(lines.agents);
     Py_XDECREF(lines.models);
+    Py_XDECREF(lines.tools);
     return made;
 }
 
@@ -566,7 +572,7 @@ static PyMethodDef functions[] = {
     {"recognise", (PyCFunction)(void (*)(void))recognise, METH_FASTCALL,
      "recognise(frames, ids, of_scope, dropped): (views, envelopes, readings, kinds, ids of those that are dropped)."},
     {"link", (PyCFunction)(void (*)(void))link_kinds, METH_FASTCALL,
-     "link(kinds, parents, other, agent, model): (above, agent_above, agents, models)."},
+     "link(kinds, parents, other, agent, model): (above, agent_above, agents, models, tools)."},
     {"maker", (PyCFunction)(void (*)(void))make_maker, METH_FASTCALL,
      "maker(cls, names): a function that makes instances from the values of these slots, in order."},
     {NULL, NULL, 0, NULL},

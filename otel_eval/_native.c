@@ -585,6 +585,110 @@ static PyObject *view_fingerprint(PyObject *object, PyObject *wanted)
     return made;
 }
 
+/* Whether the bytes hold the word. */
+static int holds(Range in, Range word)
+{
+    size_t size = (size_t)(word.end - word.at);
+    while (size > 0 && (size_t)(in.end - in.at) >= size) {
+        in.at = memchr(in.at, *word.at, (size_t)(in.end - in.at) - size + 1);
+        if (in.at == NULL)
+            return 0;
+        if (memcmp(in.at, word.at, size) == 0)
+            return 1;
+        in.at++;
+    }
+    return 0;
+}
+
+/* Whether the value is a text that holds none of the words. */
+static int is_harmless(Range value, PyObject *words)
+{
+    Range content;
+    if (value.at == value.end || *value.at++ != 0x0A || !take(&value, &content) || value.at != value.end)
+        return 0;
+    for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(words); number++) {
+        PyObject *word = PyTuple_GET_ITEM(words, number);
+        Bytes at = (Bytes)PyBytes_AS_STRING(word);
+        if (holds(content, (Range){at, at + PyBytes_GET_SIZE(word)}))
+            return 0;
+    }
+    return 1;
+}
+
+/* What one walk along a tool span's attributes finds. */
+typedef struct {
+    Lookup *said, *id, *result;
+    PyObject *words;
+    Range marks[MARKS], call_id;
+    Key *seen[MARKS];
+    int count;
+} Call;
+
+static int walk_call(Range in, Call *call)
+{
+    Range key, value;
+    while (in.at < in.end) {
+        Bytes start = in.at;
+        if (!take_pair(&in, &key, &value) || !mark(call->said, key, (Range){start, in.at}, call->marks, call->seen, &call->count))
+            return 0;
+        if (find_key(call->result, key) != NULL && !is_harmless(value, call->words))
+            return 0;
+        if (find_key(call->id, key) == NULL)
+            continue;
+        if (call->call_id.at != NULL || value.at == value.end || *value.at++ != 0x0A)
+            return 0;
+        if (!take(&value, &call->call_id) || value.at != value.end)
+            return 0;
+    }
+    return 1;
+}
+
+static int did_not_fail(Range status)
+{
+    int code;
+    Range message;
+    return read_status(status, &code, &message) && code != 2;
+}
+
+static int are_words(PyObject *words)
+{
+    for (Py_ssize_t number = 0; PyTuple_CheckExact(words) && number < PyTuple_GET_SIZE(words); number++)
+        if (!PyBytes_CheckExact(PyTuple_GET_ITEM(words, number)))
+            return 0;
+    return PyTuple_CheckExact(words);
+}
+
+static PyObject *call_of(const View *self, Call *call)
+{
+    if (!did_not_fail(self->head.status) || !walk_call(self->head.attributes, call))
+        Py_RETURN_NONE;
+    PyObject *made = NULL, *joined = join(call->marks, call->count), *id = text_of(call->call_id);
+    if (joined != NULL && id != NULL)
+        made = PyTuple_Pack(2, joined, id);
+    Py_XDECREF(joined);
+    Py_XDECREF(id);
+    return made;
+}
+
+static PyObject *view_call(PyObject *object, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 4 || !are_words(given[3])) {
+        PyErr_SetString(PyExc_TypeError, "call(said, id, result, words: tuple of bytes)");
+        return NULL;
+    }
+    Call call = {.words = given[3]};
+    PyObject *made = NULL;
+    call.said = lookup_of(given[0]);
+    call.id = call.said == NULL ? NULL : lookup_of(given[1]);
+    call.result = call.id == NULL ? NULL : lookup_of(given[2]);
+    if (call.result != NULL)
+        made = call_of((View *)object, &call);
+    let_go(call.said);
+    let_go(call.id);
+    let_go(call.result);
+    return made;
+}
+
 static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     View *self = (View *)object;
@@ -597,6 +701,9 @@ static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
 static PyMethodDef view_methods[] = {
     {"attributes", view_attributes, METH_O, "The wanted attributes that the span has."},
     {"fingerprint", view_fingerprint, METH_O, "Bytes that are equal only where `attributes` gives equals; None if unusual."},
+    {"call", (PyCFunction)(void (*)(void))view_call, METH_FASTCALL,
+     "call(said, id, result, words): (fingerprint of `said`, call id) of a span that did not fail, has at most one id and no\n"
+     "result but texts without any of the words; None of any other."},
     {"events", view_events, METH_NOARGS, "The events in the order of the span."},
     {NULL, NULL, 0, NULL},
 };

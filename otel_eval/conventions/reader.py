@@ -42,7 +42,7 @@ class ReadTable:
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
         self._fields = dict(convention.fields)
         self._encoded = convention.json_encoded
-        self._nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
+        self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
@@ -63,7 +63,7 @@ class ReadTable:
         """The recorded value of a field, or None: the first of its attributes that holds anything but a placeholder."""
         for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is None or (isinstance(value, str) and value in self._nothing and self.stands_for_nothing(key, value)):
+            if value is None or (isinstance(value, str) and value in self.nothing and self.stands_for_nothing(key, value)):
                 continue
             return decode(value, literals=False) if self._encoded else value
         return None

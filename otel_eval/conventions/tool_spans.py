@@ -15,7 +15,7 @@ from otel_eval.conventions.reader import MEMO_BYTES, MEMO_LIMIT, ReadTable
 from otel_eval.conventions.table import Field
 from otel_eval.ports import View, Wanted
 
-__all__ = ["ToolReader", "ToolWords"]
+__all__ = ["FAILURE_WORDS", "ToolReader", "ToolWords"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,11 @@ class ToolWords:
     failed: bool
 
 
+# A result is opened although nobody needs it only if it could say that the call failed.
+FAILURE_WORDS: Final = ("rror", "ERROR")
+_RAW_FAILURE_WORDS: Final = tuple(word.encode() for word in FAILURE_WORDS)
+
+
 class ToolReader:
     """Reads the tool spans of one table, of their content only what is needed.
 
@@ -46,31 +51,45 @@ class ToolReader:
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
         marks = (*table.convention.errors, *table.convention.not_call_marks)
         held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS] if "arguments" in needs else [])]
-        self._table: Final = table
+        self.table: Final = table
         self.content: Final = table.keys_wanted(*held)
-        self._wanted: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})
-        self.everything: Final = Wanted(self.content.keys | self._wanted.keys)
+        self._said: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})
+        self.everything: Final = Wanted(self.content.keys | self._said.keys)
+        self._id, self._result = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
         self._known: Final[dict[tuple[str, bytes], ToolWords]] = {}
+
+    def succeeded(self, view: View) -> tuple[ToolWords, str] | None:
+        """What a span that surely did not fail says, and its call id, where this can be told without decoding it."""
+        call = None if self.table.convention.json_encoded else getattr(view, "call", None)
+        found = None if call is None else call(self._said, self._id, self._result, _RAW_FAILURE_WORDS)
+        if found is None:
+            return None
+        mark, call_id = found
+        if call_id in self.table.nothing:  # it may be a word for "not recorded"
+            return None
+        words = self._known.get((view.name, mark)) or self._remember(view, mark)
+        return None if words.error_type or words.failed else (words, call_id)
 
     def words(self, view: View) -> ToolWords:
         """What the span says of itself."""
         fingerprint = getattr(view, "fingerprint", None)
-        mark = fingerprint(self._wanted) if fingerprint is not None else None
-        name = view.name
+        mark = None if fingerprint is None else fingerprint(self._said)
         if mark is None:
-            return self.read(view.attributes(self._wanted), name)
-        known = self._known.get((name, mark))
-        if known is None:
-            known = self.read(view.attributes(self._wanted), name)
-            if len(self._known) >= MEMO_LIMIT:
-                self._known.clear()
-            if len(mark) + len(name) <= MEMO_BYTES:
-                self._known[name, mark] = known
-        return known
+            return self.read(view.attributes(self._said), view.name)
+        return self._known.get((view.name, mark)) or self._remember(view, mark)
+
+    def _remember(self, view: View, mark: bytes) -> ToolWords:
+        name = view.name
+        words = self.read(view.attributes(self._said), name)
+        if len(self._known) >= MEMO_LIMIT:
+            self._known.clear()
+        if len(mark) + len(name) <= MEMO_BYTES:
+            self._known[name, mark] = words
+        return words
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolWords:
         """The same of attributes that were read already."""
-        table = self._table
+        table = self.table
         name = table.tool_name(attributes, span_name) or span_name
         error = table.value(attributes, Field.ERROR_TYPE)
         return ToolWords(

@@ -48,10 +48,12 @@ def build(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
     The order in which frames stand in the trace makes no difference, and no frame can make it raise.
     """
     read = survey(trace, plan)
+    found = drafts(read)
+    read.link()
     if not (read.agents or read.models or read.tools):
         return ()
     candidates = find_runs(read)
-    calls = merge_within(read, drafts(read))
+    calls = merge_within(read, found)
     conversation = Conversation(read)
     if plan.wants_content_of_calls:
         conversation.fill(calls)
@@ -186,7 +188,7 @@ def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> To
     span_id = draft.span_id.hex()
     # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path
     return _new_call(
-        draft.span.words.name,
+        draft.name,
         arguments,
         draft.result,
         draft.error,

@@ -5,23 +5,22 @@ Knows how to read one tool span; which spans describe the same call is decided e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_eval.conventions import Field, unwrap
+from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwrap
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
+from otel_eval.conventions.tool_spans import FAILURE_WORDS
 from otel_eval.conventions.wrappers import Taken
-from otel_eval.model import UNRECORDED, ToolError
+from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.native import maker
-from otel_eval.ports import SpanEvent
-from otel_eval.trajectory.survey import Survey, ToolSpan
+from otel_eval.ports import SpanEvent, View
+from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Draft", "drafts", "named", "recorded_arguments"]
 
-# A result is opened although nobody needs it only if it could say that the call failed.
-_FAILURE_WORDS: Final = ("rror", "ERROR")
 _NOTHING: Final = Taken(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 
@@ -32,11 +31,14 @@ class Draft:
 
     Attributes:
         place: the outermost span's place.
+        table: the table that knew the span.
+        scope: the span's instrumentation scope.
         arguments: a JSON value as recorded; one that is no object still needs its names (see `named`).
     """
 
     place: int
-    span: ToolSpan
+    table: ReadTable
+    name: str
     scope: str
     start: int
     end: int
@@ -45,11 +47,6 @@ class Draft:
     error: ToolError | None = None
     arguments: Any = UNRECORDED
     result: Any = UNRECORDED
-
-    @property
-    def name(self) -> str:
-        """The tool's name."""
-        return self.span.words.name
 
     def inherit(self, other: Draft) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -69,51 +66,104 @@ def named(arguments: Any) -> bool:
 _new_draft: Final = maker(Draft)
 
 
+@dataclass(slots=True)
+class _ToolSpan:
+    """A tool span with all that is read of it: what it says of itself, and the attributes of its content."""
+
+    place: int
+    view: View
+    table: ReadTable
+    words: ToolWords
+    read: Mapping[str, Any]
+
+
 def drafts(read: Survey) -> dict[int, Draft]:
-    """One draft per tool span, by place."""
-    draft = _draft if read.plan.wants_content_of_calls else _draft_without_content
-    return {place: draft(read, span) for place, span in read.tools.items()}
+    """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
+    found: dict[int, Draft] = {}
+    plain = not (read.trace.logs or read.plan.wants_content_of_calls)
+    kinds, readings, views = read.kinds, read.readings, read.views
+    for place, kind in enumerate(kinds):
+        if kind is not Kind.TOOL:
+            continue
+        table = readings[place].table
+        if table is None:  # a rule always belongs to a table
+            continue
+        reader, view = read.plan.tool_reader(table), views[place]
+        succeeded = reader.succeeded(view) if plain else None
+        draft = _draft(read, place, reader) if succeeded is None else _plain(read, place, table, *succeeded)
+        if draft is None:
+            kinds[place] = Kind.OTHER
+        else:
+            found[place] = draft
+    return found
 
 
-def _draft_without_content(read: Survey, span: ToolSpan) -> Draft:
-    raw = span.table.value(span.read, Field.RESULT)
-    taken = _NOTHING if raw is None else _result(span, raw, wanted=False)
-    return _told(read, span, "", taken, UNRECORDED, UNRECORDED)
+def _plain(read: Survey, place: int, table: ReadTable, words: ToolWords, call_id: str) -> Draft | None:
+    """The draft of a span that did not fail, where nobody needs the content."""
+    if not words.is_call:
+        return None
+    view, scope, span_id = read.views[place], read.envelopes[place].scope_name, read.forest.ids[place]
+    start, end = view.start_ns, view.end_ns
+    return _new_draft(place, table, words.name, scope, start, end, span_id, known_id(call_id), None, UNRECORDED, UNRECORDED)
 
 
-def _told(read: Survey, span: ToolSpan, call_id: str, taken: Taken, arguments: Any, result: Any) -> Draft:
-    place = span.place
-    view, scope = read.views[place], read.envelopes[place].scope_name
-    call_id = call_id or known_id(span.table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
-    error = _error(read, span, failed=taken.failed)
-    return _new_draft(place, span, scope, view.start_ns, view.end_ns, read.forest.ids[place], call_id, error, arguments, result)
+def _draft(read: Survey, place: int, reader: ToolReader) -> Draft | None:
+    span = _asked(read, place, reader)
+    if not span.words.is_call:
+        return None
+    content, needs = read.plan.wants_content_of_calls, read.plan.needs
+    recorded = _recorded(read, span) if content else {}
+    raw = recorded.get(Field.RESULT) if content else reader.table.value(span.read, Field.RESULT)
+    taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
+    view, scope = span.view, read.envelopes[place].scope_name
+    draft = Draft(place, reader.table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
+    draft.call_id = known_id(recorded.get(Field.CALL_ID))
+    if "arguments" in needs:
+        _read_arguments(draft, recorded.get(Field.ARGUMENTS))
+    if "results" in needs:
+        draft.result = taken.value
+    draft.call_id = draft.call_id or known_id(reader.table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
+    draft.error = _error(span, failed=taken.failed)
+    return draft
 
 
-def _draft(read: Survey, span: ToolSpan) -> Draft:
-    needs = read.plan.needs
-    recorded = _recorded(read, span)
-    taken = _NOTHING if (raw := recorded.get(Field.RESULT)) is None else _result(span, raw, wanted=True)
-    call_id, arguments = known_id(recorded.get(Field.CALL_ID)), UNRECORDED
-    if "arguments" in needs and (raw := recorded.get(Field.ARGUMENTS)) is not None:
-        found = unwrap(raw, span.table.convention.wrappers)
-        call_id = call_id or known_id(found.call_id)
-        # Nothing at all is how a call without arguments is written.
-        arguments = {} if found.value is None or found.value == "" else found.value
-    return _told(read, span, call_id, taken, arguments, taken.value if "results" in needs else UNRECORDED)
+def _asked(read: Survey, place: int, reader: ToolReader) -> _ToolSpan:
+    view = read.views[place]
+    if not read.trace.logs:
+        return _ToolSpan(place, view, reader.table, reader.words(view), view.attributes(reader.content))
+    attributes = _with_logs(view.attributes(reader.everything), read.logs(place))
+    return _ToolSpan(place, view, reader.table, reader.read(attributes, view.name), attributes)
 
 
-def _recorded(read: Survey, span: ToolSpan) -> dict[Field, Any]:
+def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapping[str, Any]:
+    """The span's attributes with those of its log records where it has none: content captured as events only."""
+    merged: dict[str, Any] = {}
+    for event in logs:
+        merged.update(event.attributes)
+    return {**merged, **attributes} if merged else attributes
+
+
+def _read_arguments(draft: Draft, raw: Any) -> None:
+    if raw is None:
+        return
+    found = unwrap(raw, draft.table.convention.wrappers)
+    draft.call_id = draft.call_id or known_id(found.call_id)
+    # Nothing at all is how a call without arguments is written.
+    draft.arguments = {} if found.value is None or found.value == "" else found.value
+
+
+def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
     """The raw values of the fields: attributes first, then the events that the table names."""
     recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
     if span.table.events and len(recorded) < len(_CONTENT):
-        events: Iterable[SpanEvent] = (*read.views[span.place].events(), *read.logs(span.place))
+        events: Iterable[SpanEvent] = (*span.view.events(), *read.logs(span.place))
         for event in events:
             if event.name in span.table.events:
                 _from_event(span, event, recorded)
     return recorded
 
 
-def _from_event(span: ToolSpan, event: SpanEvent, recorded: dict[Field, Any]) -> None:
+def _from_event(span: _ToolSpan, event: SpanEvent, recorded: dict[Field, Any]) -> None:
     body = event.body if isinstance(event.body, dict) else {}
     for row in span.table.convention.events:
         if row.event == event.name and row.field not in recorded:
@@ -126,20 +176,19 @@ def recorded_arguments(read: Survey, draft: Draft) -> Any:
     """The arguments even where no scorer needs them: whether two spans are one call can depend on them."""
     if draft.arguments is not UNRECORDED or "arguments" in read.plan.needs:
         return draft.arguments
-    table, view = draft.span.table, read.views[draft.place]
+    table, view = draft.table, read.views[draft.place]
     raw = table.value(view.attributes(table.keys_wanted(Field.ARGUMENTS)), Field.ARGUMENTS)
     return UNRECORDED if raw is None else unwrap(raw, table.convention.wrappers).value
 
 
-def _result(span: ToolSpan, raw: Any, *, wanted: bool) -> Taken:
-    if not wanted and isinstance(raw, str) and _FAILURE_WORDS[0] not in raw and _FAILURE_WORDS[1] not in raw:
+def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Taken:
+    if not wanted and isinstance(raw, str) and not any(word in raw for word in FAILURE_WORDS):
         return _NOTHING
     return unwrap(raw, span.table.result_wrappers)
 
 
-def _error(read: Survey, span: ToolSpan, *, failed: bool) -> ToolError | None:
-    view = read.views[span.place]
-    error_type = span.words.error_type
+def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
+    view, error_type = span.view, span.words.error_type
     if not (error_type or failed or span.words.failed or view.status_code == 2):
         return None
     message = view.status_message

@@ -108,8 +108,7 @@ def _count(starts: list[int], first: int, last: int) -> int:
 
 def find_runs(read: Survey) -> list[Candidate]:
     """The runs of the trace, in no particular order."""
-    tools = sorted(read.tools)
-    trees = [_tree(read, top, tools) for top in read.forest.tops]
+    trees = [_tree(read, top) for top in read.forest.tops]
     tops = _addressable(read) or [
         tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)
     ]
@@ -134,7 +133,7 @@ def _addressable(read: Survey) -> list[int]:
     return [place for place in read.agents if depth[place] <= MAX_NESTED]
 
 
-def _tree(read: Survey, top: int, tools: list[int]) -> _Tree:
+def _tree(read: Survey, top: int) -> _Tree:
     last = read.end(top)
     missing = read.forest.missing[top]
     return _Tree(
@@ -145,7 +144,7 @@ def _tree(read: Survey, top: int, tools: list[int]) -> _Tree:
         start=read.views[top].start_ns,
         service=read.envelopes[top].service,
         agents=_holds(read.agents, top, last),
-        content=_holds(tools, top, last) or _holds(read.models, top, last),
+        content=_holds(read.tools, top, last) or _holds(read.models, top, last),
     )
 
 

@@ -6,35 +6,21 @@ people's, are left out here with everything below them, so nothing behind this r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from otel_eval.conventions import Reading, ReadTable, ToolWords
+from otel_eval.conventions import Reading, ReadTable
 from otel_eval.model import Kind, SpanVisit
-from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View
 from otel_eval.trajectory.forest import Forest, plant
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.walks import link, recognise
 
-__all__ = ["MAX_ENCLOSING", "Survey", "ToolSpan", "survey"]
+__all__ = ["MAX_ENCLOSING", "Survey", "survey"]
 
 # Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the trace.
 MAX_ENCLOSING: Final = 64
-
-
-@dataclass(slots=True)
-class ToolSpan:
-    """A tool span that is a call, or part of one: what it says of itself, and the attributes of its content."""
-
-    place: int
-    table: ReadTable
-    words: ToolWords
-    read: Mapping[str, Any]
-
-
-_tool_span: Final = maker(ToolSpan)
 
 
 @dataclass(slots=True)
@@ -45,7 +31,7 @@ class Survey:
         kinds: what each span is.
         above: the nearest agent, model or tool span above, -1 if there is none.
         agent_above: for agent, model and tool spans: the nearest agent span above, -1 if there is none.
-        agents, models, tools: their places, ascending.
+        agents, models, tools: their places, ascending. These and the two above are there after `link`.
     """
 
     trace: ClosedTrace
@@ -59,9 +45,13 @@ class Survey:
     agent_above: dict[int, int] = field(default_factory=dict)
     agents: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
-    tools: dict[int, ToolSpan] = field(default_factory=dict)
+    tools: list[int] = field(default_factory=list)
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
     _visits: list[SpanVisit] = field(default_factory=list)
+
+    def link(self) -> None:
+        """Follow the parents, once it is known which of the tool spans are calls."""
+        self.above, self.agent_above, self.agents, self.models, self.tools = link(self.kinds, self.forest.parent)
 
     def table(self, place: int) -> ReadTable | None:
         """The table that knew the span."""
@@ -100,12 +90,10 @@ class Survey:
 
 
 def survey(trace: ClosedTrace, plan: Plan) -> Survey:
-    """Read the kinds of all spans and plant them."""
+    """Plant the spans and ask what they are; then `calls.drafts` looks at tool spans, and `link` follows."""
     read, dropped = _recognise(trace, trace.frames, plan)
     if dropped:
         read, _ = _recognise(trace, _without(trace.frames, dropped), plan)
-    _read_tools(read)
-    read.above, read.agent_above, read.agents, read.models = link(read.kinds, read.forest.parent)
     return read
 
 
@@ -128,34 +116,3 @@ def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, 
             gone.add(span_id)
             stack.extend(children.get(span_id, ()))
     return {span_id: frame for span_id, frame in frames.items() if span_id not in gone}
-
-
-def _read_tools(read: Survey) -> None:
-    """Ask the tool spans who they are; artefacts that are no calls become other spans."""
-    for place, kind in enumerate(read.kinds):
-        if kind is not Kind.TOOL:
-            continue
-        table = read.readings[place].table
-        if table is None:  # a rule always belongs to a table
-            continue
-        words, attributes = _asked(read, place, table)
-        if words.is_call:
-            read.tools[place] = _tool_span(place, table, words, attributes)
-        else:
-            read.kinds[place] = Kind.OTHER
-
-
-def _asked(read: Survey, place: int, table: ReadTable) -> tuple[ToolWords, Mapping[str, Any]]:
-    view, reader = read.views[place], read.plan.tool_reader(table)
-    if not read.trace.logs:
-        return reader.words(view), view.attributes(reader.content)
-    attributes = _with_logs(view.attributes(reader.everything), read.logs(place))
-    return reader.read(attributes, view.name), attributes
-
-
-def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapping[str, Any]:
-    """The span's attributes with those of its log records where it has none: content captured as events only."""
-    merged: dict[str, Any] = {}
-    for event in logs:
-        merged.update(event.attributes)
-    return {**merged, **attributes} if merged else attributes

@@ -19,8 +19,8 @@ __all__ = ["Lines", "Recognised", "link", "link_slowly", "recognise", "recognise
 Recognised = tuple[list[View], list[Envelope], list[Reading], list[Kind], set[bytes]]
 """By place: view, envelope, reading and kind; and the ids of spans that are to be left out."""
 
-Lines = tuple[list[int], dict[int, int], list[int], list[int]]
-"""The nearest agent, model or tool span above each place; above each of these the nearest agent; agents; models."""
+Lines = tuple[list[int], dict[int, int], list[int], list[int], list[int]]
+"""The nearest agent, model or tool span above each place; above each of these the nearest agent; agents, models, tools."""
 
 _forest: Final = extension("_forest")
 
@@ -58,7 +58,7 @@ def link(kinds: list[Kind], parents: list[int]) -> Lines:
     """Follow the parents of spans in preorder."""
     if _forest is None:
         return link_slowly(kinds, parents)
-    found: Lines = _forest.link(kinds, parents, Kind.OTHER, Kind.AGENT, Kind.MODEL)
+    found: Lines = _forest.link(kinds, parents, Kind.OTHER, Kind.AGENT, Kind.MODEL)  # what else there is are tools
     return found
 
 
@@ -68,6 +68,8 @@ def link_slowly(kinds: list[Kind], parents: list[int]) -> Lines:
     agent_above: dict[int, int] = {}
     agents: list[int] = []
     models: list[int] = []
+    tools: list[int] = []
+    lists = {Kind.AGENT: agents, Kind.MODEL: models, Kind.TOOL: tools}
     for place, kind in enumerate(kinds):
         up = parents[place]
         if up >= 0 and kinds[up] is Kind.OTHER:
@@ -76,8 +78,5 @@ def link_slowly(kinds: list[Kind], parents: list[int]) -> Lines:
         if kind is Kind.OTHER:
             continue
         agent_above[place] = up if up < 0 or kinds[up] is Kind.AGENT else agent_above[up]
-        if kind is Kind.AGENT:
-            agents.append(place)
-        elif kind is Kind.MODEL:
-            models.append(place)
-    return above, agent_above, agents, models
+        lists[kind].append(place)
+    return above, agent_above, agents, models, tools
