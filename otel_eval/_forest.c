@@ -13,7 +13,7 @@
 #include <structmember.h>
 
 static PyObject *str_scope_name, *str_view, *str_dropped, *str_marks, *str_wanted, *str_named, *str_read, *str_fingerprint;
-static PyObject *str_kind, *str_name;
+static PyObject *str_kind, *str_name, *str_call, *str_table, *str_start, *str_end;
 
 #define ID_SIZE 8
 
@@ -565,6 +565,118 @@ static PyType_Spec maker_spec = {
     .slots = maker_slots,
 };
 
+/* ------------------------------------------------------------------ calls */
+
+/* How the tool spans of one table are asked: see `ToolReader.plain`. */
+typedef struct {
+    PyObject *table; /* borrowed from a reading */
+    PyObject *said, *id, *result, *words, *names, *nothing;
+} Questions;
+
+static int turn_to_table(Questions *ask, PyObject *table, PyObject *readers)
+{
+    PyObject *plain = PyDict_GetItemWithError(readers, table);
+    memset(ask, 0, sizeof *ask);
+    if (plain == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    if (!PyArg_ParseTuple(plain, "OOOOO!O:plain", &ask->said, &ask->id, &ask->result, &ask->words, &PyDict_Type, &ask->names,
+                          &ask->nothing))
+        return -1;
+    ask->table = table;
+    return 1;
+}
+
+/* The tool's name and the call's id; 0 if the span needs a closer look. */
+static int ask_span(const Questions *ask, PyObject *view, PyObject **name, PyObject **call_id)
+{
+    PyObject *given[] = {view, ask->said, ask->id, ask->result, ask->words};
+    PyObject *found = PyObject_VectorcallMethod(str_call, given, 5, NULL);
+    if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear();
+    else if (found == NULL)
+        return -1;
+    if (found == NULL || !PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2) {
+        Py_XDECREF(found);
+        return 0;
+    }
+    PyObject *span_name = PyObject_GetAttr(view, str_name);
+    PyObject *key = span_name == NULL ? NULL : PyTuple_Pack(2, span_name, PyTuple_GET_ITEM(found, 0));
+    *call_id = PyTuple_GET_ITEM(found, 1);
+    *name = key == NULL ? NULL : PyDict_GetItemWithError(ask->names, key);
+    int placeholder = *name == NULL ? 0 : PySet_Contains(ask->nothing, *call_id);
+    Py_XINCREF(*name);
+    Py_INCREF(*call_id);
+    Py_XDECREF(span_name);
+    Py_XDECREF(key);
+    Py_DECREF(found);
+    if (*name != NULL && placeholder == 0)
+        return 1;
+    Py_CLEAR(*name);
+    Py_CLEAR(*call_id);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* The lists of a survey, by place. */
+typedef struct {
+    PyObject *kinds, *readings, *views, *envelopes, *ids;
+    PyObject *readers, *make, *unrecorded;
+} Survey;
+
+static PyObject *make_draft(const Survey *read, Py_ssize_t place, PyObject *table, PyObject *name, PyObject *call_id)
+{
+    PyObject *view = PyList_GET_ITEM(read->views, place), *at = PyLong_FromSsize_t(place), *draft = NULL;
+    PyObject *scope = PyObject_GetAttr(PyList_GET_ITEM(read->envelopes, place), str_scope_name);
+    PyObject *start = PyObject_GetAttr(view, str_start), *end = PyObject_GetAttr(view, str_end);
+    if (at != NULL && scope != NULL && start != NULL && end != NULL) {
+        PyObject *values[] = {at,      table,   name,   scope, start, end, PyList_GET_ITEM(read->ids, place),
+                              call_id, Py_None, read->unrecorded, read->unrecorded};
+        draft = PyObject_Vectorcall(read->make, values, sizeof values / sizeof *values, NULL);
+    }
+    Py_XDECREF(at);
+    Py_XDECREF(scope);
+    Py_XDECREF(start);
+    Py_XDECREF(end);
+    return draft;
+}
+
+/* One tool span into `found`, as a draft or, where Python must look, as None. */
+static int draft_one(const Survey *read, Questions *ask, Py_ssize_t place, PyObject *found)
+{
+    PyObject *table = PyObject_GetAttr(PyList_GET_ITEM(read->readings, place), str_table), *name = NULL, *call_id = NULL;
+    if (table == NULL)
+        return -1;
+    int known = table == ask->table ? 1 : turn_to_table(ask, table, read->readers);
+    if (known > 0)
+        known = ask_span(ask, PyList_GET_ITEM(read->views, place), &name, &call_id);
+    PyObject *draft = known < 0 ? NULL : known ? make_draft(read, place, table, name, call_id) : Py_NewRef(Py_None);
+    PyObject *at = draft == NULL ? NULL : PyLong_FromSsize_t(place);
+    int failed = at == NULL || PyDict_SetItem(found, at, draft) < 0;
+    Py_DECREF(table); /* the reading holds it */
+    Py_XDECREF(name);
+    Py_XDECREF(call_id);
+    Py_XDECREF(draft);
+    Py_XDECREF(at);
+    return failed ? -1 : 0;
+}
+
+static PyObject *draft_calls(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    int sound = count == 9 && PyDict_Check(given[6]);
+    for (Py_ssize_t number = 0; sound && number < 5; number++)
+        sound = PyList_CheckExact(given[number]) && PyList_GET_SIZE(given[number]) == PyList_GET_SIZE(given[0]);
+    if (!sound) {
+        PyErr_SetString(PyExc_TypeError, "drafts(kinds, readings, views, envelopes, ids, tool, readers: dict, make, unrecorded)");
+        return NULL;
+    }
+    Survey read = {given[0], given[1], given[2], given[3], given[4], given[6], given[7], given[8]};
+    Questions ask = {0};
+    PyObject *found = PyDict_New();
+    for (Py_ssize_t place = 0; found != NULL && place < PyList_GET_SIZE(read.kinds); place++)
+        if (PyList_GET_ITEM(read.kinds, place) == given[5] && draft_one(&read, &ask, place, found) < 0)
+            Py_CLEAR(found);
+    return found;
+}
+
 /* ----------------------------------------------------------------- module */
 
 static PyMethodDef functions[] = {
@@ -573,6 +685,9 @@ static PyMethodDef functions[] = {
      "recognise(frames, ids, of_scope, dropped): (views, envelopes, readings, kinds, ids of those that are dropped)."},
     {"link", (PyCFunction)(void (*)(void))link_kinds, METH_FASTCALL,
      "link(kinds, parents, other, agent, model): (above, agent_above, agents, models, tools)."},
+    {"drafts", (PyCFunction)(void (*)(void))draft_calls, METH_FASTCALL,
+     "drafts(kinds, readings, views, envelopes, ids, tool, readers, make, unrecorded): place of each tool span -> what `make`\n"
+     "makes of it, or None where a closer look is needed."},
     {"maker", (PyCFunction)(void (*)(void))make_maker, METH_FASTCALL,
      "maker(cls, names): a function that makes instances from the values of these slots, in order."},
     {NULL, NULL, 0, NULL},
@@ -594,7 +709,8 @@ static int intern_names(void)
     } names[] = {
         {&str_scope_name, "scope_name"}, {&str_view, "view"},   {&str_dropped, "dropped"}, {&str_marks, "marks"},
         {&str_wanted, "wanted"},         {&str_named, "named"}, {&str_read, "read"},       {&str_fingerprint, "fingerprint"},
-        {&str_kind, "kind"},             {&str_name, "name"},
+        {&str_kind, "kind"},             {&str_name, "name"},   {&str_call, "call"},       {&str_table, "table"},
+        {&str_start, "start_ns"},        {&str_end, "end_ns"},
     };
     for (size_t number = 0; number < sizeof names / sizeof *names; number++)
         if ((*names[number].held = PyUnicode_InternFromString(names[number].name)) == NULL)

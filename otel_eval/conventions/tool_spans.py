@@ -46,6 +46,9 @@ class ToolReader:
     Attributes:
         content: the attributes that hold arguments, result and call id.
         everything: these and what `words` looks at.
+        plain: for whoever can tell without decoding that a call did not fail: what to make a fingerprint of, where ids and
+            results are, words that a result must not hold, (span's name, fingerprint) → tool's name of what surely is a
+            call that did not fail as far as these attributes say, and texts that are no ids.
     """
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
@@ -55,20 +58,10 @@ class ToolReader:
         self.content: Final = table.keys_wanted(*held)
         self._said: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})
         self.everything: Final = Wanted(self.content.keys | self._said.keys)
-        self._id, self._result = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
         self._known: Final[dict[tuple[str, bytes], ToolWords]] = {}
-
-    def succeeded(self, view: View) -> tuple[ToolWords, str] | None:
-        """What a span that surely did not fail says, and its call id, where this can be told without decoding it."""
-        call = None if self.table.convention.json_encoded else getattr(view, "call", None)
-        found = None if call is None else call(self._said, self._id, self._result, _RAW_FAILURE_WORDS)
-        if found is None:
-            return None
-        mark, call_id = found
-        if call_id in self.table.nothing:  # it may be a word for "not recorded"
-            return None
-        words = self._known.get((view.name, mark)) or self._remember(view, mark)
-        return None if words.error_type or words.failed else (words, call_id)
+        self._names: Final[dict[tuple[str, bytes], str]] = {}
+        keys = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
+        self.plain: Final = (self._said, *keys, _RAW_FAILURE_WORDS, self._names, table.nothing)
 
     def words(self, view: View) -> ToolWords:
         """What the span says of itself."""
@@ -83,8 +76,11 @@ class ToolReader:
         words = self.read(view.attributes(self._said), name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
+            self._names.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
             self._known[name, mark] = words
+            if words.is_call and not words.error_type and not words.failed and not self.table.convention.json_encoded:
+                self._names[name, mark] = words.name
         return words
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolWords:

@@ -15,7 +15,7 @@ from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.tool_spans import FAILURE_WORDS
 from otel_eval.conventions.wrappers import Taken
 from otel_eval.model import UNRECORDED, Kind, ToolError
-from otel_eval.native import maker
+from otel_eval.native import extension, maker
 from otel_eval.ports import SpanEvent, View
 from otel_eval.trajectory.survey import Survey
 
@@ -64,6 +64,7 @@ def named(arguments: Any) -> bool:
 
 
 _new_draft: Final = maker(Draft)
+_forest: Final = extension("_forest")
 
 
 @dataclass(slots=True)
@@ -80,49 +81,44 @@ class _ToolSpan:
 def drafts(read: Survey) -> dict[int, Draft]:
     """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
     found: dict[int, Draft] = {}
-    plain = not (read.trace.logs or read.plan.wants_content_of_calls)
-    kinds, readings, views = read.kinds, read.readings, read.views
-    for place, kind in enumerate(kinds):
-        if kind is not Kind.TOOL:
-            continue
-        table = readings[place].table
-        if table is None:  # a rule always belongs to a table
-            continue
-        reader, view = read.plan.tool_reader(table), views[place]
-        succeeded = reader.succeeded(view) if plain else None
-        draft = _draft(read, place, reader) if succeeded is None else _plain(read, place, table, *succeeded)
+    for place, plain in _plain_drafts(read).items():
+        draft = plain or _draft(read, place)
         if draft is None:
-            kinds[place] = Kind.OTHER
+            read.kinds[place] = Kind.OTHER
         else:
             found[place] = draft
     return found
 
 
-def _plain(read: Survey, place: int, table: ReadTable, words: ToolWords, call_id: str) -> Draft | None:
-    """The draft of a span that did not fail, where nobody needs the content."""
-    if not words.is_call:
+def _plain_drafts(read: Survey) -> dict[int, Draft | None]:
+    """Every tool span's place → the draft of a call that did not fail and whose content nobody needs, or None."""
+    if _forest is None or read.trace.logs or read.plan.wants_content_of_calls:
+        return dict.fromkeys(place for place, kind in enumerate(read.kinds) if kind is Kind.TOOL)
+    found: dict[int, Draft | None] = _forest.drafts(
+        read.kinds, read.readings, read.views, read.envelopes, read.forest.ids, Kind.TOOL, read.plan.plain, _new_draft, UNRECORDED
+    )
+    return found
+
+
+def _draft(read: Survey, place: int) -> Draft | None:
+    table = read.readings[place].table
+    if table is None:  # a rule always belongs to a table
         return None
-    view, scope, span_id = read.views[place], read.envelopes[place].scope_name, read.forest.ids[place]
-    start, end = view.start_ns, view.end_ns
-    return _new_draft(place, table, words.name, scope, start, end, span_id, known_id(call_id), None, UNRECORDED, UNRECORDED)
-
-
-def _draft(read: Survey, place: int, reader: ToolReader) -> Draft | None:
-    span = _asked(read, place, reader)
+    span = _asked(read, place, read.plan.tool_reader(table))
     if not span.words.is_call:
         return None
     content, needs = read.plan.wants_content_of_calls, read.plan.needs
     recorded = _recorded(read, span) if content else {}
-    raw = recorded.get(Field.RESULT) if content else reader.table.value(span.read, Field.RESULT)
+    raw = recorded.get(Field.RESULT) if content else table.value(span.read, Field.RESULT)
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
     view, scope = span.view, read.envelopes[place].scope_name
-    draft = Draft(place, reader.table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
+    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
     draft.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
         _read_arguments(draft, recorded.get(Field.ARGUMENTS))
     if "results" in needs:
         draft.result = taken.value
-    draft.call_id = draft.call_id or known_id(reader.table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
+    draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
     draft.error = _error(span, failed=taken.failed)
     return draft
 

@@ -29,6 +29,7 @@ class Plan:
         needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids are read with
             "arguments" or "results".
         asked: further attributes that a trajectory shall carry.
+        plain: table → `ToolReader.plain`.
     """
 
     tables: tuple[Convention, ...] = TABLES
@@ -36,18 +37,21 @@ class Plan:
     asked: frozenset[str] = frozenset()
     reader: Reader = field(init=False, repr=False, compare=False)
     asked_wanted: Wanted = field(init=False, repr=False, compare=False)
+    plain: Mapping[ReadTable, tuple[object, ...]] = field(init=False, repr=False, compare=False)
     _tool: Mapping[str, ToolReader] = field(init=False, repr=False, compare=False)
     _agent: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
     _tokens: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         reader = Reader(self.tables)
+        tools = {each.name: ToolReader(each, self.needs) for each in reader.tables}
         content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in self.needs else ()
         tokens = _TOKEN_FIELDS if "tokens" in self.needs else ()
         prepared = {
             "reader": reader,
             "asked_wanted": Wanted(self.asked),
-            "_tool": {each.name: ToolReader(each, self.needs) for each in reader.tables},
+            "plain": {each.table: each.plain for each in tools.values()},
+            "_tool": tools,
             "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *tokens, *content) for each in reader.tables},
             "_tokens": {each.name: each.keys_wanted(*_TOKEN_FIELDS) for each in reader.tables},
         }
