@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from otel_eval.conventions import TABLES, Convention
 from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
 from otel_eval.trajectory import Plan, Run, build
 
@@ -162,16 +163,13 @@ def _pending(trajectory: Trajectory, evaluation: str, scorer: Any, revision: int
     )
 
 
+_new_result: Final = maker(Result)
+
+
 def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:
-    return Result(
-        evaluation=evaluation,
-        scorer=scorer.name,
-        type=scorer.type,
-        version=scorer.version,
-        outcome=_outcome(scorer, trajectory),
-        revision=revision,
-        result_id=result_id(trajectory.trace_id, trajectory.span_id, evaluation, scorer.name, revision),
-    )
+    name = scorer.name
+    made_of = result_id(trajectory.trace_id, trajectory.span_id, evaluation, name, revision)
+    return _new_result(evaluation, name, scorer.type, scorer.version, _outcome(scorer, trajectory), revision, made_of)
 
 
 def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
@@ -182,10 +180,14 @@ def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
         return Failed(type(error).__name__, str(error))
 
 
+_OUTCOMES: Final = (Scored, Skipped, Failed)  # a union would be built anew at each call
+
+
 def outcome_of(returned: Any) -> Outcome:
     """What a scorer returned, which for a user's may be anything."""
-    if isinstance(returned, Scored | Skipped | Failed):
-        return returned
+    if isinstance(returned, _OUTCOMES):
+        outcome: Outcome = returned
+        return outcome
     return Failed("TypeError", f"the scorer returned {type(returned).__name__}, not an outcome")
 
 

@@ -48,7 +48,8 @@ class ToolReader:
         everything: these and what `words` looks at.
         plain: for whoever can tell without decoding that a call did not fail: what to make a fingerprint of, where ids and
             results are, words that a result must not hold, (span's name, fingerprint) → tool's name of what surely is a
-            call that did not fail as far as these attributes say, and texts that are no ids.
+            call that did not fail as far as these attributes say, and texts that are no ids. None of it holds
+            where values are JSON text.
     """
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
@@ -79,7 +80,7 @@ class ToolReader:
             self._names.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
             self._known[name, mark] = words
-            if words.is_call and not words.error_type and not words.failed and not self.table.convention.json_encoded:
+            if words.is_call and not words.error_type and not words.failed:
                 self._names[name, mark] = words.name
         return words
 

@@ -25,6 +25,7 @@ from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 __all__ = ["Run", "build"]
 
 _new_call: Final = maker(ToolCall)
+_new_trajectory: Final = maker(Trajectory)
 _MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
@@ -79,40 +80,39 @@ class _Work:
         return Run(self._trajectory(run), members, run.span_id)
 
     def _trajectory(self, run: Candidate) -> Trajectory:
-        read = self.read
-        agents = _between(read.agents, run)
-        models = [place for place in _between(read.models, run) if not self._inner(place, run)]
+        read, facts, first = self.read, self.facts, run.first
+        agents, models = _between(read.agents, run), self._models(run)
         calls, tool_data = self._calls(run, agents, models)
-        view = read.views[run.first]
-        asked, answered = self.facts.exchange(run, models)
-        tokens = self.facts.tokens(run, models)
-        return Trajectory(
-            calls=calls,
-            trace_id=read.trace.trace_id.hex(),
-            span_id=run.span_id.hex(),
-            agent=self.facts.agent_of_run(run, agents),
-            name="" if run.fragment else view.name,
-            service=read.envelopes[run.first].service,
-            start_ns=None if run.fragment else view.start_ns,
-            end_ns=None if run.fragment else view.end_ns,
-            model_calls=len(models),
-            input_tokens=tokens.input,
-            output_tokens=tokens.output,
-            input=asked,
-            output=answered,
-            spans=visits(read, run) if "spans" in read.plan.needs else (),
-            attributes=self.facts.labels(run),
-            conversation_id=self.facts.conversation(run, agents or models),
-            completeness=read.trace.reason,
-            incomplete=run.incomplete,
-            tool_data=tool_data,
-            outermost=run.outermost,
+        view = None if run.fragment else read.views[first]
+        asked, answered = facts.exchange(run, models)
+        tokens = facts.tokens(run, models)
+        return _new_trajectory(
+            calls,
+            read.trace.trace_id.hex(),
+            run.span_id.hex(),
+            facts.agent_of_run(run, agents),
+            view.name if view else "",
+            read.envelopes[first].service,
+            view.start_ns if view else None,
+            view.end_ns if view else None,
+            len(models),
+            tokens.input,
+            tokens.output,
+            asked,
+            answered,
+            visits(read, run) if "spans" in read.plan.needs else (),
+            facts.labels(run),
+            facts.conversation(run, agents or models),
+            read.trace.reason,
+            run.incomplete,
+            tool_data,
+            run.outermost,
         )
 
-    def _inner(self, place: int, run: Candidate) -> bool:
-        """Whether the model span lies directly below another one of the run: a framework's and its client's."""
-        above = self.read.above[place]
-        return above >= run.first and self.read.kinds[above] is Kind.MODEL
+    def _models(self, run: Candidate) -> list[int]:
+        """The run's model calls, without spans directly below another one: a framework's and its client's are one call."""
+        above, kinds, first = self.read.above, self.read.kinds, run.first
+        return [place for place in _between(self.read.models, run) if (up := above[place]) < first or kinds[up] is not Kind.MODEL]
 
     def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], bool]:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)

@@ -50,7 +50,7 @@ class Plan:
         prepared = {
             "reader": reader,
             "asked_wanted": Wanted(self.asked),
-            "plain": {each.table: each.plain for each in tools.values()},
+            "plain": {each.table: each.plain for each in tools.values() if not each.table.convention.json_encoded},
             "_tool": tools,
             "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *tokens, *content) for each in reader.tables},
             "_tokens": {each.name: each.keys_wanted(*_TOKEN_FIELDS) for each in reader.tables},

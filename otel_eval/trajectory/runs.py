@@ -108,21 +108,31 @@ def _count(starts: list[int], first: int, last: int) -> int:
 
 def find_runs(read: Survey) -> list[Candidate]:
     """The runs of the trace, in no particular order."""
-    trees = [_tree(read, top) for top in read.forest.tops]
-    tops = _addressable(read) or [
+    tops = read.forest.tops
+    if len(tops) == 1 and not read.forest.missing[tops[0]]:
+        return _runs_of_whole(read)
+    trees = [_tree(read, top) for top in tops]
+    places = _addressable(read) or [
         tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)
     ]
     strong, weak = _orphans(trees)
     by_top = {tree.top: tree for tree in trees}
     runs = []
-    for place in tops:
+    for place in places:
         tree = by_top[read.forest.top_of(place)]
         cut = read.trace.cut or (CUT if _is_cut(read, place, tree, strong, weak) else "")
         runs.append(Candidate(place, read.end(place), read.forest.ids[place], cut, read.agent_above.get(place, -1) < 0))
-    own = set(tops)
+    own = set(places)
     fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in own]
     lost = _lost_run(read, fragments, runs, by_top)
     return [*runs, lost] if lost is not None else runs
+
+
+def _runs_of_whole(read: Survey) -> list[Candidate]:
+    """The runs of one tree with a true root, as nearly every trace is: no orphan can cut them."""
+    ids, size, agent_above, cut = read.forest.ids, read.forest.size, read.agent_above, read.trace.cut
+    places = _addressable(read) or ([0] if read.models or read.tools else [])
+    return [Candidate(place, place + size[place], ids[place], cut, agent_above.get(place, -1) < 0) for place in places]
 
 
 def _addressable(read: Survey) -> list[int]:
