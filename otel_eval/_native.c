@@ -777,6 +777,8 @@ static int add_span(PyObject *spans, Range payload, PyObject *envelope)
     PyObject *length = PyLong_FromSsize_t(size), *frame = NULL, *item = NULL;
     if (parent != NULL && content != NULL)
         frame = PyTuple_Pack(3, parent, content, envelope);
+    if (frame != NULL)
+        PyObject_GC_UnTrack(frame); /* an envelope never leads back to a frame: no cycle, so nothing to look for */
     if (trace_id != NULL && span_id != NULL && frame != NULL && length != NULL)
         item = PyTuple_Pack(4, trace_id, span_id, frame, length);
     int failed = item == NULL || PyList_Append(spans, item) < 0;

@@ -227,6 +227,10 @@ class TraceBuffer:
             when, _, trace_id, trace = heapq.heappop(checks)
             if trace.check != when or self._open.get(trace_id) is not trace:
                 continue  # it was looked at since, or closed
+            soonest = min(trace.touched + self.limits.settle_s, trace.created + self.limits.max_age_s)
+            if soonest > now:  # whatever it waits for, not yet: its spans need no look
+                self._schedule(trace_id, trace, soonest)
+                continue
             deadline, reason = self._deadline(trace)
             if deadline <= now:
                 self._set_ready(trace_id, trace, reason)

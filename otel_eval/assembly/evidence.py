@@ -29,7 +29,8 @@ def outlook(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
     """What a trace waits for, and what it is called if it closes so."""
     tops = [frame for frame in frames.values() if frame[0] not in frames]
     if tops and not any(frame[0] for frame in tops):
-        services = {frame[2].service for frame in frames.values()}
+        envelopes = {frame[2] for frame in frames.values()}  # far fewer than spans
+        services = {envelope.service for envelope in envelopes} if len(envelopes) > 1 else envelopes
         return (Wait.SETTLE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
     return (Wait.PARTIAL if any(map(_enters, tops)) else Wait.OPEN), Completeness.ORPHANED
 
