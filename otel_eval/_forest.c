@@ -13,7 +13,7 @@
 #include <structmember.h>
 
 static PyObject *str_scope_name, *str_view, *str_dropped, *str_marks, *str_wanted, *str_named, *str_read, *str_fingerprint;
-static PyObject *str_kind, *str_name, *str_call, *str_table, *str_start, *str_end;
+static PyObject *str_kind, *str_name, *str_call, *str_table, *str_start, *str_end, *str_hex;
 
 #define ID_SIZE 8
 
@@ -187,18 +187,26 @@ static int grow_all(Links *links, PyObject *pairs, PyObject *tops, PyObject *mis
     return 0;
 }
 
-static int list_forest(const Links *links, PyObject *ids, PyObject *parents, PyObject *sizes)
+/* The sizes of subtrees by place, in `stack`: nobody walks any more. */
+static void measure(Links *links)
 {
-    Py_ssize_t *size = links->stack; /* not needed for walking any more */
+    Py_ssize_t *size = links->stack;
     for (Py_ssize_t place = 0; place < links->count; place++)
         size[place] = 1;
     for (Py_ssize_t place = links->count - 1; place >= 0; place--) {
-        Py_ssize_t number = links->order[place], up = links->up[number];
-        up = up < 0 ? -1 : links->place[up];
+        Py_ssize_t up = links->up[links->order[place]];
         if (up >= 0)
-            size[up] += size[place];
+            size[links->place[up]] += size[place];
+    }
+}
+
+static int list_forest(Links *links, PyObject *ids, PyObject *parents, PyObject *sizes)
+{
+    measure(links);
+    for (Py_ssize_t place = 0; place < links->count; place++) {
+        Py_ssize_t number = links->order[place], up = links->up[number];
         PyList_SET_ITEM(ids, place, Py_NewRef(links->ids[number]));
-        if (set_number(parents, place, up) < 0 || set_number(sizes, place, size[place]) < 0)
+        if (set_number(parents, place, up < 0 ? -1 : links->place[up]) < 0 || set_number(sizes, place, links->stack[place]) < 0)
             return -1;
     }
     return 0;
@@ -244,6 +252,14 @@ typedef struct {
     int dropped, named;
 } Asker;
 
+/* Those of a trace: spans of several services and scopes alternate. */
+#define ASKERS 8
+typedef struct {
+    Asker each[ASKERS];
+    int count, last;
+    PyObject *of_scope; /* borrowed */
+} Askers;
+
 static void let_go(Asker *asker)
 {
     Py_CLEAR(asker->envelope);
@@ -251,6 +267,12 @@ static void let_go(Asker *asker)
     Py_CLEAR(asker->scope);
     Py_CLEAR(asker->marks);
     Py_CLEAR(asker->wanted);
+}
+
+static void let_all_go(Askers *askers)
+{
+    while (askers->count > 0)
+        let_go(&askers->each[--askers->count]);
 }
 
 static int truth_of(PyObject *object, PyObject *name)
@@ -263,9 +285,7 @@ static int truth_of(PyObject *object, PyObject *name)
 
 static int turn_to(Asker *asker, PyObject *envelope, PyObject *of_scope)
 {
-    Py_INCREF(envelope);
-    let_go(asker);
-    asker->envelope = envelope;
+    asker->envelope = Py_NewRef(envelope);
     PyObject *name = PyObject_GetAttr(envelope, str_scope_name);
     asker->scope = name == NULL ? NULL : PyObject_CallOneArg(of_scope, name);
     Py_XDECREF(name);
@@ -279,6 +299,21 @@ static int turn_to(Asker *asker, PyObject *envelope, PyObject *of_scope)
     if (asker->marks != NULL && !PyDict_CheckExact(asker->marks))
         PyErr_SetString(PyExc_TypeError, "marks must be a dict");
     return asker->view == NULL || asker->wanted == NULL || PyErr_Occurred() ? -1 : 0;
+}
+
+static const Asker *asker_of(Askers *askers, PyObject *envelope)
+{
+    if (askers->count > 0 && askers->each[askers->last].envelope == envelope)
+        return &askers->each[askers->last];
+    for (askers->last = 0; askers->last < askers->count; askers->last++)
+        if (askers->each[askers->last].envelope == envelope)
+            return &askers->each[askers->last];
+    if (askers->count == ASKERS)
+        let_all_go(askers);
+    askers->last = askers->count;
+    Asker *asker = &askers->each[askers->count++];
+    memset(asker, 0, sizeof *asker);
+    return turn_to(asker, envelope, askers->of_scope) < 0 ? NULL : asker;
 }
 
 /* What the span was remembered to be; NULL without an error if nothing was. */
@@ -335,25 +370,28 @@ static int read_one(const Asker *asker, Read *read, Py_ssize_t place, PyObject *
     return reading == dropped ? PySet_Add(read->gone, id) : 0;
 }
 
+/* The frame of an id, held: Python may run before it is used. */
+static PyObject *frame_of(PyObject *frames, PyObject *id)
+{
+    PyObject *frame = PyDict_GetItemWithError(frames, id);
+    if (frame != NULL && PyTuple_CheckExact(frame) && PyTuple_GET_SIZE(frame) == 3)
+        return Py_NewRef(frame);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "ids must name frames");
+    return NULL;
+}
+
 static int read_all(Read *read, PyObject *frames, PyObject *ids, PyObject *of_scope, PyObject *dropped)
 {
-    Asker asker = {0};
+    Askers askers = {.of_scope = of_scope};
     int failed = 0;
     for (Py_ssize_t place = 0; !failed && place < PyList_GET_SIZE(read->views); place++) {
-        PyObject *id = PyList_GET_ITEM(ids, place), *frame = PyDict_GetItemWithError(frames, id);
-        if (frame == NULL || !PyTuple_CheckExact(frame) || PyTuple_GET_SIZE(frame) != 3) {
-            PyErr_SetString(PyExc_ValueError, "ids must name frames");
-            failed = 1;
-            break;
-        }
-        PyObject *envelope = PyTuple_GET_ITEM(frame, 2);
-        Py_INCREF(frame); /* Python may run below */
-        if (envelope != asker.envelope)
-            failed = turn_to(&asker, envelope, of_scope) < 0;
-        failed = failed || read_one(&asker, read, place, id, PyTuple_GET_ITEM(frame, 1), dropped) < 0;
-        Py_DECREF(frame);
+        PyObject *id = PyList_GET_ITEM(ids, place), *frame = frame_of(frames, id);
+        const Asker *asker = frame == NULL ? NULL : asker_of(&askers, PyTuple_GET_ITEM(frame, 2));
+        failed = asker == NULL || read_one(asker, read, place, id, PyTuple_GET_ITEM(frame, 1), dropped) < 0;
+        Py_XDECREF(frame);
     }
-    let_go(&asker);
+    let_all_go(&askers);
     return failed ? -1 : 0;
 }
 
@@ -565,7 +603,7 @@ static PyType_Spec maker_spec = {
     .slots = maker_slots,
 };
 
-/* ------------------------------------------------------------------ calls */
+/* ------------------------------------------------------------------ plain */
 
 /* How the tool spans of one table are asked: see `ToolReader.plain`. */
 typedef struct {
@@ -586,95 +624,294 @@ static int turn_to_table(Questions *ask, PyObject *table, PyObject *readers)
     return 1;
 }
 
+/* A tool span that surely is a call which did not fail. */
+typedef struct {
+    unsigned long long start, end;
+    PyObject *id; /* borrowed from the frames */
+    PyObject *name, *call_id, *start_ns, *end_ns;
+} Call;
+
+static void free_call(Call *call)
+{
+    Py_XDECREF(call->name);
+    Py_XDECREF(call->call_id);
+    Py_XDECREF(call->start_ns);
+    Py_XDECREF(call->end_ns);
+}
+
 /* The tool's name and the call's id; 0 if the span needs a closer look. */
-static int ask_span(const Questions *ask, PyObject *view, PyObject **name, PyObject **call_id)
+static int ask_span(const Questions *ask, PyObject *view, Call *call)
 {
     PyObject *given[] = {view, ask->said, ask->id, ask->result, ask->words};
     PyObject *found = PyObject_VectorcallMethod(str_call, given, 5, NULL);
-    if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError))
-        PyErr_Clear();
-    else if (found == NULL)
+    if (found == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return -1;
+    PyErr_Clear();
     if (found == NULL || !PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2) {
         Py_XDECREF(found);
         return 0;
     }
     PyObject *span_name = PyObject_GetAttr(view, str_name);
     PyObject *key = span_name == NULL ? NULL : PyTuple_Pack(2, span_name, PyTuple_GET_ITEM(found, 0));
-    *call_id = PyTuple_GET_ITEM(found, 1);
-    *name = key == NULL ? NULL : PyDict_GetItemWithError(ask->names, key);
-    int placeholder = *name == NULL ? 0 : PySet_Contains(ask->nothing, *call_id);
-    Py_XINCREF(*name);
-    Py_INCREF(*call_id);
+    call->call_id = Py_NewRef(PyTuple_GET_ITEM(found, 1));
+    call->name = key == NULL ? NULL : PyDict_GetItemWithError(ask->names, key);
+    Py_XINCREF(call->name);
     Py_XDECREF(span_name);
     Py_XDECREF(key);
     Py_DECREF(found);
-    if (*name != NULL && placeholder == 0)
-        return 1;
-    Py_CLEAR(*name);
-    Py_CLEAR(*call_id);
-    return PyErr_Occurred() ? -1 : 0;
+    if (call->name == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    int placeholder = PySet_Contains(ask->nothing, call->call_id);
+    return placeholder < 0 ? -1 : !placeholder;
 }
 
-/* The lists of a survey, by place. */
-typedef struct {
-    PyObject *kinds, *readings, *views, *envelopes, *ids;
-    PyObject *readers, *make, *unrecorded;
-} Survey;
-
-static PyObject *make_draft(const Survey *read, Py_ssize_t place, PyObject *table, PyObject *name, PyObject *call_id)
+static int ask_times(PyObject *view, Call *call)
 {
-    PyObject *view = PyList_GET_ITEM(read->views, place), *at = PyLong_FromSsize_t(place), *draft = NULL;
-    PyObject *scope = PyObject_GetAttr(PyList_GET_ITEM(read->envelopes, place), str_scope_name);
-    PyObject *start = PyObject_GetAttr(view, str_start), *end = PyObject_GetAttr(view, str_end);
-    if (at != NULL && scope != NULL && start != NULL && end != NULL) {
-        PyObject *values[] = {at,      table,   name,   scope, start, end, PyList_GET_ITEM(read->ids, place),
-                              call_id, Py_None, read->unrecorded, read->unrecorded};
-        draft = PyObject_Vectorcall(read->make, values, sizeof values / sizeof *values, NULL);
-    }
-    Py_XDECREF(at);
-    Py_XDECREF(scope);
-    Py_XDECREF(start);
-    Py_XDECREF(end);
-    return draft;
-}
-
-/* One tool span into `found`, as a draft or, where Python must look, as None. */
-static int draft_one(const Survey *read, Questions *ask, Py_ssize_t place, PyObject *found)
-{
-    PyObject *table = PyObject_GetAttr(PyList_GET_ITEM(read->readings, place), str_table), *name = NULL, *call_id = NULL;
-    if (table == NULL)
+    call->start_ns = PyObject_GetAttr(view, str_start);
+    call->end_ns = call->start_ns == NULL ? NULL : PyObject_GetAttr(view, str_end);
+    if (call->end_ns == NULL)
         return -1;
-    int known = table == ask->table ? 1 : turn_to_table(ask, table, read->readers);
-    if (known > 0)
-        known = ask_span(ask, PyList_GET_ITEM(read->views, place), &name, &call_id);
-    PyObject *draft = known < 0 ? NULL : known ? make_draft(read, place, table, name, call_id) : Py_NewRef(Py_None);
-    PyObject *at = draft == NULL ? NULL : PyLong_FromSsize_t(place);
-    int failed = at == NULL || PyDict_SetItem(found, at, draft) < 0;
-    Py_DECREF(table); /* the reading holds it */
-    Py_XDECREF(name);
-    Py_XDECREF(call_id);
-    Py_XDECREF(draft);
-    Py_XDECREF(at);
-    return failed ? -1 : 0;
+    call->start = PyLong_AsUnsignedLongLong(call->start_ns);
+    call->end = PyLong_AsUnsignedLongLong(call->end_ns);
+    return PyErr_Occurred() ? -1 : 1;
 }
 
-static PyObject *draft_calls(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+static int in_order(const void *one, const void *other)
 {
-    int sound = count == 9 && PyDict_Check(given[6]);
-    for (Py_ssize_t number = 0; sound && number < 5; number++)
-        sound = PyList_CheckExact(given[number]) && PyList_GET_SIZE(given[number]) == PyList_GET_SIZE(given[0]);
-    if (!sound) {
-        PyErr_SetString(PyExc_TypeError, "drafts(kinds, readings, views, envelopes, ids, tool, readers: dict, make, unrecorded)");
+    const Call *a = one, *b = other;
+    if (a->start != b->start)
+        return a->start < b->start ? -1 : 1;
+    if (a->end != b->end)
+        return a->end < b->end ? -1 : 1;
+    return memcmp(PyBytes_AS_STRING(a->id), PyBytes_AS_STRING(b->id), ID_SIZE);
+}
+
+/* A trace with one root, one agent, and tool spans of one scope within it, none below another. */
+typedef struct {
+    PyObject *frames, *dropped, *readers, *other, *agent_kind, *model_kind; /* given */
+    Links *links;
+    Askers askers;
+    Questions ask;
+    PyObject *scope_name;                           /* of the tool spans */
+    PyObject *view, *reading, *envelope, *first_id; /* of the agent */
+    Py_ssize_t first, last;                         /* places of the agent's subtree */
+    Py_ssize_t tool_until, models, count;           /* where the last tool span's subtree ends; model calls; calls */
+    PyObject **kinds;                               /* by place, borrowed: kinds live for ever */
+    Py_ssize_t *above;                              /* by place: the nearest agent, model or tool span above, or -1 */
+    Call *calls;
+} Plain;
+
+static int take_agent(Plain *plain, Py_ssize_t place, PyObject *view, PyObject *reading, PyObject *envelope, PyObject *id)
+{
+    if (plain->view != NULL)
+        return 0;
+    plain->view = Py_NewRef(view);
+    plain->reading = Py_NewRef(reading);
+    plain->envelope = Py_NewRef(envelope);
+    plain->first_id = id;
+    plain->first = place;
+    plain->last = place + plain->links->stack[place]; /* sizes */
+    return 1;
+}
+
+static int take_call(Plain *plain, Py_ssize_t place, PyObject *view, PyObject *reading, PyObject *envelope, PyObject *id)
+{
+    PyObject *table = PyObject_GetAttr(reading, str_table), *scope = PyObject_GetAttr(envelope, str_scope_name);
+    int fits = table == NULL || scope == NULL ? -1 : place >= plain->tool_until;
+    plain->tool_until = place + plain->links->stack[place];
+    if (fits > 0 && table != plain->ask.table)
+        fits = turn_to_table(&plain->ask, table, plain->readers);
+    if (fits > 0 && plain->scope_name != NULL && plain->scope_name != scope)
+        fits = PyObject_RichCompareBool(plain->scope_name, scope, Py_EQ);
+    if (fits > 0)
+        Py_XSETREF(plain->scope_name, Py_NewRef(scope));
+    Py_XDECREF(table); /* the reading holds it */
+    Py_XDECREF(scope);
+    if (fits <= 0)
+        return fits;
+    Call *call = &plain->calls[plain->count++];
+    memset(call, 0, sizeof *call);
+    call->id = id;
+    fits = ask_span(&plain->ask, view, call);
+    return fits > 0 ? ask_times(view, call) : fits;
+}
+
+/* Whether the agent, model or tool span is within the agent's subtree: spans before it and behind it are not. */
+static int is_within(const Plain *plain, Py_ssize_t place)
+{
+    return plain->view != NULL && place < plain->last;
+}
+
+static int take_span(Plain *plain, Py_ssize_t place, PyObject *id, PyObject *frame)
+{
+    PyObject *envelope = PyTuple_GET_ITEM(frame, 2);
+    const Asker *asker = asker_of(&plain->askers, envelope);
+    PyObject *view = asker == NULL ? NULL : PyObject_CallOneArg(asker->view, PyTuple_GET_ITEM(frame, 1));
+    PyObject *reading = view == NULL ? NULL : reading_of(asker, view, plain->dropped);
+    PyObject *kind = reading == NULL ? NULL : PyObject_GetAttr(reading, str_kind);
+    Py_ssize_t up = plain->links->up[plain->links->order[place]];
+    int fits = kind == NULL ? -1 : reading != plain->dropped;
+    up = up < 0 ? -1 : plain->links->place[up];
+    if (up >= 0 && plain->kinds[up] == plain->other)
+        up = plain->above[up];
+    plain->above[place] = up;
+    plain->kinds[place] = kind;
+    if (fits > 0 && kind == plain->agent_kind)
+        fits = take_agent(plain, place, view, reading, envelope, id);
+    else if (fits > 0 && kind == plain->model_kind)
+        plain->models += is_within(plain, place) && !(up >= plain->first && plain->kinds[up] == plain->model_kind);
+    else if (fits > 0 && kind != plain->other)
+        fits = is_within(plain, place) ? take_call(plain, place, view, reading, envelope, id) : 0;
+    Py_XDECREF(kind);
+    Py_XDECREF(reading);
+    Py_XDECREF(view);
+    return fits;
+}
+
+static int take_spans(Plain *plain)
+{
+    int fits = 1;
+    for (Py_ssize_t place = 0; fits > 0 && place < plain->links->count; place++) {
+        PyObject *id = plain->links->ids[plain->links->order[place]], *frame = frame_of(plain->frames, id);
+        fits = frame == NULL ? -1 : take_span(plain, place, id, frame);
+        Py_XDECREF(frame);
+    }
+    return fits > 0 ? plain->count > 0 : fits;
+}
+
+static PyObject *hex_of(PyObject *id)
+{
+    return PyObject_CallMethodNoArgs(id, str_hex);
+}
+
+/* One call of the model: name, arguments, result, error, call id, span id, start, end, enclosing, agent path. */
+static PyObject *make_call(const Call *call, PyObject *make, PyObject *unrecorded, PyObject *enclosing, PyObject *path)
+{
+    PyObject *span_id = hex_of(call->id), *made = NULL;
+    if (span_id != NULL) {
+        PyObject *values[] = {call->name, unrecorded,     unrecorded,   Py_None,   call->call_id,
+                              span_id,    call->start_ns, call->end_ns, enclosing, path};
+        made = PyObject_Vectorcall(make, values, sizeof values / sizeof *values, NULL);
+    }
+    Py_XDECREF(span_id);
+    return made;
+}
+
+static PyObject *make_calls(Plain *plain, PyObject *make, PyObject *unrecorded, PyObject *path)
+{
+    PyObject *made = PyTuple_New(plain->count), *nothing = PyTuple_New(0);
+    qsort(plain->calls, (size_t)plain->count, sizeof(Call), in_order);
+    for (Py_ssize_t number = 0; made != NULL && number < plain->count; number++) {
+        PyObject *call = make_call(&plain->calls[number], make, unrecorded, nothing, path);
+        if (call == NULL)
+            Py_CLEAR(made);
+        else
+            PyTuple_SET_ITEM(made, number, call);
+    }
+    Py_XDECREF(nothing);
+    return made;
+}
+
+static PyObject *members_of(const Plain *plain)
+{
+    PyObject *ids = PyList_New(plain->last - plain->first), *members;
+    for (Py_ssize_t place = plain->first; ids != NULL && place < plain->last; place++)
+        PyList_SET_ITEM(ids, place - plain->first, Py_NewRef(plain->links->ids[plain->links->order[place]]));
+    members = ids == NULL ? NULL : PyFrozenSet_New(ids);
+    Py_XDECREF(ids);
+    return members;
+}
+
+/* (what `facts` says, view, envelope, id, members, calls, number of model calls) */
+static PyObject *tell(Plain *plain, PyObject *facts, PyObject *make, PyObject *unrecorded)
+{
+    PyObject *said = PyObject_CallFunctionObjArgs(facts, plain->view, plain->reading, NULL), *told = NULL;
+    if (said == NULL || !PyTuple_CheckExact(said) || PyTuple_GET_SIZE(said) == 0) {
+        if (said != NULL)
+            PyErr_SetString(PyExc_TypeError, "facts must give a tuple that begins with the agent path");
+        Py_XDECREF(said);
         return NULL;
     }
-    Survey read = {given[0], given[1], given[2], given[3], given[4], given[6], given[7], given[8]};
-    Questions ask = {0};
-    PyObject *found = PyDict_New();
-    for (Py_ssize_t place = 0; found != NULL && place < PyList_GET_SIZE(read.kinds); place++)
-        if (PyList_GET_ITEM(read.kinds, place) == given[5] && draft_one(&read, &ask, place, found) < 0)
-            Py_CLEAR(found);
-    return found;
+    PyObject *calls = make_calls(plain, make, unrecorded, PyTuple_GET_ITEM(said, 0)), *members = members_of(plain);
+    if (calls != NULL && members != NULL)
+        told = Py_BuildValue("(OOOOOOn)", said, plain->view, plain->envelope, plain->first_id, members, calls, plain->models);
+    Py_XDECREF(calls);
+    Py_XDECREF(members);
+    Py_DECREF(said);
+    return told;
+}
+
+static void free_plain(Plain *plain)
+{
+    let_all_go(&plain->askers);
+    for (Py_ssize_t number = 0; number < plain->count; number++)
+        free_call(&plain->calls[number]);
+    PyMem_Free(plain->kinds);
+    PyMem_Free(plain->calls);
+    Py_XDECREF(plain->scope_name);
+    Py_XDECREF(plain->view);
+    Py_XDECREF(plain->reading);
+    Py_XDECREF(plain->envelope);
+}
+
+static int allot_plain(Plain *plain)
+{
+    size_t count = (size_t)plain->links->count;
+    plain->kinds = PyMem_Malloc((count + 1) * (sizeof(PyObject *) + sizeof(Py_ssize_t)));
+    plain->calls = PyMem_Malloc((count + 1) * sizeof(Call));
+    if (plain->kinds == NULL || plain->calls == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    plain->above = (Py_ssize_t *)(plain->kinds + count);
+    return 1;
+}
+
+/* Whether there is one tree with a true root; then it is in preorder, and the sizes of subtrees are in `stack`. */
+static int is_whole(Links *links)
+{
+    if (links->count == 0 || hang(links) != 1)
+        return 0;
+    PyObject *parent = links->parents[links->order[0]];
+    static const char nothing[ID_SIZE];
+    if (PyBytes_GET_SIZE(parent) == ID_SIZE && memcmp(PyBytes_AS_STRING(parent), nothing, ID_SIZE) != 0)
+        return 0;
+    if (grow(links, links->order[0], 0) < links->count)
+        return 0;
+    measure(links);
+    return 1;
+}
+
+static PyObject *plain_of(Plain *plain, PyObject *const *given)
+{
+    PyObject *told = NULL;
+    int fits = gather(plain->links, plain->frames) && is_whole(plain->links) ? allot_plain(plain) : 0;
+    if (fits > 0)
+        fits = take_spans(plain);
+    if (fits >= 0)
+        told = fits ? tell(plain, given[7], given[8], given[9]) : Py_NewRef(Py_None);
+    free_plain(plain);
+    return told;
+}
+
+static PyObject *plain_run(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 10 || !PyDict_CheckExact(given[0]) || !PyDict_Check(given[3])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "plain(frames: dict, of_scope, dropped, readers: dict, other, agent, model, facts, make, unrecorded)");
+        return NULL;
+    }
+    Links links;
+    if (allot_links(&links, PyDict_GET_SIZE(given[0])) < 0)
+        return NULL;
+    Plain plain = {.frames = given[0], .dropped = given[2], .readers = given[3], .links = &links};
+    plain.askers.of_scope = given[1];
+    plain.other = given[4];
+    plain.agent_kind = given[5];
+    plain.model_kind = given[6];
+    PyObject *told = plain_of(&plain, given);
+    free_links(&links);
+    return told;
 }
 
 /* ----------------------------------------------------------------- module */
@@ -685,9 +922,10 @@ static PyMethodDef functions[] = {
      "recognise(frames, ids, of_scope, dropped): (views, envelopes, readings, kinds, ids of those that are dropped)."},
     {"link", (PyCFunction)(void (*)(void))link_kinds, METH_FASTCALL,
      "link(kinds, parents, other, agent, model): (above, agent_above, agents, models, tools)."},
-    {"drafts", (PyCFunction)(void (*)(void))draft_calls, METH_FASTCALL,
-     "drafts(kinds, readings, views, envelopes, ids, tool, readers, make, unrecorded): place of each tool span -> what `make`\n"
-     "makes of it, or None where a closer look is needed."},
+    {"plain", (PyCFunction)(void (*)(void))plain_run, METH_FASTCALL,
+     "plain(frames, of_scope, dropped, readers, other, agent, model, facts, make, unrecorded): (what `facts` says of the\n"
+     "agent's view and reading, view, envelope, id, members, calls, number of model calls) of a trace that is one tree\n"
+     "around one agent whose calls did not fail; None of any other."},
     {"maker", (PyCFunction)(void (*)(void))make_maker, METH_FASTCALL,
      "maker(cls, names): a function that makes instances from the values of these slots, in order."},
     {NULL, NULL, 0, NULL},
@@ -710,7 +948,7 @@ static int intern_names(void)
         {&str_scope_name, "scope_name"}, {&str_view, "view"},   {&str_dropped, "dropped"}, {&str_marks, "marks"},
         {&str_wanted, "wanted"},         {&str_named, "named"}, {&str_read, "read"},       {&str_fingerprint, "fingerprint"},
         {&str_kind, "kind"},             {&str_name, "name"},   {&str_call, "call"},       {&str_table, "table"},
-        {&str_start, "start_ns"},        {&str_end, "end_ns"},
+        {&str_start, "start_ns"},        {&str_end, "end_ns"}, {&str_hex, "hex"},
     };
     for (size_t number = 0; number < sizeof names / sizeof *names; number++)
         if ((*names[number].held = PyUnicode_InternFromString(names[number].name)) == NULL)

@@ -17,7 +17,7 @@ from otel_eval.model import UNRECORDED
 
 __all__ = ["Answered", "Asked", "nested", "read_messages", "said"]
 
-_NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
+NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
 # Where events and flattened families hold messages as JSON text. The content of a message proper is what somebody
 # said and is never read as messages, whatever it looks like: a user could write calls into it.
 _TEXT_HOLDERS: Final = frozenset(
@@ -128,7 +128,7 @@ def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
 
 def known_id(text: Any) -> str:
     """A call id, or "" for the words that stand for none."""
-    return "" if not isinstance(text, str) or text in _NO_ID else text
+    return "" if not isinstance(text, str) or text in NO_ID else text
 
 
 def nested(flat: Mapping[str, Any], prefix: str) -> Any:

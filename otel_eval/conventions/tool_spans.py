@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions.decode import text_of
+from otel_eval.conventions.messages import NO_ID
 from otel_eval.conventions.reader import MEMO_BYTES, MEMO_LIMIT, ReadTable
 from otel_eval.conventions.table import Field
 from otel_eval.ports import View, Wanted
@@ -62,7 +63,7 @@ class ToolReader:
         self._known: Final[dict[tuple[str, bytes], ToolWords]] = {}
         self._names: Final[dict[tuple[str, bytes], str]] = {}
         keys = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
-        self.plain: Final = (self._said, *keys, _RAW_FAILURE_WORDS, self._names, table.nothing)
+        self.plain: Final = (self._said, *keys, _RAW_FAILURE_WORDS, self._names, (table.nothing | NO_ID) - {""})
 
     def words(self, view: View) -> ToolWords:
         """What the span says of itself."""

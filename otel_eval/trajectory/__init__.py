@@ -8,7 +8,8 @@ is), `runs` (which are runs, and whether they are whole), `calls` and `same_call
 
 from __future__ import annotations
 
-from otel_eval.trajectory.build import Run, build
+from otel_eval.trajectory.build import build
 from otel_eval.trajectory.plan import ALL_NEEDS, Plan
+from otel_eval.trajectory.run import Run
 
 __all__ = ["ALL_NEEDS", "Plan", "Run", "build"]

@@ -17,30 +17,18 @@ from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.conversation import Conversation
 from otel_eval.trajectory.facts import Facts, visits
+from otel_eval.trajectory.plain import plain_run
 from otel_eval.trajectory.plan import Plan
+from otel_eval.trajectory.run import Run
 from otel_eval.trajectory.runs import Candidate, find_runs
 from otel_eval.trajectory.same_call import merge_beside, merge_within
 from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 
-__all__ = ["Run", "build"]
+__all__ = ["build", "build_slowly"]
 
 _new_call: Final = maker(ToolCall)
 _new_trajectory: Final = maker(Trajectory)
 _MOMENT: Final = attrgetter("start", "end", "span_id")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A trajectory, and which spans it was read from.
-
-    Attributes:
-        members: ids of the spans of the run's subtree, or of all its fragments.
-        span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
-    """
-
-    trajectory: Trajectory
-    members: frozenset[bytes]
-    span_id: bytes
 
 
 def build(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
@@ -48,6 +36,12 @@ def build(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
 
     The order in which frames stand in the trace makes no difference, and no frame can make it raise.
     """
+    plain = plain_run(trace, plan)
+    return build_slowly(trace, plan) if plain is None else (plain,)
+
+
+def build_slowly(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
+    """The same without a shortcut for plain traces."""
     read = survey(trace, plan)
     found = drafts(read)
     read.link()

@@ -15,7 +15,6 @@ from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.tool_spans import FAILURE_WORDS
 from otel_eval.conventions.wrappers import Taken
 from otel_eval.model import UNRECORDED, Kind, ToolError
-from otel_eval.native import extension, maker
 from otel_eval.ports import SpanEvent, View
 from otel_eval.trajectory.survey import Survey
 
@@ -63,10 +62,6 @@ def named(arguments: Any) -> bool:
     return isinstance(arguments, dict)
 
 
-_new_draft: Final = maker(Draft)
-_forest: Final = extension("_forest")
-
-
 @dataclass(slots=True)
 class _ToolSpan:
     """A tool span with all that is read of it: what it says of itself, and the attributes of its content."""
@@ -81,22 +76,14 @@ class _ToolSpan:
 def drafts(read: Survey) -> dict[int, Draft]:
     """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
     found: dict[int, Draft] = {}
-    for place, plain in _plain_drafts(read).items():
-        draft = plain or _draft(read, place)
+    for place, kind in enumerate(read.kinds):
+        if kind is not Kind.TOOL:
+            continue
+        draft = _draft(read, place)
         if draft is None:
             read.kinds[place] = Kind.OTHER
         else:
             found[place] = draft
-    return found
-
-
-def _plain_drafts(read: Survey) -> dict[int, Draft | None]:
-    """Every tool span's place → the draft of a call that did not fail and whose content nobody needs, or None."""
-    if _forest is None or read.trace.logs or read.plan.wants_content_of_calls:
-        return dict.fromkeys(place for place, kind in enumerate(read.kinds) if kind is Kind.TOOL)
-    found: dict[int, Draft | None] = _forest.drafts(
-        read.kinds, read.readings, read.views, read.envelopes, read.forest.ids, Kind.TOOL, read.plan.plain, _new_draft, UNRECORDED
-    )
     return found
 
 

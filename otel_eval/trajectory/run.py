@@ -1,0 +1,23 @@
+"""What building a trace's runs gives. Knows nothing but the shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from otel_eval.model import Trajectory
+
+__all__ = ["Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A trajectory, and which spans it was read from.
+
+    Attributes:
+        members: ids of the spans of the run's subtree, or of all its fragments.
+        span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
+    """
+
+    trajectory: Trajectory
+    members: frozenset[bytes]
+    span_id: bytes
