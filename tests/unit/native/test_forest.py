@@ -149,9 +149,10 @@ def test_a_plain_trace_takes_the_shortcut() -> None:
     agent = span(KINDS[2], [], "agent", (0, 9), 0)
     calls = {each: (IDS[0], span(TOOL, [DETAILS[2]], "", (9 - each[0], 9), 0), ENVELOPES[1]) for each in IDS[1:]}
     trace = ClosedTrace(b"t" * 16, {IDS[0]: (b"", agent, ENVELOPES[1]), **calls}, Completeness.COMPLETE)
-    assert plain_run(trace, PLAN) is None  # nothing is remembered of these spans yet
-    assert build(trace, PLAN) == build_slowly(trace, PLAN)
-    run = plain_run(trace, PLAN)
+    plan = Plan()
+    assert plain_run(trace, plan) is None  # nothing is remembered of these spans yet
+    assert build(trace, plan) == build_slowly(trace, plan)
+    run = plain_run(trace, plan)
     assert run is not None
     assert [call.start_ns for call in run.trajectory.calls] == sorted(call.start_ns or 0 for call in run.trajectory.calls)
     assert len(run.trajectory.calls) == 7
