@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from otel_eval.app.judges import judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
 from otel_eval.engine import Engine, Evaluation, Match
 from otel_eval.model import Report
+from otel_eval.scorers.judging import named
 
 if TYPE_CHECKING:
     from otel_eval.judges import Later
@@ -42,11 +44,17 @@ def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
 
 
 def engine_of(config: EvalConfig) -> Engine:
-    """The engine that judges by the configuration's evaluations."""
+    """The engine that judges by the configuration's evaluations.
+
+    Raises:
+        ConfigError: the key of a judge cannot be had.
+    """
+    with named(judges_of(config) if config.judges else {}):
+        built = [each.build() for each in config.evaluations]
     evaluations = [
         Evaluation(
             name=each.name,
-            scorers=each.build(),
+            scorers=scorers,
             sample=each.sample,
             match=Match(
                 service=each.match.service,
@@ -56,7 +64,7 @@ def engine_of(config: EvalConfig) -> Engine:
                 attributes=dict(each.match.attributes),
             ),
         )
-        for each in config.evaluations
+        for each, scorers in zip(config.evaluations, built, strict=True)
     ]
     return Engine(evaluations, tables_of(config))
 

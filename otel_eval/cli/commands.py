@@ -79,6 +79,10 @@ def check(config: str) -> int:
     from otel_eval.config import load
 
     loaded = load(config)
+    if loaded.judges:
+        from otel_eval.app.judges import judges_of
+
+        judges_of(loaded)
     scorers = sum(len(each.scorers) for each in loaded.evaluations)
     click.echo(f"{config}: good; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
     return 0

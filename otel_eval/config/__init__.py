@@ -8,6 +8,7 @@ Knows pydantic and YAML, which nothing below it does; starts nothing.
 
 from __future__ import annotations
 
+from otel_eval.config.judges import JudgeEndpoint, Judging
 from otel_eval.config.places import (
     Exporters,
     ForwardExporter,
@@ -20,7 +21,7 @@ from otel_eval.config.places import (
     Receivers,
     TlsFiles,
 )
-from otel_eval.config.shapes import EvalConfig, Evaluation, Judging, Match, Traces
+from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
 from otel_eval.config.source import load
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "GrpcServer",
     "HttpServer",
     "JsonlExporter",
+    "JudgeEndpoint",
     "Judging",
     "Match",
     "OtlpExporter",

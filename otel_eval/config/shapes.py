@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from otel_eval.config.door import Shape
+from otel_eval.config.judges import JudgeSpec, Judging
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
+from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 
-__all__ = ["EvalConfig", "Evaluation", "Judging", "Match", "Traces", "scorer_of"]
+__all__ = ["EvalConfig", "Evaluation", "Match", "Traces", "scorer_of"]
 
 
 class Traces(Shape):
@@ -70,17 +72,6 @@ class Match(Shape):
     """Attributes of the run's span, its resource or scope: a value, or a text with `*` and `?`."""
 
 
-class Judging(Shape):
-    """How results are waited for that come later: those of judges and of other scorers that wait for somebody."""
-
-    max_queue: Count = 1000
-    """Results that may be pending at one time; further ones fail with `judge_queue_full`."""
-    concurrency: Count = 8
-    """How many of them are worked on at one time."""
-    timeout: Seconds = 300.0
-    """How long one may be worked on, with all its attempts; then it fails with `timeout`."""
-
-
 def scorer_of(spec: Any) -> Scorer:
     """The scorer of a mapping `{type, name, ...}`; a scorer is returned as it is.
 
@@ -129,6 +120,14 @@ class Evaluation(Shape):
     scorers: Annotated[tuple[ScorerSpec, ...], AfterValidator(_some)]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _alone(cls, given: Any, handler: Any) -> Any:
+        from otel_eval.scorers.judging import trusting  # deferred, as the scorers are
+
+        with trusting():  # a name of a judge gets its meaning in the whole configuration
+            return handler(given)
+
     @model_validator(mode="after")
     def _distinct(self) -> Evaluation:
         _refuse_twice("scorers", (scorer.name for scorer in self.build()), "give one of them another name")
@@ -167,6 +166,8 @@ class EvalConfig(Shape):
     """When a trace is judged, and how much may be held."""
     evaluations: Annotated[tuple[Evaluation, ...], AfterValidator(_some)] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
+    judges: Mapping[str, JudgeSpec] = Field(default_factory=dict)
+    """Endpoints, or coroutine functions from Python, that scorers name as their `judge`."""
     judging: Judging = Judging()
     """How the results of judges are waited for."""
     receivers: Receivers = Receivers()
@@ -178,10 +179,41 @@ class EvalConfig(Shape):
     conventions: tuple[ConventionSpec, ...] = ()
     """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _judged_by_name(cls, given: Any, handler: Any) -> Any:
+        """Names of judges mean something where scorers are built, which is before this object is there."""
+        if not isinstance(given, Mapping):
+            return handler(given)
+        from otel_eval.scorers.judging import named  # deferred, as the scorers are
+
+        judges = given.get("judges")
+        with named(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
+            _rebuild(given.get("evaluations"))
+            return handler(given)
+
     @model_validator(mode="after")
     def _distinct(self) -> EvalConfig:
         _refuse_twice("evaluations", (each.name for each in self.evaluations), "rename one of them")
         return self
+
+
+async def _not_yet(prompt: str) -> str:
+    raise NotImplementedError  # nobody is asked while a configuration is read
+
+
+def _rebuild(evaluations: Any) -> None:
+    """Those that were made before the configuration, whose judges' names were taken on trust."""
+    made = evaluations if isinstance(evaluations, Iterable) else ()
+    problems = []
+    for place, each in enumerate(made):
+        for number, spec in enumerate(each.scorers if isinstance(each, Evaluation) else ()):
+            try:
+                scorer_of(spec)
+            except ConfigError as error:
+                problems += [f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems]
+    if problems:
+        raise ConfigError(*problems)
 
 
 def _refuse_twice(key: str, names: Iterable[str], remedy: str) -> None:

@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any, Final
 
-__all__ = ["bytes_of", "count_of", "quoted", "seconds_of", "share_of"]
+__all__ = ["bytes_of", "count_of", "quoted", "seconds_of", "share_of", "whole_of"]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -60,6 +60,17 @@ def count_of(value: Any) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
         raise ValueError(f"{quoted(value)} is not a whole number from 1 up; write e.g. 1000")
+    return value
+
+
+def whole_of(value: Any) -> int:
+    """A whole number from 0 up.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise ValueError(f"{quoted(value)} is not a whole number from 0 up; write e.g. 2")
     return value
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.agreement import agreement
 from otel_eval.scorers.alignment import Comparison, Expectation
@@ -17,10 +16,10 @@ from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.built_in import Finding
 from otel_eval.scorers.expectations import calls, names
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
-from otel_eval.scorers.parameters import one_of, reads, shown, wrong
+from otel_eval.scorers.parameters import one_of, reads
 from otel_eval.scorers.registry import scorer
 
-__all__ = ["ExecutionOrder", "ToolCallArgs", "ToolCallOrder", "ToolCallOutput", "ToolCorrectness", "TrajectoryMatch"]
+__all__ = ["ExecutionOrder", "ToolCallArgs", "ToolCallOrder", "ToolCallOutput", "TrajectoryMatch"]
 
 _CALLS: Final = calls("arguments", "result")
 _WITH_ARGUMENTS: Final = calls("arguments")
@@ -159,67 +158,6 @@ class ToolCallOutput(Matching):
     def compared(self) -> Comparison:
         """Results."""
         return Comparison(results=True)
-
-
-def _compare(key: str, value: Any) -> tuple[str, ...]:
-    allowed = ("arguments", "result")
-    if isinstance(value, list | tuple) and all(isinstance(each, str) and each in allowed for each in value):
-        return tuple(value)
-    raise wrong(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
-
-
-def _no_judge(key: str, value: Any) -> None:
-    if value is not None:
-        raise ConfigError(f"{key}: {shown(value)} cannot be used, this version has no judges; leave {key} out")
-
-
-def _no_tools(key: str, value: Any) -> tuple[()]:
-    if not isinstance(value, list | tuple):
-        raise wrong(key, value, "a list of tools", f"leave {key} out")
-    if value:
-        raise ConfigError(f"{key}: {shown(value)} needs a judge, which this version does not have; leave {key} out")
-    return ()
-
-
-@scorer("tool_correctness")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCorrectness(Matching):
-    """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
-
-    Weight of the alignment / number expected (`measure: precision`: / number called). Range 0-1. Skipped: something
-    is compared that a same-named call did not record.
-
-    >>> from otel_eval.testing import call, trajectory
-    >>> tools = ToolCorrectness(expected=_CALLS("expected", [{"name": "search"}]), measure="precision")
-    >>> tools(trajectory(call("search"), call("open"))).value
-    0.5
-    """
-
-    type: ClassVar[str] = "tool_correctness"
-
-    expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
-    match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
-    compare: tuple[str, ...] = field(default=(), metadata=reads(_compare))
-    arguments: str | tuple[str, ...] = field(default="overlap", metadata=reads(arguments_mode))
-    measure: str = field(default="recall", metadata=reads(one_of(*MEASURES)))
-    available_tools: tuple[()] = field(default=(), metadata=reads(_no_tools))
-    judge: None = field(default=None, metadata=reads(_no_judge))
-
-    @property
-    def how(self) -> str:
-        """As given."""
-        return self.match
-
-    @property
-    def ratio(self) -> str:
-        """As given."""
-        return self.measure
-
-    @property
-    def compared(self) -> Comparison:
-        """What `compare` lists."""
-        by = agreement(self.arguments) if "arguments" in self.compare else None
-        return Comparison(arguments=by, results="result" in self.compare)
 
 
 @scorer("trajectory_match")

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.scorers.parameters import did_you_mean, shown, wrong
 
-__all__ = ["Judge", "JudgeError", "Structured", "ask", "named", "reply_of", "resolve"]
+__all__ = ["Judge", "JudgeError", "Structured", "ask", "is_judge", "named", "reply_of", "resolve", "trusting"]
 
 Judge = Callable[[str], Awaitable[str]]
 """Takes a prompt and answers it."""
@@ -73,6 +73,20 @@ def named(judges: Mapping[str, Judge]) -> Iterator[None]:
         _by_name.reset(token)
 
 
+@contextmanager
+def trusting() -> Iterator[None]:
+    """Within, any name may stand for a judge, unless it is known which may; nobody may be asked."""
+
+    async def somebody(prompt: str) -> str:
+        raise JudgeError("judge_unknown", "the name of a judge means something only in a whole configuration")
+
+    token = _by_name.set((lambda name, where: somebody) if _by_name.get() is _nowhere else _by_name.get())
+    try:
+        yield
+    finally:
+        _by_name.reset(token)
+
+
 def resolve(spec: object, where: str) -> Judge:
     """The judge that is meant.
 
@@ -85,7 +99,7 @@ def resolve(spec: object, where: str) -> Judge:
         ConfigError: it is none of these, or cannot be used.
     """
     if callable(spec):
-        if inspect.iscoroutinefunction(spec) or inspect.iscoroutinefunction(type(spec).__call__):
+        if is_judge(spec):
             return cast(Judge, spec)
         raise wrong(where, spec, "a coroutine function", "write async def judge(prompt: str) -> str")
     if isinstance(spec, str) and spec:
@@ -94,6 +108,11 @@ def resolve(spec: object, where: str) -> Judge:
         opened: Judge = import_module(_CLIENTS).opened(spec, where)
         return opened
     raise wrong(where, spec, "a judge", f"write the name of one of `judges`, or {where}: {_EXAMPLE}")
+
+
+def is_judge(spec: object) -> bool:
+    """Whether it is a coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(spec) or inspect.iscoroutinefunction(getattr(type(spec), "__call__", None))  # noqa: B004 - not whether, but how
 
 
 async def ask(judge: Judge, prompt: str, schema: Mapping[str, Any]) -> dict[str, Any]:

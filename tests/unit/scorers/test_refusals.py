@@ -13,6 +13,8 @@ ORDER = {"type": "tool_call_order"}
 ARGS = {"type": "tool_call_args"}
 TOOLS = {"type": "tool_correctness", "expected": []}
 PATTERN = {"type": "trajectory_pattern"}
+MODEL = {"base_url": "http://models.example/v1", "model": "m"}
+LLM = {"type": "llm_judge", "judge": MODEL, "criteria": "It is polite."}
 
 REFUSED = [
     # what is given, the key and the remedy that the message names
@@ -24,7 +26,25 @@ REFUSED = [
     ({"type": "no.such:thing"}, "'no.such:thing'", "package.module:attribute"),
     ({"type": "otel_eval.model:UNRECORDED"}, "UNRECORDED", "can be called"),
     ({"type": "dag"}, "'dag'", "choose one of"),
-    ({"type": "llm_judge"}, "'llm_judge'", ""),
+    ({"type": "llm_judge"}, "judge: missing", "criteria: missing"),
+    ({**LLM, "judge": "main"}, "judge: 'main'", "write judge: {base_url:"),
+    ({**LLM, "judge": len}, "judge: <built-in function len>", "write async def"),
+    ({**LLM, "judge": {"model": "m", "base_url": "models.example"}}, "judge.base_url: 'models.example'", "write e.g."),
+    ({**LLM, "judge": {"model": "m", "base_url": "http://u:pw@models.example"}}, "judge.base_url", "leave them out"),
+    ({**LLM, "judge": {"base_url": "http://models.example"}}, "judge.model", "is missing"),
+    ({**LLM, "judge": {**MODEL, "api_key": "k"}}, "judge.api_key: unknown key", "did you mean 'api_key_env'?"),
+    ({**LLM, "judge": {**MODEL, "api_key_env": "sk-1"}}, "judge.api_key_env: the value is not the name", "never the key"),
+    ({**LLM, "judge": {**MODEL, "api_key_env": "NO_SUCH_KEY"}}, "judge.api_key_env: 'NO_SUCH_KEY' holds no key", "set it"),
+    ({**LLM, "judge": {**MODEL, "api_key_file": "/no/such"}}, "judge.api_key_file: '/no/such' cannot be read", "name a file"),
+    ({**LLM, "judge": {**MODEL, "retries": -1}}, "judge.retries: -1", "from 0 up"),
+    ({**LLM, "judge": {**MODEL, "per_minute": 0}}, "judge.per_minute: 0", "from 1 up"),
+    ({**LLM, "judge": {**MODEL, "timeout": "soon"}}, "judge.timeout: 'soon'", "write e.g."),
+    ({**LLM, "judge": {**MODEL, "timeout": 0}}, "judge.timeout: 0", "write e.g."),
+    ({**LLM, "judge": {**MODEL, "parameters": {"model": "x"}}}, "judge.parameters.model", "leave it out"),
+    ({**LLM, "rubric": {2: "more"}}, "rubric: {2: 'more'}", "from 0 to 1"),
+    ({**LLM, "sample": 2}, "sample: 2", "0 to 1"),
+    ({**TOOLS, "available_tools": "a"}, "available_tools: 'a'", "a list of tools"),
+    ({**TOOLS, "available_tools": [{"title": "a"}, 3]}, "available_tools[0]: {'title': 'a'}", "available_tools[1]: 3"),
     ({"type": "tool_errors", "treshold": 1}, "treshold", "did you mean 'threshold'?"),
     ({"type": "tool_errors", "threshold": -0.1}, "threshold: -0.1", "0 to 1"),
     ({"type": "tool_errors", "threshold": 1.1}, "threshold: 1.1", "0 to 1"),
@@ -64,7 +84,7 @@ REFUSED = [
     ({"type": "execution_order", "expected": [], "match": "inorder"}, "match: 'inorder'", "did you mean 'in_order'?"),
     ({**TOOLS, "compare": ["results"]}, "compare: ['results']", "[arguments]"),
     ({**TOOLS, "available_tools": ["a"]}, "available_tools: ['a']", "needs a judge"),
-    ({**TOOLS, "judge": {"model": "x"}}, "judge", "leave judge out"),
+    ({**TOOLS, "judge": {"model": "x"}}, "judge.base_url", "is missing"),
     ({**TOOLS, "measure": "accuracy"}, "measure: 'accuracy'", "recall"),
     ({"type": "time_cost", "max_ms": 0}, "max_ms: 0", "write e.g. max_ms: 30000"),
     ({"type": "time_cost", "max_ms": -5}, "max_ms: -5", "positive"),
@@ -121,6 +141,8 @@ SMALLEST = {
     "tool_call_output": {"expected": ["a"]},
     "tool_correctness": {"expected": ["a"], "available_tools": []},
     "trajectory_match": {"expected": ["a"]},
+    "answer_accuracy": {"judge": MODEL},
+    "llm_judge": {"judge": MODEL, "criteria": "It is polite."},
 }
 COMMON = {"name": "mine", "threshold": 1, "strict": False, "tools": {"include": ["*"]}, "failed_calls": "exclude"}
 

@@ -1,0 +1,118 @@
+"""Judges, and how their results are waited for.
+
+Knows addresses, names of keys and limits; reads no key and connects to nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator, model_validator
+
+from otel_eval.config.door import Shape
+from otel_eval.config.places import Count, Seconds
+from otel_eval.config.units import quoted, whole_of
+from otel_eval.errors import ConfigError
+
+__all__ = ["JudgeEndpoint", "JudgeSpec", "Judging"]
+
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+_OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
+
+Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        secret = parts.username is not None or parts.password is not None or bool(parts.query)
+    except ValueError:
+        usable = secret = False
+    if secret:
+        raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
+    if not usable:
+        raise ValueError(f"{quoted(text)} is not a URL with a host; write e.g. https://models.example/v1")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        # Not quoted: some people put the key itself here.
+        raise ValueError("the value is not the name of an environment variable; write e.g. JUDGE_API_KEY, and never the key")
+    return name
+
+
+def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    ours = sorted(_OURS & given.keys())
+    if ours:
+        raise ValueError(f"{ours[0]}: is not a parameter but otel-eval's to say; leave it out")
+    return given
+
+
+class JudgeEndpoint(Shape):
+    """An OpenAI-compatible chat endpoint that is asked to judge."""
+
+    base_url: Annotated[str, AfterValidator(_url)]
+    """http:// or https:// URL that `/chat/completions` is added to."""
+    model: str = Field(min_length=1)
+    """The model's name there. None is assumed."""
+    api_key_env: Annotated[str, AfterValidator(_variable)] | None = None
+    """The environment variable that holds the key."""
+    api_key_file: str | None = None
+    """The file that holds the key. Neither: no key is sent."""
+    timeout: Seconds = 60.0
+    """How long one attempt may take."""
+    retries: Whole = 2
+    """Attempts after the first one, where the judge is busy, down or silent."""
+    per_minute: Count | None = None
+    """Attempts in any minute; further ones wait. Left out: any number."""
+    cache: Whole = 1000
+    """Answers that are remembered; equal questions are asked once. 0: none."""
+    parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(default_factory=dict)
+    """Further fields of each request, e.g. `{temperature: 0}`."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> JudgeEndpoint:
+        if self.api_key_env is not None and self.api_key_file is not None:
+            raise ValueError("api_key_file: is given beside api_key_env; name one of them")
+        if self.timeout == 0:
+            raise ValueError("timeout: 0 leaves no time for an answer; write e.g. 60s")
+        if find_spec("openai") is None:
+            raise ValueError("endpoints are asked through the package openai; install otel-eval[judge]")
+        return self
+
+
+def _judge(given: Any, endpoint: Any) -> Any:
+    """A coroutine function as it is, else an endpoint."""
+    if not callable(given):
+        return endpoint(given)
+    from otel_eval.scorers.judging import is_judge  # deferred: it loads every scorer, which `schema` has no need of
+
+    if not is_judge(given):
+        raise ValueError(f"{quoted(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
+    return given
+
+
+JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_judge)]
+
+
+class Judging(Shape):
+    """How results are waited for that come later: those of judges and of other scorers that wait for somebody."""
+
+    max_queue: Count = 1000
+    """Results that may be pending at one time; further ones fail with `judge_queue_full`."""
+    concurrency: Count = 8
+    """How many of them are worked on at one time."""
+    timeout: Seconds = 300.0
+    """How long one may be worked on, with all its attempts; then it fails with `timeout`."""
+
+    @model_validator(mode="after")
+    def _some_time(self) -> Judging:
+        if self.timeout == 0:
+            raise ConfigError("timeout: 0 leaves no time for an answer; write e.g. 5m")
+        return self

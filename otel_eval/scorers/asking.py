@@ -1,0 +1,112 @@
+"""What every scorer that asks a judge shares: who is asked, about which runs, and what becomes of the answer.
+
+Knows the frame; what is asked is each scorer's own. The judge being down, or answering what was not asked, is an
+outcome of its own and never a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from otel_eval.model import Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.coroutines import completed
+from otel_eval.scorers.judging import Judge, JudgeError, ask, resolve
+from otel_eval.scorers.parameters import flag, optional, reads, share, text
+from otel_eval.scorers.prompts import SCORE, TooLong
+
+__all__ = ["Asking", "asked", "at_once", "failed", "judge_of", "opinion_of"]
+
+_LONGEST: Final = 2000  # of what a judge says for itself
+
+Opinion = Callable[[Trajectory], Awaitable[Finding | Outcome]]
+
+
+def judge_of(key: str, value: Any) -> Judge:
+    """A judge's name, an endpoint or a coroutine function."""
+    return resolve(value, key)
+
+
+def at_once(evaluate: Callable[[Trajectory], Any], trajectory: Trajectory) -> Outcome:
+    """What `evaluate` gives, for a caller that does not wait."""
+    try:
+        outcome: Outcome = completed(evaluate(trajectory))
+    except RuntimeError as error:
+        return Failed("RuntimeError", str(error))
+    return outcome
+
+
+async def asked(scorer: BuiltIn, trajectory: Trajectory, opinion: Opinion) -> Outcome:
+    """The outcome for one run, in the frame of every built-in scorer."""
+    skipped = scorer.skips(trajectory)
+    if skipped is not None:
+        return skipped
+    try:
+        return scorer.judged(await opinion(scorer.kept(trajectory)))
+    except TooLong as error:
+        return Skipped(str(error))
+    except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+        return failed(error)
+
+
+def failed(error: Exception, details: Mapping[str, Any] | None = None) -> Failed:
+    """What becomes of a judge's error."""
+    kind = error.kind if isinstance(error, JudgeError) else type(error).__name__
+    return Failed(kind, str(error), details or {})
+
+
+async def opinion_of(judge: Judge, prompt: str, *, include_content: bool) -> Finding:
+    """The score that a judge gives; what it wrote counts as content.
+
+    Raises:
+        JudgeError: there is no answer, or none that can be used.
+    """
+    reply = await ask(judge, prompt, SCORE)
+    score, said = float(reply["score"]), reply["explanation"].strip()[:_LONGEST]
+    if not include_content:
+        return Finding(score, f"the judge gave {score:.3g}", {"score": score})
+    return Finding(score, f"the judge gave {score:.3g}: {said}", {"score": score, "explanation": said})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking(BuiltIn):
+    """Base of the scorers whose value is a judge's score.
+
+    Attributes:
+        judge: who is asked.
+        prompt: replaces the instruction; what was recorded and the form of the answer are always added to it.
+        sample: the share of traces it is asked about, chosen by trace id; about the others it says nothing.
+        include_content: lets what the judge wrote into explanation and details.
+    """
+
+    asynchronous: ClassVar[bool] = True
+
+    judge: Judge = field(metadata=reads(judge_of))
+    prompt: str | None = field(default=None, metadata=reads(optional(text)))
+    sample: float = field(default=1.0, metadata=reads(share))
+    include_content: bool = field(default=False, metadata=reads(flag))
+
+    def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
+        """The whole prompt about a run, or why there is nothing to ask.
+
+        Raises:
+            TooLong: it would be longer than a judge can be asked to read.
+        """
+        raise NotImplementedError
+
+    async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Ask."""
+        prompt = self.prompt_for(trajectory)
+        if isinstance(prompt, Skipped):
+            return prompt
+        return await opinion_of(self.judge, prompt, include_content=self.include_content)
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run, once the judge has answered."""
+        return await asked(self, trajectory, self.opinion)
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The same for a caller that does not wait; in a running event loop await `evaluate` instead."""
+        return at_once(self.evaluate, trajectory)
