@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench peers sdk-range fuzz clean
+.PHONY: help demo test lint fix bench peers sdk-range fuzz examples clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,9 +15,10 @@ help: ## what there is to make
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
 	@$(BIN)/python -m otel_eval.demo
 
-test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, the range of SDKs, tests
+test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, the range of SDKs, frameworks, tests
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory sdk-range
+	@$(MAKE) --no-print-directory examples
 	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder tests/flow/test_same_everywhere.py
 	@$(BIN)/python -m pytest -q
 
@@ -59,8 +60,16 @@ fuzz: ## look for bytes that break a decoder, SECONDS for each; downloads a fuzz
 	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS)
 	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --pure
 
+EXAMPLES := .venv-examples
+examples: ## run the examples with agent frameworks, in an environment of their own; downloads them
+	@cmp -s tests/frameworks/requirements.txt $(EXAMPLES)/.installed || { rm -rf $(EXAMPLES) && "$(PYTHON)" -m venv $(EXAMPLES) && \
+		$(EXAMPLES)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/frameworks/requirements.txt -e . && \
+		cp tests/frameworks/requirements.txt $(EXAMPLES)/.installed; } || \
+		{ echo "make examples: the frameworks could not be installed; is the package index within reach?" >&2; exit 1; }
+	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider --noconftest tests/frameworks
+
 clean: ## remove what was built
-	@rm -rf $(VENV) .venv-peers .venv-sdk .venv-fuzz .fuzz build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }

@@ -20,6 +20,8 @@ from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Draft", "drafts", "named", "recorded_arguments"]
 
+# Some write a whole stack into the status; what the exception itself said is the message then.
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _NOTHING: Final = Taken(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 
@@ -175,8 +177,10 @@ def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
     if not (error_type or failed or span.words.failed or view.status_code == 2):
         return None
     message = view.status_message
-    if not error_type or not message:
+    trace_back = _TRACEBACK in message
+    if not error_type or not message or trace_back:
         events: Sequence[SpanEvent] = view.events()
         exception_type, exception_message = exception_of(tuple(events))
-        error_type, message = error_type or exception_type, message or exception_message
+        error_type = error_type or exception_type
+        message = exception_message or message if trace_back else message or exception_message
     return ToolError(error_type or "_OTHER", message)

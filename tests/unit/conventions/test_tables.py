@@ -16,6 +16,8 @@ OP = "gen_ai.operation.name"
 OI = "openinference.span.kind"
 TL = "traceloop.span.kind"
 LANGCHAIN = "opentelemetry.instrumentation.langchain"
+CREATED = {OI: "CHAIN", "metadata": '{"ls_integration": "langchain_create_agent", "lc_agent_name": "travel"}'}
+STEP = CREATED | {"metadata": CREATED["metadata"].replace("}", ', "langgraph_node": "tools"}')}
 
 
 def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
@@ -51,6 +53,9 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("traceloop.tracer", "x.tool", {TL: "tool"}, "tool", "traceloop"),
         ("opentelemetry.instrumentation.openai.v1", "openai.chat", {"llm.request.type": "chat"}, "model", "traceloop_clients"),
         ("openinference.instrumentation.langchain", "x", {OI: "TOOL"}, "tool", "openinference_langchain"),
+        ("openinference.instrumentation.langchain", "travel", CREATED, "agent", "openinference_langchain"),
+        ("openinference.instrumentation.langchain", "tools", STEP, "other", "openinference_langchain"),
+        ("openinference.instrumentation.langchain", "search", STEP | {OI: "TOOL"}, "tool", "openinference_langchain"),
         ("openinference.instrumentation.llama_index", "x", {OI: "TOOL"}, "tool", "openinference"),
         ("openinference.instrumentation.openai", "x", {OI: "LLM"}, "model", "openinference_clients"),
         ("openinference.instrumentation.haystack", "Agent.run", {OI: "CHAIN"}, "agent", "openinference_haystack"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.model import UNRECORDED, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
 from otel_eval.ports import SpanEvent
 from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
@@ -231,3 +231,11 @@ def test_calls_stand_in_order_of_start_end_and_id():
         tool("d", "run", "x", 5, 9), tool("c", "run", "x", 5, 8), tool("b", "run", "x", 5, 8), tool("a", "run", "x", 6, 7)
     )
     assert [bytes.fromhex(call.span_id).decode() for call in made] == ["b", "c", "d", "a"]
+
+
+@pytest.mark.parametrize("told", ["no such date", "ValueError('no such date')Traceback (most recent call last):\n  File ..."])
+def test_a_stack_in_the_status_is_not_the_message(told: str):
+    """What the exception said is."""
+    failed = SpanEvent("exception", {"exception.type": "ValueError", "exception.message": "no such date"})
+    (call,) = calls(tool("a", "run", "book", 1, 9, status=2, message=told, events=[failed]))
+    assert call.error == ToolError("ValueError", "no such date")
