@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-collect_ignore = ["scripted.py"]  # a program, not a test
+collect_ignore = ["exit_program.py", "fork_program.py", "scripted.py"]  # programs, not tests
 
 
 @pytest.fixture(scope="session")

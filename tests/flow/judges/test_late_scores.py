@@ -1,0 +1,259 @@
+"""Scores of judges on every way through: after the others, with the ids that they would have had at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
+from otel_eval.app.server import Server
+from otel_eval.cli import main
+from otel_eval.config import load
+from otel_eval.sinks.jsonl import result_fields
+
+ROOT = Path(__file__).parents[3]
+TOOLS = ("search", "search", "book")
+
+
+def config_of(url: str, path: Path | None = None, **more: Any) -> dict[str, Any]:
+    """A scorer that is there at once, and two that a judge is asked for."""
+    judged = [
+        {"type": "llm_judge", "name": "careful", "judge": "main", "criteria": "It looks things up.", "threshold": 0.9},
+        {"type": "tool_correctness", "expected": ["search"], "available_tools": list(TOOLS), "judge": "main"},
+    ]
+    return {
+        "traces": {"settle": "100ms", "settle_partial": "100ms"},
+        "judges": {"main": {"base_url": url, "model": "m", "retries": 0, "timeout": "10s"}},
+        "evaluations": [{"name": "e", "scorers": [judged[0], {"type": "tool_errors"}, judged[1]]}],
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
+        "exporters": {"jsonl": {"path": str(path)}} if path else {},
+        **more,
+    }
+
+
+def reading(scripted: ModuleType, after_s: float = 0.0) -> Callable[[dict[str, Any]], Any]:
+    """A judge whose score is a function of what it is asked about: a tenth for each search."""
+
+    def script(request: dict[str, Any]) -> Any:
+        return scripted.score(request["messages"][0]["content"].count('"search"') / 10, "SECRET", after_s=after_s)
+
+    return script
+
+
+def agent(provider: TracerProvider, runs: int = 1) -> None:
+    tracer = provider.get_tracer("program")
+    for _ in range(runs):
+        with tracer.start_as_current_span("invoke_agent", attributes={"gen_ai.operation.name": "invoke_agent"}):
+            for name in TOOLS:
+                told = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+                with tracer.start_as_current_span(f"execute_tool {name}", attributes=told):
+                    pass
+
+
+@contextmanager
+def traced(*processors: Any) -> Iterator[TracerProvider]:
+    provider = TracerProvider(shutdown_on_exit=False)
+    for each in processors:
+        provider.add_span_processor(each)
+    try:
+        yield provider
+    finally:
+        provider.shutdown()
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def within(seconds: float, there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.01)
+
+
+def told(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["scorer"], row["outcome"], row["value"], row["passed"], row["revision"], row["completeness"], row["result_id"]
+
+
+def run(program: str, *words: str) -> None:
+    """A program beside this file, in a process of its own, without a word of complaint."""
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name(program)), *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def replayed(spans: list[ReadableSpan], config: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:
+    path = tmp_path / "stored.pb"
+    path.write_bytes(encode_spans(spans).SerializeToString())
+    problems: list[str] = []
+    reports = list(app.replay([path], load(config), on_problem=problems.append))
+    assert problems == []
+    return [result_fields(report, result) for report in reports for result in report.results]
+
+
+def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+    """In the process: the deterministic score is written while the judge still reads; ids and values are those of a replay."""
+    endpoint, path, memory = serve(reading(scripted, after_s=0.5)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    with traced(EvalSpanProcessor(config_of(endpoint.url, path)), SimpleSpanProcessor(memory)) as provider:
+        agent(provider)
+        within(5, lambda: bool(rows(path)))
+        assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
+        assert provider.force_flush(10_000)
+        live = rows(path)
+    assert sorted((row["scorer"], row["value"]) for row in live) == [
+        ("careful", 0.2), ("tool_correctness", 0.4), ("tool_errors", 1.0)
+    ]  # fmt: skip
+    spans = [span for span in memory.get_finished_spans() if span.name != "evaluate e"]
+    again = replayed(list(spans), config_of(endpoint.url), tmp_path)
+    assert sorted(map(told, live)) == sorted(map(told, again))
+    assert [row["scorer"] for row in again] == ["tool_errors", "careful", "tool_correctness"]
+    assert "SECRET" not in path.read_text(encoding="utf-8")
+
+
+def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+    """And waits for it when it is told to stop."""
+    endpoint, path = serve(reading(scripted, after_s=0.5)), tmp_path / "received.jsonl"
+    server = Server(load(config_of(endpoint.url, path)))
+    bound = server.start()
+    try:
+        with traced(SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))) as provider:
+            agent(provider)
+        within(5, lambda: bool(rows(path)))
+        assert [row["scorer"] for row in rows(path)] == ["tool_errors"]
+    finally:
+        assert server.stop(10.0)
+    assert {row["scorer"]: row["value"] for row in rows(path)} == {"tool_errors": 1.0, "careful": 0.2, "tool_correctness": 0.4}
+    assert len({row["trace_id"] for row in rows(path)}) == 1
+
+
+def test_a_runs_calls_are_counted_once(serve: Callable[..., Any], scripted: ModuleType):
+    """However many reports tell of the run, and however many runs came between."""
+    endpoint, reader = serve(reading(scripted)), InMemoryMetricReader()
+    config = config_of(endpoint.url, signals=["metrics"])
+    with traced(EvalSpanProcessor(config, meter_provider=MeterProvider([reader], shutdown_on_exit=False))) as provider:
+        agent(provider, runs=80)
+        assert provider.force_flush(20_000)
+        points = {
+            metric.name: [point.value for point in metric.data.data_points]
+            for resource in reader.get_metrics_data().resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name in ("otel_eval.tool.calls", "gen_ai.evaluation.count")
+        }
+    assert sum(points["otel_eval.tool.calls"]) == 80 * len(TOOLS)
+    assert sorted(points["gen_ai.evaluation.count"]) == [80, 80, 80]
+
+
+def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+    """It carries what is there; the judge's score leaves by the other signals and is counted."""
+    endpoint, path, memory = serve(reading(scripted, after_s=1.0)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    exporter = EvalSpanExporter(memory, config_of(endpoint.url, path))
+    with traced(SimpleSpanProcessor(exporter)) as provider:
+        agent(provider)
+        within(0.9, lambda: any(span.name == "invoke_agent" for span in memory.get_finished_spans()))
+        (root,) = [span for span in memory.get_finished_spans() if span.name == "invoke_agent"]
+        assert [event.attributes["gen_ai.evaluation.name"] for event in root.events] == ["tool_errors"]
+        assert exporter.force_flush(10_000)
+    assert sorted(row["scorer"] for row in rows(path)) == ["careful", "tool_correctness", "tool_errors"]
+    assert exporter.counts()["exporter.scores_unplaced"] == 2
+
+
+def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+    """Within the time that stopping may take, and with the other scores untouched."""
+    endpoint, path = serve(reading(scripted, after_s=8.0)), tmp_path / "received.jsonl"
+    server = Server(load(config_of(endpoint.url, path)))
+    bound = server.start()
+    try:
+        with traced(SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))) as provider:
+            agent(provider)
+        within(5, lambda: bool(rows(path)))
+        began = time.monotonic()
+    finally:
+        assert not server.stop(2.0)
+    assert time.monotonic() - began < 4.0
+    outcomes = {row["scorer"]: (row["outcome"], row["explanation"]) for row in rows(path)}
+    assert outcomes["careful"] == outcomes["tool_correctness"] == ("failed", "timeout")
+    assert outcomes["tool_errors"][0] == "scored"
+
+
+def test_a_judge_that_is_down_costs_its_own_scores_only(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+    """The alignment stays in the details of the score that was to be the smaller of two."""
+    endpoint, path = serve(scripted.Reply(status=500)), tmp_path / "live.jsonl"
+    with traced(EvalSpanProcessor(config_of(endpoint.url, path))) as provider:
+        agent(provider)
+        assert provider.force_flush(10_000)
+    by_scorer = {row["scorer"]: row for row in rows(path)}
+    assert by_scorer["tool_errors"]["value"] == 1.0
+    assert by_scorer["careful"]["explanation"] == "judge_unavailable"
+    assert by_scorer["tool_correctness"]["details"]["alignment"] == 1.0
+    assert [row["value"] for row in rows(path) if row["outcome"] == "failed"] == [None, None]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_program_that_just_ends_gets_its_scores(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, host: str):
+    """Also where a name has to be resolved while the interpreter is ending."""
+    endpoint, path = serve(reading(scripted)), tmp_path / "live.jsonl"
+    run("exit_program.py", endpoint.url.replace("127.0.0.1", host), str(path))
+    assert [(row["scorer"], row["outcome"]) for row in rows(path)] == [("tool_errors", "scored"), ("llm_judge", "scored")]
+
+
+def test_a_child_process_asks_for_itself(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+    """After a fork nothing of the parent's thread is there."""
+    endpoint, path = serve(reading(scripted)), tmp_path / "live.jsonl"
+    run("fork_program.py", endpoint.url, str(path))
+    assert sorted((row["agent"], row["outcome"]) for row in rows(path)) == [
+        ("child", "scored"), ("parent", "scored"), ("parent again", "scored")
+    ]  # fmt: skip
+
+
+def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(
+    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path
+):
+    """About the others the judge's scorer says nothing at all."""
+    endpoint, path, memory = serve(reading(scripted)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    config = config_of(endpoint.url, path)
+    config["evaluations"][0]["scorers"][0]["sample"] = 0.3
+    config["evaluations"][0]["scorers"].pop()
+    with traced(EvalSpanProcessor(config), SimpleSpanProcessor(memory)) as provider:
+        agent(provider, runs=60)
+        assert provider.force_flush(20_000)
+    live = rows(path)
+    assert sum(row["scorer"] == "tool_errors" for row in live) == 60
+    assert 0 < sum(row["scorer"] == "careful" for row in live) < 45
+    spans = [span for span in memory.get_finished_spans() if span.name != "evaluate e"]
+    assert sorted(map(told, live)) == sorted(map(told, replayed(list(spans), config | {"exporters": {}}, tmp_path)))
+
+
+def test_replay_prints_a_runs_scores_together(
+    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """One table for each run, and an exit code that counts the judge's verdict."""
+    endpoint, memory = serve(reading(scripted, after_s=0.1)), InMemorySpanExporter()
+    with traced(SimpleSpanProcessor(memory)) as provider:
+        agent(provider, runs=10)
+    (tmp_path / "stored.pb").write_bytes(encode_spans(memory.get_finished_spans()).SerializeToString())
+    (tmp_path / "eval.yaml").write_text(json.dumps(config_of(endpoint.url)), encoding="utf-8")
+    assert main(["replay", str(tmp_path / "stored.pb"), "--config", str(tmp_path / "eval.yaml")]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("evaluation e") == 10
+    assert "10 runs: 10 passed, 20 did not pass" in printed
+    assert endpoint.most_at_once > 1
