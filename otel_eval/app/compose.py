@@ -40,7 +40,8 @@ def limits_of(config: EvalConfig) -> Limits:
 
 def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
     """The convention tables: the user's own first."""
-    return (*(convention_from_mapping(mapping) for mapping in config.conventions), *TABLES)
+    own = (each if isinstance(each, Convention) else convention_from_mapping(each) for each in config.conventions)
+    return (*own, *TABLES)
 
 
 def engine_of(config: EvalConfig) -> Engine:

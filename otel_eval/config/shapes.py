@@ -144,10 +144,12 @@ def _default() -> Evaluation:
 
 
 def _convention(mapping: Any) -> Any:
+    from otel_eval.conventions import Convention, convention_from_mapping
+
+    if isinstance(mapping, Convention):
+        return mapping
     if not isinstance(mapping, Mapping):
         raise ValueError(f"{str(mapping)[:60]!r} is not a convention; write a mapping")
-    from otel_eval.conventions import convention_from_mapping
-
     convention_from_mapping(mapping)
     return mapping
 

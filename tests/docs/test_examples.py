@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,80 @@ def test_the_receiver_prints_a_line_for_each_score() -> None:
         ("tool_errors", "scored", True),
         ("time_cost", "scored", True),
     ]
+
+
+def test_the_backend_behind_us_receives_scores_on_the_runs_span() -> None:
+    """As the page on forwarding shows; ids differ from run to run."""
+    done = run("examples/forwarding.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (ROOT / "docs/forwarding.md").read_text(encoding="utf-8")
+    assert f"```text\n{masked(done.stdout)}```" in masked(page)
+
+
+def masked(text: str) -> str:
+    """Without what is new in each run."""
+    return re.sub(r"\b[0-9a-f]{32}\b", "<id>", text)
+
+
+def test_a_scorer_of_ones_own_scores() -> None:
+    """By hand: kept, broken, not told; and broken in a traced run."""
+    done = run("examples/custom_scorer.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    *by_hand, row = done.stdout.splitlines()
+    assert [line[:17] for line in by_hand] == ["Scored(value=1.0,", "Scored(value=0.0,", "Skipped(why='an a"]
+    assert {key: json.loads(row)[key] for key in ("agent", "type", "value", "passed")} == {
+        "agent": "clerk",
+        "type": "asks_before_paying",
+        "value": 0.0,
+        "passed": False,
+    }
+
+
+def test_a_table_of_ones_own_is_the_same_in_yaml_and_in_python() -> None:
+    """Nothing is understood without it."""
+    done = run("examples/custom_convention.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    nothing, *lines = done.stdout.splitlines()
+    assert nothing == "without a table: []"
+    understood = [
+        "clerk search {'order': 7} -> {'hits': 2} ",
+        "clerk refund {'order': 7} -> no such order ToolError(type='_OTHER', message='')",
+    ]
+    assert lines == [f"{way} {line}" for way in ("in YAML", "in Python") for line in understood]
+
+
+BOOKED_BLINDLY = {
+    "traceId": "1" * 32,
+    "spanId": "2" * 16,
+    "name": "execute_tool book_flight",
+    "startTimeUnixNano": "1700000000000000000",
+    "endTimeUnixNano": "1700000001000000000",
+    "attributes": [
+        {"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}},
+        {"key": "gen_ai.tool.name", "value": {"stringValue": "book_flight"}},
+    ],
+}
+
+
+def test_stored_traces_are_held_against_a_policy(tmp_path: Path) -> None:
+    """The exit code tells CI: kept, broken, not to be used."""
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [BOOKED_BLINDLY]}]}]}), encoding="utf-8")
+    done = [run("examples/replay_in_ci.py", *files) for files in ([], [str(broken)], ["no-such-file.json"])]
+    assert [each.returncode for each in done] == [0, 1, 2]
+    assert "precedence 1.00 passed" in done[0].stdout
+    assert "required_tools 0.00 did not pass" in done[1].stdout
+    assert [each.stderr for each in done] == ["", "", "no-such-file.json: No such file or directory\n"]
+
+
+def test_every_example_is_run() -> None:
+    """And told of on the page about them."""
+    tests = Path(__file__).read_text(encoding="utf-8") + (ROOT / "tests/flow/zero_code/test_zero_code.py").read_text(
+        encoding="utf-8"
+    )
+    page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
+    names = [path.name for path in (ROOT / "examples").glob("*.py")]
+    assert [name for name in names if f"examples/{name}" not in tests or f"(../examples/{name})" not in page] == []
 
 
 @pytest.mark.parametrize("said", ["get_weather", "book_flight", "error ValueError", "weather-before-booking", "travel_agent"])

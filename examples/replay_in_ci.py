@@ -1,0 +1,53 @@
+"""Hold stored traces against a policy, as a step of CI does: it fails when a run breaks it.
+
+    python examples/replay_in_ci.py [FILE...]
+
+The files are what a Collector's file exporter or a backend's download holds; without any, a recorded trace of the demonstration
+is used. The command line does the same: `otel-eval replay traces.json --config eval.yaml`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+
+from otel_eval import Failed, Scored, Skipped, app
+from otel_eval.config import load
+
+policy = load(
+    {
+        "evaluations": [
+            {
+                "name": "travel-policy",
+                "scorers": [
+                    {"type": "required_tools", "patterns": ["get_weather"]},
+                    {"type": "precedence", "rules": ["get_weather before book_flight"]},
+                    {"type": "tool_errors", "threshold": 0.5},
+                ],
+            }
+        ]
+    }
+)
+recorded = str(files("otel_eval.demo") / "recorded_trace.json")
+
+
+def told(outcome: Scored | Skipped | Failed) -> str:
+    """One word or two."""
+    match outcome:
+        case Scored():
+            return f"{outcome.value:.2f} {'passed' if outcome.passed else 'did not pass'}"
+        case Skipped():
+            return f"skipped: {outcome.why}"
+        case Failed():
+            return f"failed: {outcome.error_type}"
+
+
+unusable: list[str] = []
+broken = False
+for report in app.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
+    for result in report.results:
+        print(report.trajectory.trace_id, result.scorer, told(result.outcome))
+        broken |= isinstance(result.outcome, Failed) or (isinstance(result.outcome, Scored) and not result.outcome.passed)
+for line in unusable:
+    print(line, file=sys.stderr)
+sys.exit(2 if unusable else int(broken))
