@@ -6,7 +6,20 @@ Knows trajectories and specifications; knows no span, no sink, no clock. `create
 
 from __future__ import annotations
 
-from otel_eval.scorers import calls, correctness, counts, failures, judged, labels, pattern, precedence, repeats, structure, times  # noqa: F401 - importing them registers them
+from otel_eval.scorers import (  # noqa: F401 - importing them registers them
+    calls,
+    correctness,
+    counts,
+    expression,
+    failures,
+    judged,
+    labels,
+    pattern,
+    precedence,
+    repeats,
+    structure,
+    times,
+)
 from otel_eval.scorers.building import create_scorer
 from otel_eval.scorers.labels import summarize
 from otel_eval.scorers.registry import get_scorer, list_scorers, scorer

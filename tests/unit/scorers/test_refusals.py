@@ -141,6 +141,7 @@ SMALLEST = {
     "tool_call_output": {"expected": ["a"]},
     "tool_correctness": {"expected": ["a"], "available_tools": []},
     "trajectory_match": {"expected": ["a"]},
+    "expression": {"expression": "true"},
     "answer_accuracy": {"judge": MODEL},
     "llm_judge": {"judge": MODEL, "criteria": "It is polite."},
 }

@@ -1,0 +1,187 @@
+"""What a run recorded, as the variables of an expression.
+
+Knows trajectories and how large a value an evaluation can take without harm; knows no expression. What was not recorded
+is left out, never made up: looking at it is an error of CEL, which `&&` and `||` overrule where the rest decides alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_eval.model import UNRECORDED, ToolCall, Trajectory
+from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
+from otel_eval.scorers.cel.reading import Reading
+from otel_eval.scorers.wording import tool
+
+__all__ = ["Bound", "Unavailable", "bind"]
+
+_MOST_VALUES: Final = 100_000
+_DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
+_NS_PER_MS: Final = 1_000_000
+
+
+class Unavailable(Exception):
+    """What is looked at was not recorded, or is too large to be looked at; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Variables of one run.
+
+    Attributes:
+        values: by name; a name that is not there was not recorded.
+        reading: what they were made for.
+        of: the run they are of.
+    """
+
+    values: Mapping[str, Any]
+    reading: Reading = field(repr=False)
+    of: Trajectory = field(repr=False)
+
+    def missing(self, key: str) -> str:
+        """What was not recorded if looking at `key` failed, or "" if everything of that name was."""
+        if key in self.reading.run and key not in self.values.get("run", ()):
+            return f"run.{key}"
+        if key in self.reading.attributes and key not in self.of.attributes:
+            return f"attribute {key}"
+        if key in self.reading.calls:
+            for at, call in enumerate(self.values.get("calls", ())):
+                if key not in call:
+                    return f"{key} of {tool(self.of.calls[at].name)} ({at})"
+        return "calls" if key == "calls" else "reference" if key == "reference" else ""
+
+
+def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) -> Bound:
+    """The variables that an expression looks at.
+
+    Args:
+        reading: what it looks at; nothing else is bound.
+        trajectory: the run.
+        reference: the run's own reference, where there is one.
+
+    Raises:
+        Unavailable: they are too large.
+    """
+    values: dict[str, Any] = {}
+    if reading.run:
+        values["run"] = _run(trajectory, reading)
+    if "calls" in reading.names and trajectory.tool_data:
+        values["calls"] = [_call(call, reading.calls, trajectory.start_ns) for call in trajectory.calls]
+    if "reference" in reading.names and reference is not UNRECORDED:
+        values["reference"] = reference
+    return Bound(fitting(values, gathers=reading.gathers), reading, trajectory)
+
+
+def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:
+    facts = {name: _FACTS[name](run) for name in reading.run if name != "attributes"}
+    if reading.attributes:
+        facts["attributes"] = {name: run.attributes[name] for name in reading.attributes if name in run.attributes}
+    return {name: value for name, value in facts.items() if value is not UNRECORDED}
+
+
+def _call(call: ToolCall, fields: frozenset[str], began_ns: int | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in fields:
+        value = _OF_A_CALL[name](call) if name != "start_ms" else _elapsed(began_ns, call.start_ns)
+        if value is not UNRECORDED:
+            found[name] = value
+    return found
+
+
+def _elapsed(start_ns: int | None, end_ns: int | None) -> Any:
+    return UNRECORDED if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS_PER_MS
+
+
+def _known(value: Any) -> Any:
+    """Neither "" nor None: these stand for what is not known."""
+    return value if value not in ("", None) else UNRECORDED
+
+
+def _opened(value: Any) -> Any:
+    """JSON text of an object or a list as what it spells; any other text stays a text."""
+    if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
+        return value
+    spelt = decoded(value)
+    return spelt if isinstance(spelt, dict | list) else value
+
+
+def _error(call: ToolCall) -> Any:
+    return None if call.error is None else {"type": call.error.type, "message": call.error.message}
+
+
+_FACTS: Final[Mapping[str, Any]] = {
+    "agent": lambda run: _known(run.agent),
+    "name": lambda run: _known(run.name),
+    "service": lambda run: _known(run.service),
+    "conversation": lambda run: _known(run.conversation_id),
+    "duration_ms": lambda run: _elapsed(run.start_ns, run.end_ns),
+    "model_calls": lambda run: run.model_calls,
+    "input_tokens": lambda run: _known(run.input_tokens),
+    "output_tokens": lambda run: _known(run.output_tokens),
+    "input": lambda run: _opened(run.input),
+    "output": lambda run: _opened(run.output),
+}
+_OF_A_CALL: Final[Mapping[str, Any]] = {
+    "name": lambda call: call.name,
+    "arguments": lambda call: _opened(call.arguments),
+    "result": lambda call: _opened(call.result),
+    "error": _error,
+    "duration_ms": lambda call: _elapsed(call.start_ns, call.end_ns),
+    "agent": lambda call: _known(call.agent_path[-1]) if call.agent_path else UNRECORDED,
+}
+
+
+def fitting(values: dict[str, Any], *, gathers: bool) -> dict[str, Any]:
+    """The values as CEL takes them: plain lists and mappings of texts, numbers of 64 bits.
+
+    Raises:
+        Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
+    """
+    level: list[Any] = [values]
+    room, characters, clean = _MOST_VALUES, MOST_CHARACTERS, True
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for each in level:
+            kind = type(each)
+            if kind is str:
+                characters -= len(each)
+                clean = clean and each.isascii()
+            elif isinstance(each, Mapping):
+                clean = clean and kind is dict
+                below += each.values()
+                below += each
+            elif kind is list or kind is tuple:
+                if gathers and len(each) > MOST_GATHERED:
+                    raise Unavailable(f"{TOO_LARGE}: a list of {len(each)} items, of which more lists would be built")
+                clean = clean and kind is list
+                below += each
+            elif kind is int:
+                clean = clean and -_BEYOND <= each < _BEYOND
+            else:
+                clean = clean and (each is None or kind is bool or kind is float)
+        room -= len(below)
+        if room < 0 or characters < 0:
+            said = f"{_MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
+            raise Unavailable(f"{TOO_LARGE}: more than {said}")
+        if not below:
+            return values if clean else _plain(values)
+        level = below
+    raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels")
+
+
+_BEYOND: Final = 2**63
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):  # what is no Unicode, such as half of a surrogate pair, has no UTF-8
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(below) for below in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -_BEYOND <= value < _BEYOND:
+        return float(value) if abs(value) < 2**1023 else float("inf") if value > 0 else float("-inf")
+    return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -1,0 +1,168 @@
+"""Expressions in CEL: checked once, evaluated on many runs.
+
+Knows the library that does both and how its errors are told; knows no score. The library is Google's, over its C++
+implementation (`cel-expr-python`): it checks types before anything runs, counts iterations, and matches regular
+expressions by RE2, in time linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.scorers.cel.binding import Bound, Unavailable, fitting
+from otel_eval.scorers.cel.functions import TOO_LARGE, declared
+from otel_eval.scorers.cel.reading import Reading, read
+from otel_eval.scorers.cel.tree import parse
+from otel_eval.scorers.parameters import did_you_mean, wrong
+
+__all__ = ["Evaluation", "Invalid", "Program", "compiled"]
+
+_LONGEST: Final = 4096
+_REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
+_PROBLEM: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_UNDECLARED: Final = re.compile(r"undeclared reference to '([^']*)'.*")
+_NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
+_NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
+
+
+class Invalid(Exception):
+    """An evaluation failed: the expression does not go with what it was given. The message may quote content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A checked expression.
+
+    Attributes:
+        source: as it was written.
+        reading: what it looks at.
+        returns: the type it gives, as CEL names it: `BOOL`, `STRING`, `DYN`, ….
+    """
+
+    source: str
+    reading: Reading
+    returns: str
+    type: Any = field(repr=False, compare=False)
+    _environment: Any = field(repr=False, compare=False)
+    _expression: Any = field(repr=False, compare=False)
+
+
+class Evaluation:
+    """Programs on one run; what is looked at by several of them is converted once."""
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self._activation: Any = None
+
+    def of(self, program: Program, labels: Mapping[str, Any]) -> Any:
+        """The value, of plain Python types.
+
+        Args:
+            program: what is evaluated.
+            labels: values of the further variables that it looks at.
+
+        Raises:
+            Unavailable: something that decides was not recorded, or is too large.
+            Invalid: the expression does not go with what was recorded.
+        """
+        try:
+            found = program._expression.eval(self._prepared(program, labels))
+            value = found.plain_value()
+        except RuntimeError as error:
+            raise Invalid(_first_line(str(error))) from None
+        if found.type().name() == "ERROR":
+            raise self._told(str(value))
+        return value
+
+    def _prepared(self, program: Program, labels: Mapping[str, Any]) -> Any:
+        if labels:
+            mine = fitting(dict(labels), gathers=program.reading.gathers)
+            return program._environment.Activation({**self._bound.values, **mine})
+        if self._activation is None:
+            self._activation = program._environment.Activation(self._bound.values)
+        return self._activation
+
+    def _told(self, message: str) -> Exception:
+        if TOO_LARGE in message:
+            return Unavailable(message[message.index(TOO_LARGE) :])
+        absent = _NO_KEY.fullmatch(message) or _NO_VALUE.fullmatch(message)
+        missing = self._bound.missing(absent[1]) if absent else ""
+        return Unavailable(f"{missing} not recorded") if missing else Invalid(_first_line(message))
+
+
+def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:
+    """The expression, checked.
+
+    Args:
+        key: the key it stands under, for errors.
+        source: the expression.
+        labels: further variables with their types (a program's `type`, or None for any).
+
+    Raises:
+        ConfigError: it is no expression, looks at what there is not, or CEL is not installed.
+    """
+    if not isinstance(source, str) or not source.strip():
+        raise wrong(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
+    if len(source) > _LONGEST:
+        raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
+    cel = _library(key)
+    environment = _environment(cel, labels) if labels else _plain_environment(cel)
+    try:
+        expression = environment.compile(source)
+    except RuntimeError as error:
+        raise ConfigError(*(f"{key}: {problem}" for problem in _problems(str(error), [*_VARIABLES, *(labels or ())]))) from None
+    try:
+        reading = read(parse(expression.serialize()))
+    except ConfigError as error:
+        raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
+    returned = expression.return_type()
+    return Program(source, reading, returned.name(), returned, environment, expression)
+
+
+_VARIABLES: Final = ("run", "calls", "reference")
+
+
+def _library(key: str) -> Any:
+    try:
+        return import_module("cel_expr_python.cel")
+    except ImportError:
+        raise ConfigError(f"{key}: expressions need the extra cel, which is not installed; {_REMEDY}") from None
+
+
+@lru_cache(maxsize=1)
+def _plain_environment(cel: Any) -> Any:
+    return _environment(cel, {})
+
+
+def _environment(cel: Any, labels: Mapping[str, Any] | None) -> Any:
+    record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
+    further = {label: cel.Type.DYN if of is None else of for label, of in (labels or {}).items()}
+    return cel.NewEnv(variables=variables | further, extensions=[declared(cel)])
+
+
+def _problems(message: str, variables: list[str]) -> list[str]:
+    """The compiler's complaints, each with its place and in one line."""
+    found = [_complaint(match[1], match[2], match[3], variables) for match in _PROBLEM.finditer(message)]
+    return list(dict.fromkeys(found)) or [f"{_first_line(message)}; write it in simpler parts"]
+
+
+def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
+    said = said.removesuffix("[INVALID_ARGUMENT]").strip()
+    place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
+    unknown = _UNDECLARED.fullmatch(said)
+    if unknown:
+        return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], variables)}"
+    if "Exceeded max recursion depth" in said:
+        return "too many operators in one another; write it in several parts"
+    return f"{place}{said[:200]}"
+
+
+def _first_line(message: str) -> str:
+    return " ".join(message.split("\n")[0].split())[:200]

@@ -1,0 +1,87 @@
+"""A score that is an expression.
+
+Knows what values are scores; expressions are CEL's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable, bind, compiled
+from otel_eval.scorers.parameters import optional, reads, text, wrong
+from otel_eval.scorers.registry import scorer
+
+__all__ = ["Expression"]
+
+_SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
+_MOST_SAID: Final = 80
+
+
+def _program(key: str, value: Any) -> Program:
+    program = compiled(key, value)
+    if program.returns not in _SCORES:
+        raise wrong(key, value, f"a score, it gives {program.returns}", "compare it with something, or count")
+    return program
+
+
+@scorer("expression")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression(BuiltIn):
+    """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
+
+    `true` is 1, `false` 0, a number from 0 to 1 itself; anything else fails. Skipped: something was not recorded
+    without which the value cannot be told, or is too large to be looked at.
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> from otel_eval.testing import call, trajectory
+    >>> few = create_scorer({"type": "expression", "expression": "calls.filter(c, c.name == 'search').size() <= 1"})
+    >>> few(trajectory(call("search"), call("open"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "expression"
+
+    expression: Program = field(metadata=reads(_program))
+    reference: str | None = field(default=None, metadata=reads(optional(text)))
+
+    @property
+    def reads_calls(self) -> bool:
+        """If it looks at them."""
+        return "calls" in self.expression.reading.names
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it looks at."""
+        return self.expression.reading.needs
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The attributes that it looks at."""
+        return self.expression.reading.attributes | ({self.reference} if self.reference else set())
+
+    def prepare(self) -> None:
+        """There must be a reference to look at, if it does."""
+        if "reference" in self.expression.reading.names and self.reference is None:
+            raise ConfigError("reference: missing, and the expression looks at it; name the attribute that holds it")
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Evaluate it."""
+        reference = UNRECORDED
+        if self.reference in trajectory.attributes:
+            reference = decoded(trajectory.attributes[self.reference or ""])
+        try:
+            value = Evaluation(bind(self.expression.reading, trajectory, reference)).of(self.expression, {})
+        except Unavailable as unavailable:
+            return Skipped(str(unavailable))
+        except Invalid as invalid:
+            return Failed("ExpressionError", str(invalid))
+        if not isinstance(value, bool | int | float):
+            return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
+        source = " ".join(self.expression.source.split())
+        source = source if len(source) <= _MOST_SAID else f"{source[: _MOST_SAID - 1]}…"
+        return Finding(float(value), f"{source} is {str(value).lower() if isinstance(value, bool) else value}")

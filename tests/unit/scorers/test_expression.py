@@ -1,0 +1,356 @@
+"""Scores that are expressions: what they see, what they may cost, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.scorers import create_scorer
+from otel_eval.testing import call, trajectory
+
+MS = 1_000_000
+RUN = trajectory(
+    call(
+        "search",
+        arguments={"q": "a", "limit": 3},
+        result='{"found": 2}',
+        start_ns=2 * MS,
+        end_ns=5 * MS,
+    ),
+    call("open", arguments={"id": 1}, error="404", start_ns=6 * MS, end_ns=7 * MS),
+    agent="helper",
+    name="invoke_agent helper",
+    service="shop",
+    conversation_id="s1",
+    input="Find it",
+    output='{"titles": ["One", "Two"], "words": 120}',
+    start_ns=1 * MS,
+    end_ns=11 * MS,
+    model_calls=2,
+    input_tokens=10,
+    output_tokens=20,
+    attributes={"user.tier": "gold", "wanted": '["One"]'},
+)
+
+
+def scored(expression, run=RUN, **parameters):
+    return create_scorer({"type": "expression", "expression": expression, **parameters})(run)
+
+
+TRUE = [
+    "calls.size() == 2",
+    "calls[0].name == 'search' && calls[1].name == 'open'",
+    "calls[0].arguments.q == 'a' && calls[0]['arguments']['limit'] == 3",
+    "calls[0].result.found == 2",
+    "calls[0].error == null && calls[1].error.message == '404'",
+    "calls[0].duration_ms == 3 && calls[0].start_ms == 1",
+    "calls.exists(c, c.error != null)",
+    "!calls.all(c, c.error == null)",
+    "calls.exists_one(c, c.name == 'open')",
+    "calls.filter(c, c.name == 'open').size() == 1",
+    "calls.map(c, c.name) == ['search', 'open']",
+    "calls.map(c, c.name).join('-') == 'search-open'",
+    "run.agent == 'helper' && run.name == 'invoke_agent helper' && run.service == 'shop' && run.conversation == 's1'",
+    "run.duration_ms == 10 && run.duration_ms < 10.5",
+    "run.model_calls == 2 && run.input_tokens + run.output_tokens == 30",
+    "run.input == 'Find it' && run.input.lowerAscii() == 'find it'",
+    "run.output.titles[1] == 'Two' && run.output.words > 100",
+    "run.attributes['user.tier'] == 'gold' && 'user.tier' in run.attributes",
+    "!has(run.attributes.absent) && has(run.output) && !has(calls[1].result) && !has(calls[0].agent)",
+    "' a, b '.trim().split(', ') == ['a', 'b'] && 'aXa'.replace('a', 'b') == 'bXb' && 'ab'.split('') == ['a', 'b']",
+    "'é😀'.size() == 2",
+    "calls.all(run, run.name != '')",
+    "run.output.titles.all(title, title.matches('^[A-Z]'))",
+]
+
+
+@pytest.mark.parametrize("expression", TRUE)
+def test_an_expression_sees_what_the_run_recorded(expression):
+    """Each of these is true of the run above."""
+    assert scored(expression) == Scored(1.0, True, f"{said(expression)} is true")
+
+
+def said(expression):
+    return expression if len(expression) <= 80 else expression[:79] + "…"
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("true", 1.0),
+        ("false", 0.0),
+        ("0.25", 0.25),
+        ("1", 1.0),
+        ("0u", 0.0),
+        ("double(1) / 4.0", 0.25),
+    ],
+)
+def test_true_is_one_false_is_zero_and_a_number_is_itself(expression, value):
+    """Whatever kind of number."""
+    outcome = scored(expression)
+    assert (outcome.value, outcome.passed) == (value, value >= 0.5)
+
+
+def test_strict_leaves_only_one():
+    """As everywhere."""
+    assert scored("0.99", strict=True).value == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("2", "ValueError"),
+        ("-0.5", "ValueError"),
+        ("double('NaN')", "ValueError"),
+        ("run.input", "TypeError"),
+        ("run.output", "TypeError"),
+        ("1 / 0", "ExpressionError"),
+        ("calls[7].name == ''", "ExpressionError"),
+        ("calls[0].arguments.absent == 1", "ExpressionError"),
+        ("run.input + 1 > 2", "ExpressionError"),
+        ("run.input.matches(run.input + '(')", "ExpressionError"),
+    ],
+)
+def test_what_is_no_score_fails(expression, error):
+    """And so does an expression that does not go with what was recorded."""
+    outcome = scored(expression)
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == error
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("run.output == 'x'", "run.output not recorded"),
+        ("run.duration_ms < 3", "run.duration_ms not recorded"),
+        ("run.agent == 'a'", "run.agent not recorded"),
+        ("run.input_tokens < 3", "run.input_tokens not recorded"),
+        ("run.attributes.tier == 'gold'", "attribute tier not recorded"),
+        ("calls.all(c, c.result == 1)", "result of b (1) not recorded"),
+        ("calls[0].arguments.q == 1", "arguments of a (0) not recorded"),
+        ("calls[0].duration_ms < 3.0", "duration_ms of a (0) not recorded"),
+        ("!(run.output == 'x')", "run.output not recorded"),
+    ],
+)
+def test_what_was_not_recorded_skips(expression, why):
+    """Unknown is neither true nor false."""
+    assert scored(expression, trajectory(call("a", result=1), call("b"))) == Skipped(why)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("calls.exists(c, c.result == 1)", 1),
+        ("calls.all(c, c.result == 2)", 0),
+        ("run.output == 'x' || calls.size() == 2", 1),
+        ("run.output == 'x' && calls.size() == 3", 0),
+        ("has(run.output) ? run.output == 'x' : false", 0),
+    ],
+)
+def test_what_decides_without_the_unknown_decides(expression, value):
+    """As in three-valued logic."""
+    assert scored(expression, trajectory(call("a", result=1), call("b"))).value == value
+
+
+def test_calls_that_nobody_records_skip():
+    """An instrumentation without tool calls says nothing about them; of the run it may."""
+    run = trajectory(tool_data=False, output="x")
+    assert scored("calls.size() == 0", run) == Skipped("no tool data")
+    assert scored("run.output == 'x'", run).value == 1
+
+
+def test_calls_are_those_left_by_tools_and_failed_calls():
+    """The common parameters come first."""
+    assert scored("calls.size() == 1", tools={"include": ["open"]}).value == 1
+    assert scored("calls.size() == 1", failed_calls="exclude").value == 1
+
+
+def test_a_reference_is_an_attribute():
+    """JSON text is opened."""
+    assert scored("run.output.titles[0] == reference[0]", reference="wanted").value == 1
+    assert scored("reference == 1", reference="absent") == Skipped("reference not recorded")
+
+
+@pytest.mark.parametrize(
+    ("expression", "needs", "asked"),
+    [
+        ("calls.size() < 3", set(), set()),
+        ("calls.all(c, c.name != 'arguments')", set(), set()),
+        ("calls.all(c, c.arguments.q == 1)", {"arguments"}, set()),
+        ("calls.all(c, 'result' in c)", {"results"}, set()),
+        ("run.input == run.output", {"content"}, set()),
+        ("run.output_tokens > 3", {"tokens"}, set()),
+        (
+            "run.attributes.tier == run.attributes['user.tier']",
+            set(),
+            {"tier", "user.tier"},
+        ),
+        ("calls.map(c, {'call': c}).size() == 1", {"arguments", "results"}, set()),
+    ],
+)
+def test_what_must_be_read_is_told_by_the_expression(expression, needs, asked):
+    """Nothing is decoded that it does not look at."""
+    scorer = create_scorer({"type": "expression", "expression": expression})
+    assert (scorer.needs, scorer.asked) == (needs, asked)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("calls.size( <= 3", "expression: column 13: Syntax error"),
+        (
+            "1 + 'a' == 2",
+            "expression: column 3: found no matching overload for '_+_' applied to '(int, string)'",
+        ),
+        (
+            "true &&\n  rnu.output == 1",
+            "expression: line 2, column 6: 'rnu.output' is not known; did you mean 'run'?",
+        ),
+        (
+            "nothing(1)",
+            "expression: column 8: 'nothing' is not known; choose one of calls, reference, run",
+        ),
+        (
+            "run.ouput == 1",
+            "expression: run.ouput: there is no such field; did you mean 'output'?",
+        ),
+        (
+            "calls.all(c, c.argument == 1)",
+            "expression: calls[].argument: there is no such field; did you mean 'arguments'?",
+        ),
+        ("run == run", "run: cannot be looked at as a whole"),
+        ("calls[0] == calls[1]", "calls[]: a call cannot be compared as a whole"),
+        ("calls[0] in calls", "calls[]: a call cannot be compared as a whole"),
+        ("run.attributes.size() == 1", "run.attributes: name the attribute"),
+        ("run.attributes[run.input] == 1", "run.attributes: name the attribute"),
+        ("'a'", "is not a score, it gives STRING"),
+        ("calls", "is not a score, it gives LIST<MAP<STRING, DYN>>"),
+        (
+            "calls.size() < 3.0",
+            "found no matching overload for '_<_' applied to '(int, double)'",
+        ),
+        ("", "expression: '' is not an expression; write e.g."),
+        (3, "expression: 3 is not an expression"),
+        ("1 + " * 40 + "1 == 2", "expression: too many operators in one another"),
+        ("(" * 200 + "true" + ")" * 200, "recursion limit"),
+        ("true || " * 1000 + "true", "8004 characters are more than 4096"),
+        ("reference == 1", "reference: missing"),
+    ],
+)
+def test_what_cannot_be_an_expression_is_refused_when_built(expression, said):
+    """In one line, with its place."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "expression", "expression": expression})
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_problem_is_told():
+    """Not only the first."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "expression", "expression": "a && run.agnt == b"})
+    assert len(refused.value.problems) == 2
+
+
+def deep(levels):
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("expression", "run"),
+    [
+        ("run.output.size() == 1", trajectory(output=deep(100_000))),
+        ("run.output.size() == 1", trajectory(output=["x"] * 200_000)),
+        ("run.output.contains('y')", trajectory(output="x" * 300_000)),
+        ("run.output.filter(x, x == 'y').size() == 0", trajectory(output=["x"] * 1001)),
+        ("run.output.split('x').size() == 0", trajectory(output="x" * 1001)),
+        ("run.output.replace('x', run.output) == ''", trajectory(output="x" * 1001)),
+        (
+            "run.output.map(x, run.input).join('') == ''",
+            trajectory(output=["x"] * 900, input="x" * 1000),
+        ),
+    ],
+    ids=range(7),
+)
+def test_what_is_too_large_is_skipped_before_it_costs_anything(expression, run):
+    """The evaluator would take seconds, gigabytes or the process."""
+    began = time.perf_counter()
+    outcome = scored(expression, run)
+    assert isinstance(outcome, Skipped)
+    assert outcome.why.startswith("too large: ")
+    assert time.perf_counter() - began < 2
+
+
+def test_what_is_not_looked_at_may_be_of_any_size():
+    """Only names are."""
+    nested = deep(5000)
+    run = trajectory(*(call("a", result=nested) for _ in range(5000)), output="x" * 1_000_000)
+    assert scored("calls.all(c, c.name == 'a')", run).value == 1
+
+
+def test_an_evaluation_ends():
+    """Steps are counted."""
+    outcome = scored(
+        "calls.all(a, calls.all(b, calls.all(c, true)))",
+        trajectory(*(call("a") for _ in range(100))),
+    )
+    assert outcome == Failed("ExpressionError", "INTERNAL: Iteration budget exceeded [INTERNAL]")
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|a)*b", "(a*)*b", "(x+x+)+y"])
+def test_no_regular_expression_goes_back(pattern):
+    """Time is linear in the text: these take others years."""
+    began = time.perf_counter()
+    assert scored(f"run.output.matches('{pattern}')", trajectory(output="a" * 200_000 + "!")).value == 0
+    assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("output", "expression"),
+    [
+        (2**70, "run.output > 1e20"),
+        (-(2**70), "run.output < -1e20"),
+        (10**400, "run.output > 1e300"),
+        ({"half": "\ud800"}, "run.output.half == '?'"),
+        ((1, 2), "run.output == [1, 2]"),
+        (None, "run.output == null"),
+        ("[not json", "run.output == '[not json'"),
+        ("3", "run.output == '3'"),
+        (1.0, "run.output == 1"),
+    ],
+    ids=str,
+)
+def test_any_json_value_can_be_looked_at(output, expression):
+    """Also those that CEL has no word for."""
+    assert scored(expression, trajectory(output=output)).value == 1
+
+
+def test_without_the_extra_the_configuration_is_refused():
+    """In a process that has no CEL."""
+    script = (
+        "import sys; sys.modules['cel_expr_python'] = None\n"
+        "from otel_eval import create_scorer\n"
+        "create_scorer({'type': 'tool_errors'})\n"
+        "try: create_scorer({'type': 'expression', 'expression': 'true'})\n"
+        "except ValueError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert "expression: expressions need the extra cel" in done.stdout
+    assert "pip install 'otel-eval[cel]'" in done.stdout
+
+
+def test_the_library_is_loaded_only_for_an_expression():
+    """Other scorers do not pay for it."""
+    script = (
+        "import sys; from otel_eval import create_scorer; create_scorer({'type': 'tool_errors'})\n"
+        "print([name for name in sys.modules if 'cel_expr' in name])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50).stdout == "[]\n"
