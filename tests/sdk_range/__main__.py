@@ -3,7 +3,7 @@
     python tests/sdk_range [VERSION ...]
 
 Each SDK has an environment of its own in .venv-sdk/, which is made once and again when this file changes. The last one has
-`opentelemetry-instrument` too, so that the tests of zero-code run there.
+`opentelemetry-instrument` too, so that the tests of zero-code run there, and that of all six ways.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def passes(version: str) -> bool:
     """Whether the tests pass with this SDK."""
     print(f"== SDK {version}", flush=True)
     tests = [f"tests/flow/{name}" for name in TESTS] + ["tests/unit/sinks"]
+    if SDKS[version]:
+        tests.append("tests/flow/test_six_ways.py")
     command = [str(environment(version)), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode == 0
 
