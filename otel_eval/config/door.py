@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -102,11 +102,14 @@ def _path(location: tuple[Any, ...]) -> str:
 
 def _shape_at(shape: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel] | None:
     found: type[BaseModel] | None = shape
+    is_key = False  # of a mapping from names to shapes
     for part in location:
-        if found is None or isinstance(part, int):
+        if found is None or isinstance(part, int) or is_key:
+            is_key = False
             continue
         field = found.model_fields.get(str(part))
-        found = _shape_in(field.annotation) if field else None
+        annotation = field.annotation if field else None
+        found, is_key = _shape_in(annotation), typing.get_origin(annotation) is Mapping
     return found
 
 

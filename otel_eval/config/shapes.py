@@ -120,6 +120,12 @@ class Evaluation(Shape):
     scorers: Annotated[tuple[ScorerSpec, ...], AfterValidator(_some)]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
+    @model_validator(mode="after")
+    def _distinct(self) -> Evaluation:
+        _refuse_twice("scorers", (scorer.name for scorer in self.build()), "give one of them another name")
+        return self
+
+    # The last of the validators is around the others.
     @model_validator(mode="wrap")
     @classmethod
     def _alone(cls, given: Any, handler: Any) -> Any:
@@ -127,11 +133,6 @@ class Evaluation(Shape):
 
         with trusting():  # a name of a judge gets its meaning in the whole configuration
             return handler(given)
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Evaluation:
-        _refuse_twice("scorers", (scorer.name for scorer in self.build()), "give one of them another name")
-        return self
 
     def build(self) -> tuple[Scorer, ...]:
         """The scorers, ready to be called, in the order given."""
@@ -181,6 +182,11 @@ class EvalConfig(Shape):
     conventions: tuple[ConventionSpec, ...] = ()
     """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
 
+    @model_validator(mode="after")
+    def _distinct(self) -> EvalConfig:
+        _refuse_twice("evaluations", (each.name for each in self.evaluations), "rename one of them")
+        return self
+
     @model_validator(mode="wrap")
     @classmethod
     def _judged_by_name(cls, given: Any, handler: Any) -> Any:
@@ -193,11 +199,6 @@ class EvalConfig(Shape):
         with named(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
             _rebuild(given.get("evaluations"))
             return handler(given)
-
-    @model_validator(mode="after")
-    def _distinct(self) -> EvalConfig:
-        _refuse_twice("evaluations", (each.name for each in self.evaluations), "rename one of them")
-        return self
 
 
 async def _not_yet(prompt: str) -> str:

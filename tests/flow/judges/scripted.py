@@ -42,6 +42,11 @@ def score(value: float, explanation: str = "because", **more: Any) -> Reply:
     return answer(json.dumps({"score": value, "explanation": explanation}), **more)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asked went away in the middle."""
+
+
 class Endpoint:
     """Serves `script`, which is asked with each request's JSON, and keeps what came."""
 
@@ -52,7 +57,7 @@ class Endpoint:
         self.times: list[float] = []
         self.now = self.most_at_once = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()

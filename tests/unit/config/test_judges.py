@@ -1,0 +1,141 @@
+"""Judges in a configuration: who may be named, by whom, and what is never shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval import app
+from otel_eval.app.judges import judges_of
+from otel_eval.cli import main
+from otel_eval.config import EvalConfig, Evaluation, JudgeEndpoint, load
+from otel_eval.errors import ConfigError
+from otel_eval.judges.client import Client
+
+MAIN = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+POLITE = {"type": "llm_judge", "judge": "main", "criteria": "It is polite."}
+
+
+async def judge(prompt: str) -> str:
+    return prompt
+
+
+def config_of(**keys: Any) -> dict[str, Any]:
+    return {"judges": {"main": MAIN}, "evaluations": [{"name": "e", "scorers": [POLITE]}], **keys}
+
+
+def said(**keys: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        load(config_of(**keys))
+    return str(refused.value)
+
+
+def test_a_scorer_asks_the_judge_that_it_names():
+    """One of that name is made, however many scorers ask it."""
+    scorers = [POLITE, {"type": "answer_accuracy", "judge": "main"}]
+    engine = app.engine_of(load(config_of(evaluations=[{"name": n, "scorers": scorers} for n in "ef"])))
+    asked = {id(scorer.judge) for evaluation in engine.evaluations for scorer in evaluation.scorers}  # type: ignore[attr-defined]
+    assert len(asked) == 1
+
+
+def test_a_coroutine_function_may_be_named_from_python():
+    """As mapping or as objects, in either order."""
+    evaluation = Evaluation(name="e", scorers=[POLITE])
+    for config in (load(config_of(judges={"main": judge})), EvalConfig(judges={"main": judge}, evaluations=[evaluation])):
+        assert app.engine_of(config).evaluations[0].scorers[0].judge is judge  # type: ignore[attr-defined]
+
+
+def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
+    """What can be written in YAML can be written in Python, and the reverse."""
+    named = EvalConfig(judges={"main": JudgeEndpoint(**MAIN)}, evaluations=[Evaluation(name="e", scorers=[POLITE])])
+    inline = load(config_of(judges={}, evaluations=[{"name": "e", "scorers": [{**POLITE, "judge": MAIN}]}]))
+    for config in (named, inline):
+        assert isinstance(app.engine_of(config).evaluations[0].scorers[0].judge, Client)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_name_that_nobody_has_is_refused_with_its_place(made_before: bool):
+    """Also where the evaluation was an object before the configuration was."""
+    spec = {**POLITE, "judge": "mian"}
+    evaluation = Evaluation(name="e", scorers=[spec]) if made_before else {"name": "e", "scorers": [spec]}
+    assert said(evaluations=[evaluation]) == (
+        "evaluations[0].scorers[0].judge: 'mian' is not one of the judges; did you mean 'main'?"
+    )
+    assert "write judges: {mian: {base_url:" in said(evaluations=[evaluation], judges={})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"main": 3}, "judges.main: 3 is not a mapping"),
+        ({"main": len}, "judges.main: <built-in function len> is not a coroutine function; write async def"),
+        ({"main": {**MAIN, "modle": "x"}}, "judges.main.modle: unknown key; did you mean 'model'?"),
+        ({"main": {"base_url": "ftp://x", "model": ""}}, "judges.main.base_url: 'ftp://x' is not a URL"),
+        ({"main": {**MAIN, "api_key_env": "A", "api_key_file": "b"}}, "judges.main.api_key_file: is given beside api_key_env"),
+        ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is not a parameter"),
+        ("main", "judges: 'main' is not a mapping"),
+    ],
+)
+def test_a_judge_that_cannot_be_used_is_refused(given: Any, words: str):
+    """With the path to it."""
+    assert words in said(judges=given)
+
+
+@pytest.mark.parametrize(("key", "value"), [("max_queue", 0), ("concurrency", 0), ("timeout", 0), ("timeout", "x")])
+def test_limits_that_leave_no_room_are_refused(key: str, value: Any):
+    """Each by its name."""
+    assert said(judging={key: value}).startswith(f"judging.{key}: {value!r}")
+
+
+SECRET = "sk-0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        {**MAIN, "api_key_env": SECRET},
+        {**MAIN, "api_key": SECRET},
+        {**MAIN, "base_url": f"http://user:{SECRET}@127.0.0.1/v1"},
+        {**MAIN, "base_url": f"http://127.0.0.1/v1?key={SECRET}"},
+    ],
+)
+def test_a_key_in_the_wrong_place_is_not_repeated(endpoint: dict[str, Any]):
+    """People put it there; the error says where it belongs."""
+    message = said(judges={"main": endpoint})
+    assert SECRET not in message
+    assert "judges.main." in message
+
+
+def test_check_says_whether_there_is_a_key_and_never_which(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """From the environment or a file."""
+    path = tmp_path / "eval.yaml"
+    path.write_text(json.dumps(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}})), encoding="utf-8")
+    monkeypatch.delenv("JUDGE_API_KEY", raising=False)
+    assert main(["check", str(path)]) == 2
+    assert "judges.main.api_key_env: 'JUDGE_API_KEY' holds no key; set it" in capsys.readouterr().err
+    monkeypatch.setenv("JUDGE_API_KEY", SECRET)
+    assert main(["check", str(path)]) == 0
+    assert SECRET not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n", b"two\nlines", b"\xff\xfe", b"x" * 20_000])
+def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes):
+    """Nothing of it is shown."""
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"judges\.main\.api_key_file: .* holds") as refused:
+        judges_of(load(config_of(judges={"main": {**MAIN, "api_key_file": str(path)}})))
+    assert "two" not in str(refused.value)
+
+
+def test_a_configuration_shows_no_key(monkeypatch: pytest.MonkeyPatch):
+    """Nor does what is made of it."""
+    monkeypatch.setenv("JUDGE_API_KEY", SECRET)
+    config = load(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}}))
+    shown = f"{config!r} {config.model_dump()} {judges_of(config)!r} {app.engine_of(config).evaluations!r}"
+    assert SECRET not in shown
