@@ -58,6 +58,33 @@ class Later(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Writes down what becomes of spans, so that it can be done again after a crash.
+
+    `taken`, `closing` and `tidy` are called while the buffer is locked, in the order in which things happen to it.
+    """
+
+    def taken(self, origin: Any, trace_ids: Iterable[bytes]) -> int:
+        """Write down a request whose items are about to be taken: a mark for `safe`. Overloaded: it cannot be written."""
+        ...
+
+    def safe(self, mark: int) -> None:
+        """Wait until the request survives a crash. Overloaded: that cannot be known."""
+        ...
+
+    def closing(self, traces: Sequence[tuple[bytes, Completeness]]) -> bool:
+        """Write down which traces are about to be judged; False if that cannot be written now."""
+        ...
+
+    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> bool:
+        """Write down what was said, before anybody hears it; False if the process ends first."""
+        ...
+
+    def tidy(self, buffer: TraceBuffer) -> None:
+        """Let go of what nobody needs any more."""
+        ...
+
+
 class Pipeline:
     """Spans in, reports to `emit`.
 
@@ -68,6 +95,8 @@ class Pipeline:
         clock: monotonic seconds.
         judged: told the id of each trace when every report on it was emitted but for what is pending, or none can be.
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
+        keeper: writes down what happens.
+        behind: says why nothing should be judged now, because nobody takes more reports; "" if they can be taken.
     """
 
     def __init__(
@@ -78,10 +107,14 @@ class Pipeline:
         clock: Callable[[], float] = time.monotonic,
         judged: Callable[[bytes], None] = lambda _: None,
         later: Later | None = None,
+        keeper: Keeper | None = None,
+        behind: Callable[[], str] = lambda: "",
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
         self._later: Final = later
+        self._keeper: Final = keeper
+        self._behind: Final = behind
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._buffer: Final = TraceBuffer(limits)
         self._lock = threading.Lock()  # guards _buffer
@@ -93,30 +126,41 @@ class Pipeline:
 
     # ------------------------------------------------------------------ in
 
-    def spans(self, spans: Sequence[tuple[bytes, bytes, Frame, int]]) -> None:
-        """Take framed spans.
+    def spans(self, spans: Sequence[tuple[bytes, bytes, Frame, int]], origin: Any = None) -> None:
+        """Take framed spans; `origin` is the request they came in, for whoever keeps it.
 
         Raises:
-            Overloaded: judging is behind by a quarter of `max_bytes`, or the process ends.
+            Overloaded: judging is behind by a quarter of `max_bytes`, nobody takes more reports, what has to survive
+                cannot be written, or the process ends.
         """
-        self._admit(len(spans))
-        with self._lock:
-            self._buffer.push_many(spans, self._clock())
+        self._take(spans, origin, self._buffer.push_many)
 
-    def logs(self, logs: Sequence[tuple[bytes, bytes, LogFrame, int]]) -> None:
+    def logs(self, logs: Sequence[tuple[bytes, bytes, LogFrame, int]], origin: Any = None) -> None:
         """Take framed log records; raises as `spans` does."""
-        self._admit(len(logs))
-        with self._lock:
-            self._buffer.push_logs(logs, self._clock())
+        self._take(logs, origin, self._buffer.push_logs)
 
-    def _admit(self, count: int) -> None:
+    def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
+        keeper = self._keeper
+        try:
+            self._admit()
+            with self._lock:
+                # Written in the order in which the buffer takes it: to read it again then gives the same buffer.
+                mark = keeper.taken(origin, {item[0] for item in items}) if keeper is not None else 0
+                push(items, self._clock())
+            if keeper is not None:
+                keeper.safe(mark)
+        except Overloaded:
+            self._tally.spans_refused += len(items)
+            raise
+
+    def _admit(self) -> None:
         if self._stopping:
-            self._tally.spans_refused += count
             raise Overloaded("the process is ending")
         if self._buffer.backlog_bytes > self._buffer.limits.max_bytes // 4:
-            self._tally.spans_refused += count
             self._wake.set()
             raise Overloaded("closed traces wait to be scored; come again")
+        if why := self._behind():
+            raise Overloaded(why)
 
     def whole(self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None) -> None:
         """Take all that a source holds of a trace and judge it now: nothing of it is open any more, or `why` says otherwise."""
@@ -143,11 +187,21 @@ class Pipeline:
 
     def step(self) -> bool:
         """Judge what is due; True if there may be more at once."""
+        if self._behind():
+            return False
         with self._judging:
             with self._lock:
-                closed = self._buffer.due(self._clock(), _AT_ONCE)
+                closed = self._due(self._clock())
             self._judge(closed)
         return len(closed) >= _AT_ONCE
+
+    def _due(self, now: float) -> list[ClosedTrace]:
+        keeper = self._keeper
+        if keeper is None:
+            return self._buffer.due(now, _AT_ONCE)
+        keeper.tidy(self._buffer)
+        ripe = self._buffer.ripe(now, _AT_ONCE)
+        return self._buffer.take(now, _AT_ONCE) if ripe and keeper.closing(ripe) else []
 
     def settle(self, trace_ids: Iterable[bytes]) -> None:
         """Judge now those of the traces that wait only for spans that may come late."""
@@ -163,6 +217,8 @@ class Pipeline:
         with self._judging:
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
+                if self._keeper is not None and not self._keeper.closing([(each.trace_id, each.reason) for each in closed]):
+                    return False
             for index in range(0, len(closed), _AT_ONCE):
                 if deadline is not None and self._clock() > deadline:
                     self._tally.traces_failed += len(closed) - index
@@ -174,12 +230,23 @@ class Pipeline:
     def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
         """Take nothing more, judge what is there, wait for what is pending; True if all of it was in time."""
         deadline = self._clock() + timeout_s
+        self.halt(timeout_s)
+        drained = self.drain(reason, deadline)
+        return self.stop_waiting(max(0.0, deadline - self._clock())) and drained
+
+    def halt(self, timeout_s: float) -> None:
+        """Take nothing more and judge nothing more by itself."""
         self._stopping = True
         self._wake.set()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join(timeout_s)
-        drained = self.drain(reason, deadline)
-        return self.stop_waiting(max(0.0, deadline - self._clock())) and drained
+
+    def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
+        """Have the buffer filled with what was held before a restart, and judge what was to be judged then."""
+        with self._judging:
+            with self._lock:
+                closed = replay(self._buffer, self._clock())
+            self._judge(closed)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the results that are pending were emitted; False if they did not come in time."""
@@ -190,19 +257,30 @@ class Pipeline:
         return self._later is None or self._later.stop(timeout_s)
 
     def _judge(self, closed: Sequence[ClosedTrace]) -> None:
-        for trace in closed:
-            try:
-                reports = self._engine.judge(trace)
-            except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
-                self._tally.traces_failed += 1
-                _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
-                reports = []
-            for report in reports:
-                self._tally.reports += 1
-                self._emit(report)
-                if report.pending and self._later is not None:
-                    self._later.put(report)
-            self._judged(trace.trace_id)
+        if self._keeper is None:
+            for trace in closed:
+                self._tell(trace, self._reports(trace))
+            return
+        judged = [(trace, self._reports(trace)) for trace in closed]  # written down together, which is cheaper
+        if judged and self._keeper.judged(judged):
+            for trace, reports in judged:
+                self._tell(trace, reports)
+
+    def _reports(self, trace: ClosedTrace) -> list[Report]:
+        try:
+            return self._engine.judge(trace)
+        except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
+            self._tally.traces_failed += 1
+            _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
+            return []
+
+    def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self._tally.reports += 1
+            self._emit(report)
+            if report.pending and self._later is not None:
+                self._later.put(report)
+        self._judged(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces that are still to be judged; every report on the others was emitted."""

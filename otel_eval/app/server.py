@@ -9,8 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.compose import engine_of, later_of, limits_of
+from otel_eval.app.durable import Durable
 from otel_eval.app.outlets import fanout_of
+from otel_eval.app.recovery import Recovery
 from otel_eval.config import EvalConfig
+from otel_eval.model import Report
 from otel_eval.pipeline import Pipeline
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
@@ -31,10 +34,10 @@ class _Intake:
         self._pipeline: Final = pipeline
 
     def spans(self, framed: Framed) -> None:
-        self._pipeline.spans(framed.spans)
+        self._pipeline.spans(framed.spans, framed.origin)
 
     def logs(self, framed: Framed) -> None:
-        self._pipeline.logs(framed.logs)
+        self._pipeline.logs(framed.logs, framed.origin)
 
 
 class Server:
@@ -53,8 +56,12 @@ class Server:
         self._forward: Final = _forward_of(config, engine, self._counters)
         self._outlet: Final = fanout_of(config, self._counters, [self._forward] if self._forward else [])
         judged = self._forward.judged if self._forward else lambda _: None
-        later = later_of(config, engine, self._outlet.emit)
-        self._pipeline: Final = Pipeline(engine, self._outlet.emit, limits_of(config), judged=judged, later=later)
+        self._durable: Final = Durable(config.storage) if config.storage else None
+        self._engine: Final = engine
+        self._later: Final = later_of(config, engine, self._emit_late)
+        self._pipeline: Final = Pipeline(
+            engine, self._emit, limits_of(config), judged=judged, later=self._later, keeper=self._durable
+        )
         otlp = config.receivers.otlp
         grpc, http = otlp.protocols.grpc, otlp.protocols.http
         self._receiver: Final = OtlpReceiver(
@@ -66,6 +73,25 @@ class Server:
             relay=_relay(self._forward, self._pipeline),
         )
 
+    def _emit(self, report: Report) -> None:
+        self._outlet.emit(report)
+        if self._durable:
+            self._durable.delivered("all", [report])
+
+    def _emit_late(self, report: Report) -> None:
+        if self._durable is None or self._durable.late(report):
+            self._emit(report)
+
+    def _recover(self) -> None:
+        if self._durable is None:
+            return
+        self._durable.sinks = ("all",)
+        recovery = Recovery(self._durable, lambda report, _: self._emit(report))
+        self._pipeline.recover(recovery)
+        for report in recovery.unfinished(self._engine):
+            if self._later is not None:
+                self._later.put(report)
+
     def start(self) -> Bound:
         """Listen; the addresses that were bound.
 
@@ -74,6 +100,7 @@ class Server:
         """
         tune_malloc()
         tune_gc()
+        self._recover()
         self._pipeline.start()
         if self._forward:
             self._forward.start()
@@ -83,16 +110,28 @@ class Server:
         """Stop taking, score what is pending (marked `shutdown`), deliver; False if not all was in time."""
         deadline = time.monotonic() + timeout_s
         self._receiver.stop(min(2.0, timeout_s / 4))
-        scored = self._pipeline.stop(timeout_s=max(0.0, (deadline - time.monotonic()) * 0.7))
+        scored = self._finish(max(0.0, (deadline - time.monotonic()) * 0.7))
         passed_on = self._forward.stop(max(0.1, (deadline - time.monotonic()) * 0.7)) if self._forward else True
         delivered = self._outlet.flush(max(0.1, deadline - time.monotonic()))
         self._outlet.close(max(0.1, deadline - time.monotonic()))
+        if self._durable:
+            self._durable.close()
         return scored and delivered and passed_on
+
+    def _finish(self, timeout_s: float) -> bool:
+        """With storage what is undecided stays for the next start; without, it is scored as it is."""
+        if self._durable is None:
+            return self._pipeline.stop(timeout_s=timeout_s)
+        self._durable.stop()
+        self._pipeline.halt(timeout_s)
+        self._pipeline.stop_waiting(0.0)
+        return True
 
     def counts(self) -> dict[str, Any]:
         """What every part counted."""
         waiting = self._forward.counts() if self._forward else {}
-        return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting
+        kept = self._durable.counts() if self._durable else {}
+        return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
 
 def _forward_of(config: EvalConfig, engine: Engine, counters: Tally) -> Forward | None:

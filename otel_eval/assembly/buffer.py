@@ -23,8 +23,9 @@ Of two spans with one id the greater rank counts (later end, more attributes, gr
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from otel_eval.assembly.evidence import Wait, outlook, rank
@@ -204,22 +205,31 @@ class TraceBuffer:
 
     def due(self, now: float, most: int = 1_000_000) -> list[ClosedTrace]:
         """Close what is due at `now` and hand it over, at most `most` traces at once."""
+        self.ripe(now, most)
+        return self.take(now, most)
+
+    def ripe(self, now: float, most: int = 1_000_000) -> list[tuple[bytes, Completeness]]:
+        """Close what is due at `now`: ids and reasons of what `take` hands over next."""
         self._expire(now)
         self._check(now, most)
-        return self._take(most, now)
+        return [(trace_id, reason) for trace_id, (_, reason) in islice(self._ready.items(), most)]
+
+    def take(self, now: float, most: int = 1_000_000) -> list[ClosedTrace]:
+        """Hand over what is closed."""
+        return [closed for trace_id in list(islice(self._ready, most)) if (closed := self._hand_over(trace_id, now))]
 
     def close(self, trace_id: bytes, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close one trace now, because its source knows that nothing of it is open, or for the `reason` given."""
         trace = self._open.get(trace_id)
         if trace is not None:
             self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
-        return self._take(1_000_000, now)
+        return self.take(now)
 
     def drain(self, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close every open trace: for the `reason` given, else as after settling."""
         for trace_id, trace in list(self._open.items()):
             self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
-        return self._take(1_000_000, now)
+        return self.take(now)
 
     def _check(self, now: float, most: int) -> None:
         checks = self._checks
@@ -263,15 +273,13 @@ class TraceBuffer:
             self._bytes -= trace.size
             self._backlog += trace.size
 
-    def _take(self, most: int, now: float) -> list[ClosedTrace]:
-        closed = []
-        for trace_id in list(self._ready)[:most]:
-            trace, reason = self._ready.pop(trace_id)
-            self._backlog -= trace.size
-            if trace.frames:
-                self.tally.traces_closed += 1
-                closed.append(_closed(trace_id, trace, reason))
-            self._keep(trace_id, trace, now)
+    def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace | None:
+        """A trace that is ready, as whoever judges it gets it; None if nothing but log records came."""
+        trace, reason = self._ready.pop(trace_id)
+        self._backlog -= trace.size
+        closed = _closed(trace_id, trace, reason) if trace.frames else None
+        self.tally.traces_closed += closed is not None
+        self._keep(trace_id, trace, now)
         return closed
 
     def _keep(self, trace_id: bytes, trace: _Trace, now: float) -> None:
@@ -295,7 +303,36 @@ class TraceBuffer:
         if len(self._gone) > self.limits.max_traces:
             del self._gone[next(iter(self._gone))]
 
+    # ------------------------------------------------------- after a restart
+
+    def close_again(self, trace_id: bytes, reason: Completeness, now: float) -> ClosedTrace | None:
+        """Close a trace as it was closed before a restart, whatever `due` would say; None if it is not here."""
+        if trace_id in self._open:
+            self._set_ready(trace_id, self._open[trace_id], reason)
+        if trace_id not in self._ready:
+            return None
+        self._ready[trace_id] = (self._ready[trace_id][0], reason)
+        return self._hand_over(trace_id, now)
+
+    def remembered(self) -> Mapping[bytes, float]:
+        """Ids of which only the id is remembered, and until when."""
+        return self._gone
+
+    def remember(self, trace_id: bytes, until: float) -> None:
+        """Nothing of this trace is wanted any more: forget what is held of it and, until then, take no span of it."""
+        for traces in (self._open, self._late):
+            trace = traces.pop(trace_id, None)
+            if trace is not None:
+                self._bytes -= trace.size
+        if trace_id in self._ready:
+            self._backlog -= self._ready.pop(trace_id)[0].size
+        self._gone[trace_id] = until
+
     # ---------------------------------------------------------------- state
+
+    def holds(self, trace_id: bytes) -> bool:
+        """Whether spans of the trace are needed: it is open, waits to be judged, or is kept for late spans."""
+        return trace_id in self._open or trace_id in self._ready or trace_id in self._late
 
     def __len__(self) -> int:
         """Open traces."""

@@ -23,6 +23,7 @@ from otel_eval.config.places import (
 )
 from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
 from otel_eval.config.source import load
+from otel_eval.config.storing import Storage
 
 __all__ = [
     "EvalConfig",
@@ -39,6 +40,7 @@ __all__ = [
     "OtlpReceiver",
     "Protocols",
     "Receivers",
+    "Storage",
     "TlsFiles",
     "Traces",
     "load",

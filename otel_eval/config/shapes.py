@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from otel_eval.config.door import Shape
 from otel_eval.config.judges import JudgeSpec, Judging
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
+from otel_eval.config.storing import Storage
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 
@@ -177,6 +178,8 @@ class EvalConfig(Shape):
     """Where `otel-eval serve` takes spans from."""
     exporters: Exporters = Exporters()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
+    storage: Storage | None = None
+    """Where `otel-eval serve` keeps what must survive a crash. Left out: everything is held in memory."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
     conventions: tuple[ConventionSpec, ...] = ()

@@ -45,6 +45,7 @@ class Framed:
         rejected: spans that cannot be used; `why` says of the first why ("" if there is none).
         own: spans and records that this package wrote itself.
         ignored: log records that tell nothing of a run.
+        origin: the request it was, for whoever keeps requests.
     """
 
     spans: list[tuple[bytes, bytes, Frame, int]] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Framed:
     why: str = ""
     own: int = 0
     ignored: int = 0
+    origin: Any = None
 
     def reject(self, why: str) -> None:
         """Count a span that cannot be used."""

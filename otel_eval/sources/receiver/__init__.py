@@ -6,8 +6,9 @@ Knows sockets, threads and the OTLP protocol's answers. Knows nothing of traces 
 from __future__ import annotations
 
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.intake import Intake, Relay
+from otel_eval.sources.receiver.exchange import framed_of
+from otel_eval.sources.receiver.intake import Intake, Origin, Relay
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
 from otel_eval.sources.receiver.tuning import tune_gc, tune_malloc
 
-__all__ = ["Bound", "Counters", "Intake", "OtlpReceiver", "Relay", "tune_gc", "tune_malloc"]
+__all__ = ["Bound", "Counters", "Intake", "Origin", "OtlpReceiver", "Relay", "framed_of", "tune_gc", "tune_malloc"]

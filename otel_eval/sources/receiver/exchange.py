@@ -19,9 +19,9 @@ from otel_eval.sources.otlp.request import logs_request, metrics_request, traces
 from otel_eval.sources.otlp.schema import parse_metrics
 from otel_eval.sources.receiver.admission import Admission, Ticket
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.intake import Intake, Relay
+from otel_eval.sources.receiver.intake import Intake, Origin, Relay
 
-__all__ = ["Answer", "Encoding", "Exchange", "Signal", "TooLarge", "Verdict"]
+__all__ = ["Answer", "Encoding", "Exchange", "Signal", "TooLarge", "Verdict", "framed_of"]
 
 
 class Signal(StrEnum):
@@ -72,6 +72,17 @@ _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
 
 
+def framed_of(origin: Origin) -> Framed:
+    """What a request of traces or logs holds.
+
+    Raises:
+        InputError: its body cannot be read.
+    """
+    framed = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body)
+    framed.origin = origin
+    return framed
+
+
 class Exchange:
     """Takes requests for an intake, or a relay in its stead, and counts what became of them."""
 
@@ -108,7 +119,7 @@ class Exchange:
                 return self._pass_on(self._relay, transport, signal, encoding, body)
             if signal is Signal.METRICS:
                 return self._discard(transport, encoding, body)
-            framed = _DECODERS[signal, encoding](body)
+            framed = framed_of(Origin(signal, encoding, body))
             return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
         except (InputError, Overloaded):
             raise
@@ -129,7 +140,7 @@ class Exchange:
         lost, why = 0, ""
         if encoding is Encoding.JSON:
             body, lost, why = _REQUESTS[signal](load_json(body))
-        framed = _DECODERS[signal, Encoding.PROTOBUF](body)
+        framed = framed_of(Origin(signal, Encoding.PROTOBUF, body))
         framed.rejected, framed.why = framed.rejected + lost, why or framed.why
         take = relay.traces if signal is Signal.TRACES else relay.logs
         return self._acknowledge(transport, signal, framed, lambda: take(body, framed), lost)
@@ -154,7 +165,7 @@ class Exchange:
         return Answer(Verdict.TAKEN, _told(framed, lost), lost)
 
     def _keep(self, signal: Signal, framed: Framed) -> None:
-        """The one step between decoding and acknowledgement: whatever must survive a crash has to be written here."""
+        """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
         if signal is Signal.TRACES:
             if framed.spans:
                 self._intake.spans(framed)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from otel_eval.sources.otlp import Framed
 
-__all__ = ["Intake", "Relay"]
+__all__ = ["Intake", "Origin", "Relay"]
+
+
+class Origin(NamedTuple):
+    """A request as it was decoded: what it carries, how it is written, its bytes."""
+
+    signal: str
+    encoding: str
+    body: bytes
 
 
 class Intake(Protocol):

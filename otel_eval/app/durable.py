@@ -1,0 +1,196 @@
+"""What the receiver acknowledged, decided and delivered, kept on disk.
+
+Knows the journal and what each event of the pipeline is there; decides nothing about traces. Nothing raises here but
+`Overloaded` towards a sender: a disk that cannot be written stops intake and verdicts, not the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
+
+from otel_eval.assembly import TraceBuffer
+from otel_eval.config import Storage
+from otel_eval.errors import Overloaded
+from otel_eval.model import Completeness, Pending, Report
+from otel_eval.ports import ClosedTrace
+from otel_eval.sinks.tally import Warnings
+from otel_eval.sources.receiver import Origin
+from otel_eval.storage import Claim, Journal, Ledger, Segment, StorageFull, key_of
+from otel_eval.storage.entries import Judgement, Kind, from_closings, from_delivered, from_gone, from_judgements
+
+__all__ = ["FORMS", "Durable"]
+
+FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"))
+"""What a request is; by their place here they are on disks."""
+
+_AGAIN_S: Final = 0.5  # between attempts to write what was judged
+
+
+class Durable:
+    """The pipeline's keeper.
+
+    Args:
+        given: the configuration's storage.
+        now: Unix seconds.
+
+    Raises:
+        ConfigError: the directory cannot be used, or another process uses it.
+    """
+
+    def __init__(self, given: Storage, now: Callable[[], float] = time.time) -> None:
+        self._claim: Final = Claim(given.directory)
+        self.journal: Final = Journal(self._claim, max_bytes=given.max_size, sync=given.sync)
+        self.ledger: Final = Ledger()
+        self.now: Final = now
+        self.sinks: Collection[str] = ()
+        self._warnings: Final = Warnings()
+        self._stopping: Final = threading.Event()
+        self._lock = threading.Lock()  # guards what follows
+        self._pending: dict[str, bytes] = {}  # result id → trace id
+        self._unfinished: Counter[bytes] = Counter()  # traces with results that are still to come
+
+    # ------------------------------------------------------- for the pipeline
+
+    def taken(self, origin: Origin, trace_ids: Iterable[bytes]) -> int:
+        """Write the request down."""
+        form = bytes((FORMS.index((origin.signal, origin.encoding)),))
+        try:
+            mark, segment = self.journal.append(Kind.BODY, [form, origin.body], bounded=True)
+        except StorageFull:
+            self._warnings.say("full", "storage.max_size is reached: senders are told to come again")
+            raise Overloaded("storage.max_size is reached; come again") from None
+        except OSError as error:
+            raise self._unwritten(error) from None
+        self.ledger.taken(segment, trace_ids)
+        return mark
+
+    def safe(self, mark: int) -> None:
+        """Wait for the disk."""
+        try:
+            self.journal.commit(mark)
+        except OSError as error:
+            raise self._unwritten(error) from None
+
+    def _unwritten(self, error: OSError) -> Overloaded:
+        why = error.strerror or str(error)
+        self._warnings.say("unwritten", "storage cannot be written (%s): senders are told to come again", why)
+        return Overloaded(f"storage cannot be written ({why}); come again")
+
+    def closing(self, traces: Sequence[tuple[bytes, Completeness]]) -> bool:
+        """Write down that these are judged on what came until now."""
+        try:
+            self.journal.append(Kind.CLOSED, [from_closings(traces)])
+        except OSError as error:
+            self._unwritten(error)
+            return False
+        return True
+
+    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> bool:
+        """Write down what was said of them and wait for the disk, as long as that takes."""
+        said = [Judgement.of(trace, reports) for trace, reports in judged]
+        segment = self._said(said)
+        while segment is None:
+            if self._stopping.wait(_AGAIN_S):
+                return False
+            segment = self._said(said)
+        for trace, reports in judged:
+            for report in reports:
+                self.owe(report, segment)
+                self.await_results(trace.trace_id, report.pending)
+        return True
+
+    def _said(self, said: Sequence[Judgement]) -> Segment | None:
+        try:
+            mark, segment = self.journal.append(Kind.JUDGED, [from_judgements(said)])
+            self.journal.commit(mark)
+        except OSError as error:
+            self._unwritten(error)
+            return None
+        return segment
+
+    def tidy(self, buffer: TraceBuffer) -> None:
+        """Remove the oldest segments that nobody needs, once the ids that are remembered were written again."""
+        free = []
+        for segment in self.journal.finished:
+            if not self.ledger.is_free(segment, lambda trace_id: trace_id in self._unfinished or buffer.holds(trace_id)):
+                break
+            free.append(segment)
+        if free:
+            self._remember(buffer)
+            for segment in free:
+                self.journal.remove(segment)
+
+    def _remember(self, buffer: TraceBuffer) -> None:
+        ahead = self.now() - time.monotonic()
+        ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered().items()]
+        try:
+            self.journal.commit(self.journal.append(Kind.GONE, [from_gone(ids)])[0])
+        except OSError as error:  # a full disk has to be emptied all the same; after a crash some spans may be too late unseen
+            self._unwritten(error)
+
+    # ---------------------------------------------------------- what is owed
+
+    def owe(self, report: Report, segment: Segment, sinks: Collection[str] | None = None) -> None:
+        """The report stands in the segment and is to be delivered."""
+        key = key_of(report)
+        if key is not None:
+            self.ledger.owe(key, segment, self.sinks if sinks is None else sinks)
+
+    def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
+        """These results are still to come: the trace's spans are needed until they are there."""
+        with self._lock:
+            for each in pending:
+                self._pending[each.result_id] = trace_id
+                self._unfinished[trace_id] += 1
+
+    def late(self, report: Report) -> bool:
+        """Write down results that came later; False if they are not to be told, because they will be asked for again."""
+        if self._stopping.is_set():
+            return False
+        segment = self._said([Judgement(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
+        if segment is not None:
+            self.owe(report, segment)
+        with self._lock:
+            for result in report.results:
+                trace_id = self._pending.pop(result.result_id, None)
+                if trace_id is not None:
+                    self._unfinished[trace_id] -= 1
+                    if not self._unfinished[trace_id]:
+                        del self._unfinished[trace_id]
+        return True
+
+    def delivered(self, sink: str, reports: Iterable[Report]) -> None:
+        """An exporter has taken the reports, or refused them for good."""
+        keys = self.ledger.settle(sink, [key for report in reports if (key := key_of(report)) is not None])
+        if keys:
+            try:
+                self.journal.append(Kind.DELIVERED, [from_delivered(sink, keys)])
+            except OSError as error:  # then they are delivered once more after a restart, under the same ids
+                self._unwritten(error)
+
+    # ----------------------------------------------------------------- end
+
+    def stop(self) -> None:
+        """Results that are not there yet are asked for after the next start; nothing waits for the disk any more."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Sync and let another process have the directory."""
+        self.journal.close()
+        self._claim.release()
+
+    def counts(self) -> dict[str, Any]:
+        """What is on disk, and what reading it found."""
+        found = self.journal.recovery
+        return {
+            "storage.bytes": self.journal.size,
+            "storage.reports_waiting": self.ledger.waiting,
+            "storage.syncs": self.journal.syncs,
+            "storage.records_recovered": found.records,
+            "storage.records_damaged": found.damaged,
+            "storage.torn_bytes": found.torn_bytes,
+        }

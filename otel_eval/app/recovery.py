@@ -1,0 +1,152 @@
+"""After a restart: do again what the journal says was done.
+
+Knows what each record does to a buffer. Requests are put in, traces closed and ids forgotten in the order in which that
+happened, so the buffer is as it was; what was said is not said again. Clocks begin anew: a trace that is open waits from
+now on, because its spans may have waited for us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from otel_eval.app.durable import FORMS, Durable
+from otel_eval.assembly import TraceBuffer
+from otel_eval.engine import Engine
+from otel_eval.errors import InputError
+from otel_eval.model import Pending, Report
+from otel_eval.ports import ClosedTrace, Verdict
+from otel_eval.sources.receiver import Origin, framed_of
+from otel_eval.storage import Segment, key_of
+from otel_eval.storage.entries import Judgement, Kind, closings, delivered, gone, judgements
+
+__all__ = ["Recovered", "Recovery"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A trace as it was closed once, and what had been said of it before."""
+
+    trace: ClosedTrace
+    before: dict[bytes, Verdict]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was found, in numbers."""
+
+    requests: int = 0
+    spans: int = 0
+    unreadable: int = 0  # requests that this version cannot read
+    reports: int = 0  # of those that somebody is still to get
+
+
+class Recovery:
+    """Fills a buffer from a journal; to be handed to `Pipeline.recover`.
+
+    Args:
+        durable: what keeps the journal.
+        deliver: gets each report that somebody is still to get, with whom, oldest first.
+    """
+
+    def __init__(self, durable: Durable, deliver: Callable[[Report, Collection[str]], None]) -> None:
+        self._durable: Final = durable
+        self._deliver_to: Final = deliver
+        self.found: Final = Recovered()
+        self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not judged yet
+        self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
+        self._reports: Final[dict[bytes, tuple[Segment, Report, set[str]]]] = {}
+
+    def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
+        """Replay everything; the traces that were closed and not judged."""
+        does: dict[int, Callable[[bytes, Segment], None]] = {
+            Kind.BODY: lambda payload, segment: self._push(buffer, payload, segment, now),
+            Kind.CLOSED: lambda payload, _: self._close(buffer, payload, now),
+            Kind.JUDGED: lambda payload, segment: self._judge(judgements(payload), segment),
+            Kind.DELIVERED: lambda payload, _: self._deliver(payload),
+            Kind.GONE: lambda payload, _: self._forget(buffer, payload, now),
+        }
+        for segment, kind, payload in self._durable.journal.replay():
+            if kind in does:
+                does[kind](payload, segment)
+        for each in fields(buffer.tally):  # these count what comes from now on
+            setattr(buffer.tally, each.name, 0)
+        self._take_over()
+        return [each.trace for closed in self._closed.values() for each in closed]
+
+    def _push(self, buffer: TraceBuffer, payload: bytes, segment: Segment, now: float) -> None:
+        self.found.requests += 1
+        try:
+            framed = framed_of(Origin(*FORMS[payload[0]], payload[1:]))
+        except (InputError, IndexError):
+            self.found.unreadable += 1
+            return
+        items = (*framed.spans, *framed.logs)
+        self._durable.ledger.taken(segment, {item[0] for item in items})
+        self.found.spans += len(framed.spans)
+        buffer.push_many(framed.spans, now)
+        buffer.push_logs(framed.logs, now)
+
+    def _close(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
+        for trace_id, reason in closings(payload):
+            trace = buffer.close_again(trace_id, reason, now)
+            if trace is not None:
+                self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.verdicts)))
+
+    def _judge(self, said: Iterable[Judgement], segment: Segment) -> None:
+        for judgement in said:
+            closed = None if judgement.late else self._judged(judgement)
+            if closed is not None:
+                self._pending.update(dict.fromkeys(judgement.pending, closed))
+            for report in judgement.reports:
+                for result in report.results:
+                    self._pending.pop(result.result_id, None)
+                key = key_of(report)
+                if key is not None:
+                    self._reports[key] = (segment, report, set(self._durable.sinks))
+
+    def _judged(self, judgement: Judgement) -> _Closed | None:
+        waiting = self._closed.get(judgement.trace_id)
+        if not waiting:
+            return None  # its spans are gone
+        closed = waiting.pop(0)
+        if not waiting:
+            del self._closed[judgement.trace_id]
+        closed.trace.verdicts.update(judgement.verdicts)
+        return closed
+
+    def _deliver(self, payload: bytes) -> None:
+        sink, keys = delivered(payload)
+        for key in keys:
+            if key in self._reports:
+                self._reports[key][2].discard(sink)
+                if not self._reports[key][2]:
+                    del self._reports[key]
+
+    def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
+        ahead = self._durable.now() - now
+        for trace_id, until in gone(payload):
+            buffer.remember(trace_id, until - ahead)
+
+    # ------------------------------------------------------------ afterwards
+
+    def _take_over(self) -> None:
+        for segment, report, sinks in self._reports.values():
+            self.found.reports += 1
+            self._durable.owe(report, segment, sinks)
+            self._deliver_to(report, sinks)
+
+    def unfinished(self, engine: Engine) -> list[Report]:
+        """Reports with nothing but what was pending in them and never came."""
+        again: list[Report] = []
+        for closed in {id(each): each for each in self._pending.values()}.values():
+            for report in engine.judge(replace(closed.trace, verdicts=dict(closed.before))):
+                pending = self._still(report.pending)
+                if pending:
+                    self._durable.await_results(closed.trace.trace_id, pending)
+                    again.append(replace(report, results=(), pending=pending))
+        return again
+
+    def _still(self, pending: Iterable[Pending]) -> tuple[Pending, ...]:
+        return tuple([each for each in pending if each.result_id in self._pending])

@@ -1,0 +1,13 @@
+"""What must survive a crash: an append-only journal of what was taken, decided and delivered.
+
+Knows files, records and when a file is no longer needed; knows neither OTLP nor how a trace is judged.
+"""
+
+from __future__ import annotations
+
+from otel_eval.storage.directory import Claim
+from otel_eval.storage.journal import Journal, Segment, StorageFull
+from otel_eval.storage.ledger import Ledger
+from otel_eval.storage.reports import key_of
+
+__all__ = ["Claim", "Journal", "Ledger", "Segment", "StorageFull", "key_of"]

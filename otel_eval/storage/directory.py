@@ -1,0 +1,75 @@
+"""A directory that belongs to one process.
+
+Knows the directory, its lock and the names of segments in it; knows nothing of what they hold.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from otel_eval.errors import ConfigError
+
+__all__ = ["Claim", "sync_directory"]
+
+_KEY: Final = "storage.directory"
+_NAME: Final = re.compile(r"([0-9]{10})\.journal")
+
+
+class Claim:
+    """The right to a directory, held until it is given up or the process ends, however it ends.
+
+    Raises:
+        ConfigError: it cannot be made or written, or another process holds it.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path: Final = Path(directory)
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unusable(self.path, error.strerror or type(error).__name__) from None
+        try:
+            _lock(self._lock)
+        except OSError:
+            os.close(self._lock)
+            raise ConfigError(
+                f"{_KEY}: {str(self.path)!r} is in use by another process; stop it or name another directory"
+            ) from None
+
+    def segments(self) -> list[tuple[int, Path]]:
+        """Number and path of each segment, oldest first."""
+        found = ((_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
+        return sorted((int(match[1]), path) for match, path in found if match)
+
+    def segment(self, number: int) -> Path:
+        """Where a segment is, or will be."""
+        return self.path / f"{number:010d}.journal"
+
+    def release(self) -> None:
+        """Let another process have the directory."""
+        os.close(self._lock)
+
+
+def sync_directory(path: Path) -> None:
+    """Make sure that files made or removed in a directory stay so."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        raise ConfigError(f"{_KEY}: this system has no flock, which storage needs; leave storage out") from None
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _unusable(path: Path, reason: str) -> ConfigError:
+    return ConfigError(f"{_KEY}: {str(path)!r} cannot be used ({reason}); name a directory that can be written")

@@ -1,0 +1,137 @@
+"""What the records of the journal say, as bytes.
+
+Knows the payload of each kind of record; knows no file, and of a request only its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from otel_eval.model import Completeness, Report
+from otel_eval.ports import ClosedTrace, Verdict
+from otel_eval.storage.reports import pending_of, report_from, report_to
+
+__all__ = [
+    "Closing",
+    "Judgement",
+    "Kind",
+    "closings",
+    "delivered",
+    "from_closings",
+    "from_delivered",
+    "from_gone",
+    "from_judgements",
+    "gone",
+    "judgements",
+]
+
+_REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown")))
+"""By their place here they are on disks."""
+_GONE: Final = struct.Struct("<16sd")
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
+
+
+class Kind(IntEnum):
+    """What a record is. The numbers are on disks: none is ever used for something else."""
+
+    BODY = 1
+    """A request as it came: what it is in one byte, then its bytes."""
+    CLOSED = 2
+    """Traces that were closed, to be judged on what came before."""
+    JUDGED = 3
+    """What was said of traces that were closed."""
+    DELIVERED = 4
+    """Reports that an exporter has taken or refused for good."""
+    GONE = 5
+    """Every id of which only the id is remembered."""
+    MOVED = 6
+    """All there is of one trace, written again so that an old segment can go."""
+
+
+class Closing(NamedTuple):
+    """A trace and why it was closed."""
+
+    trace_id: bytes
+    reason: Completeness
+
+
+def from_closings(closed: Iterable[tuple[bytes, Completeness]]) -> bytes:
+    """The payload of CLOSED."""
+    return b"".join(trace_id + bytes((_REASONS.index(reason),)) for trace_id, reason in closed)
+
+
+def closings(payload: bytes) -> Iterator[Closing]:
+    """What a CLOSED record says."""
+    for at in range(0, len(payload), 17):
+        yield Closing(payload[at : at + 16], _REASONS[payload[at + 16]])
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was said of a trace: of which run under which revision, in which reports.
+
+    Attributes:
+        late: these are results that come later; the trace itself was judged before.
+        pending: ids of results that are still to come.
+    """
+
+    trace_id: bytes
+    verdicts: Mapping[bytes, Verdict] = field(default_factory=dict)
+    reports: Sequence[Report] = ()
+    late: bool = False
+    pending: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> Judgement:
+        """What was said of a closed trace just now."""
+        return cls(trace.trace_id, trace.verdicts, reports)
+
+
+def from_judgements(judged: Iterable[Judgement]) -> bytes:
+    """The payload of JUDGED."""
+    rows = [
+        (
+            each.trace_id.hex(),
+            {run.hex(): tuple(verdict) for run, verdict in each.verdicts.items()},
+            [report_to(report) for report in each.reports],
+            each.late,
+        )
+        for each in judged
+    ]
+    return _ENCODER.encode(rows).encode()
+
+
+def judgements(payload: bytes) -> Iterator[Judgement]:
+    """What a JUDGED record says."""
+    rows: list[Any] = json.loads(payload)
+    for trace_id, verdicts, reports, late in rows:
+        said = {bytes.fromhex(run): Verdict(*verdict) for run, verdict in verdicts.items()}
+        pending = frozenset(result_id for report in reports for result_id in pending_of(report))
+        yield Judgement(bytes.fromhex(trace_id), said, [report_from(report) for report in reports], late, pending)
+
+
+def from_delivered(sink: str, keys: Iterable[bytes]) -> bytes:
+    """The payload of DELIVERED."""
+    name = sink.encode()
+    return bytes((len(name),)) + name + b"".join(keys)
+
+
+def delivered(payload: bytes) -> tuple[str, list[bytes]]:
+    """The sink and the keys of a DELIVERED record."""
+    start = 1 + payload[0]
+    return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
+
+
+def from_gone(ids: Iterable[tuple[bytes, float]]) -> bytes:
+    """The payload of GONE: ids and the Unix time at which each may be forgotten."""
+    return b"".join(_GONE.pack(trace_id, until) for trace_id, until in ids)
+
+
+def gone(payload: bytes) -> Iterator[tuple[bytes, float]]:
+    """What a GONE record says."""
+    yield from _GONE.iter_unpack(payload)

@@ -1,0 +1,249 @@
+"""An append-only row of records over several files, with a common sync for all who wait.
+
+Knows segments, positions and syncs; knows no meaning of a record. Appends take turns and are quick; `commit` waits until
+what was appended is on the disk, and whoever waits meanwhile is served by the same sync.
+
+After a write that failed, what it left behind is overwritten by the next. After a sync that failed nobody can tell what
+reached the disk (the kernel may have dropped it): those who waited are told so, and the next record begins a new segment.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from otel_eval.storage.directory import Claim, sync_directory
+from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, salt_of, scan, sealed
+
+__all__ = ["Journal", "Segment", "StorageFull"]
+
+_SEGMENT_BYTES: Final = 64 * 2**20
+_PIECES: Final = 512  # of one writev; the kernel takes 1024
+
+
+class StorageFull(Exception):
+    """What may be held is reached; room comes when traces are judged and delivered."""
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """One file: its number, its place, and its bytes so far."""
+
+    number: int
+    path: Path
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What reading found: sound records, damaged ones with sound ones behind them, bytes of a torn end."""
+
+    records: int = 0
+    damaged: int = 0
+    torn_bytes: int = 0
+
+
+class Journal:
+    """Records in, and after a crash the same records out.
+
+    Args:
+        claim: the directory.
+        max_bytes: beyond it `append` refuses what is `bounded`.
+        segment_bytes: a segment that has as many is followed by a new one.
+        sync: whether `commit` waits for the disk. If not, records survive the process and not the machine.
+    """
+
+    def __init__(self, claim: Claim, *, max_bytes: int, segment_bytes: int = _SEGMENT_BYTES, sync: bool = True) -> None:
+        self._claim, self._max, self._most, self._sync = claim, max_bytes, segment_bytes, sync
+        self.recovery: Final = Recovery()
+        self._turn = threading.Condition()  # guards what follows
+        self._segments: deque[Segment] = deque(Segment(number, path) for number, path in claim.segments())
+        self._next = self._segments[-1].number + 1 if self._segments else 1
+        self._file = -1  # of the last segment; -1: the next record begins a new one
+        self._seed = 0
+        self._syncing = False
+        self._written = self._durable = 0  # bytes since the start
+        self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
+        self.syncs = 0
+
+    # ------------------------------------------------------------- recovery
+
+    def replay(self) -> Iterator[tuple[Segment, int, bytes]]:
+        """Every sound record with the segment it is in, in order of writing. Before the first `append`."""
+        for segment in list(self._segments):
+            last = segment is self._segments[-1]
+            segment.size = segment.path.stat().st_size
+            damage = Damage()
+            for kind, payload in _records(segment.path, damage):
+                self.recovery.records += 1
+                yield segment, kind, payload
+            torn = segment.size - damage.tail
+            self.recovery.damaged += damage.gaps + (bool(torn) and not last)
+            if last and torn:
+                self._cut(segment, damage.tail)
+                self.recovery.torn_bytes += torn
+
+    def _cut(self, segment: Segment, size: int) -> None:
+        with suppress(OSError):  # a disk that cannot be written says so again when the first record is
+            os.truncate(segment.path, size)
+            segment.size = size
+
+    # ------------------------------------------------------------------ in
+
+    def append(self, kind: int, payload: Sequence[bytes], *, bounded: bool = False) -> tuple[int, Segment]:
+        """Write a record at the end: its position, for `commit`, and the segment it is in.
+
+        Raises:
+            OSError: it could not be written; nothing of it is there.
+            StorageFull: it is `bounded` and there is no room.
+        """
+        size = RECORD_BYTES + sum(map(len, payload))
+        with self._turn:
+            if bounded and self.size + size > self._max:
+                raise StorageFull
+            segment = self._room()
+            _write(self._file, [sealed(self._seed, kind, payload), *payload], segment.size)
+            segment.size += size
+            self._written += size
+            return self._written, segment
+
+    def _room(self) -> Segment:
+        """The segment to write to."""
+        if self._file >= 0 and self._segments[-1].size >= self._most:
+            self._end()
+        return self._begin() if self._file < 0 else self._segments[-1]
+
+    def _begin(self) -> Segment:
+        segment = Segment(self._next, self._claim.segment(self._next), HEAD_BYTES)
+        salt = os.urandom(8)
+        file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write(file, [head(salt)], 0)
+            if self._sync:
+                sync_directory(self._claim.path)
+        except OSError:
+            os.close(file)
+            with suppress(OSError):
+                segment.path.unlink()
+            raise
+        seed = salt_of(head(salt))
+        assert seed is not None
+        self._next += 1
+        self._file, self._seed = file, seed
+        self._segments.append(segment)
+        return segment
+
+    def _end(self) -> None:
+        """No more goes into the last segment; all of it is on the disk before anything follows it."""
+        self._turn.wait_for(lambda: not self._syncing)
+        if self._file < 0:  # a sync failed meanwhile
+            return
+        if self._sync and self._durable < self._written:
+            os.fdatasync(self._file)
+            self.syncs += 1
+            self._durable = self._written
+        os.close(self._file)
+        self._file = -1
+
+    def commit(self, position: int) -> None:
+        """Wait until everything up to a position is on the disk.
+
+        Raises:
+            OSError: a sync failed; the record may be lost.
+        """
+        if not self._sync:
+            return
+        with self._turn:
+            while self._durable < position:
+                if self._syncing:
+                    self._turn.wait()
+                else:
+                    self._sync_now()
+            if any(start < position <= end for start, end in self._lost):
+                raise OSError("a sync to the disk failed")
+
+    def _sync_now(self) -> None:
+        """One sync for all who wait; others append meanwhile."""
+        upto, file, failed = self._written, self._file, False
+        self._syncing = True
+        self._turn.release()
+        try:
+            os.fdatasync(file)
+        except OSError:
+            failed = True
+        finally:
+            self._turn.acquire()
+            self._syncing = False
+            self.syncs += 1
+            if failed:
+                upto = self._written
+                self._lost.append((self._durable, upto))
+                os.close(file)
+                self._file = -1
+            self._durable = upto
+            self._turn.notify_all()
+
+    # ----------------------------------------------------------------- out
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in tuple(self._segments))
+
+    @property
+    def finished(self) -> list[Segment]:
+        """The segments that nothing is written to any more, oldest first."""
+        with self._turn:
+            return list(self._segments)[: -1 if self._file >= 0 else None]
+
+    def remove(self, segment: Segment) -> None:
+        """Remove the oldest segment; one that the disk does not let go of is tried again at the next start."""
+        with self._turn:
+            assert self._segments[0] is segment
+            self._segments.popleft()
+        with suppress(OSError):
+            segment.path.unlink()
+
+    def close(self) -> None:
+        """Sync and end."""
+        with self._turn, suppress(OSError):
+            if self._file >= 0:
+                self._end()
+
+
+def _records(path: Path, damage: Damage) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # a crash while it was made
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+            for kind, payload, _ in scan(data, damage):
+                yield kind, payload
+
+
+def _write(file: int, pieces: list[bytes], at: int) -> None:
+    """Write all of it, or raise and leave nothing that counts."""
+    start = at
+    try:
+        for first in range(0, len(pieces), _PIECES):
+            at = _write_some(file, pieces[first : first + _PIECES], at)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file, start)
+        raise
+
+
+def _write_some(file: int, pieces: list[bytes], at: int) -> int:
+    wanted = sum(map(len, pieces))
+    written = os.pwritev(file, pieces, at)
+    if written < wanted:  # the disk is nearly full, or the kernel's limit of one write
+        rest = b"".join(pieces)
+        while written < wanted:
+            written += os.pwrite(file, memoryview(rest)[written:], at + written)
+    return at + wanted

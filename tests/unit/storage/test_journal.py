@@ -1,0 +1,191 @@
+"""The journal on a real disk: it begins where it ended, shares syncs, and outlives a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.storage import Claim, Journal, StorageFull
+
+
+@contextmanager
+def journal(path: Path, **options: Any) -> Iterator[Journal]:
+    claim = Claim(path)
+    opened = Journal(claim, **({"max_bytes": 2**30} | options))
+    try:
+        yield opened
+    finally:
+        opened.close()
+        claim.release()
+
+
+def read(opened: Journal) -> list[tuple[int, bytes]]:
+    return [(kind, payload) for _, kind, payload in opened.replay()]
+
+
+def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
+    """Over several segments, in order, and what is written then comes after it."""
+    rows = [(number % 5, bytes([number]) * number * 10) for number in range(40)]
+    for part in (rows[:25], rows[25:]):
+        with journal(tmp_path, segment_bytes=1000) as opened:
+            assert read(opened) == rows[: 25 if part[0] == rows[25] else 0]
+            for kind, payload in part:
+                opened.commit(opened.append(kind, [payload[:3], payload[3:]])[0])
+    with journal(tmp_path) as opened:
+        assert read(opened) == rows
+        assert len(opened.finished) > 5
+        assert (opened.recovery.records, opened.recovery.damaged, opened.recovery.torn_bytes) == (40, 0, 0)
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 3))
+def test_a_torn_end_is_cut_and_written_over(tmp_path: Path, cut: int):
+    """The torn record is gone, those before it are not, and the file ends where they end."""
+    with journal(tmp_path) as opened:
+        for payload in (b"one", b"two" * 20):
+            opened.append(1, [payload])
+    (path,) = tmp_path.glob("*.journal")
+    os.truncate(path, path.stat().st_size - cut)
+    with journal(tmp_path) as opened:
+        assert read(opened) == [(1, b"one")]
+        assert opened.recovery.torn_bytes > 0
+        opened.append(2, [b"three"])
+    with journal(tmp_path) as opened:
+        assert read(opened) == [(1, b"one"), (2, b"three")]
+        assert opened.recovery.damaged == 0
+
+
+def test_a_damaged_record_is_counted_and_the_others_are_read(tmp_path: Path):
+    """In the middle of a segment, and at the end of one that is not the last."""
+    for payloads in ((b"a", b"bbb", b"c"), (b"d",)):
+        with journal(tmp_path) as opened:
+            for payload in payloads:
+                opened.append(1, [payload])
+    first = sorted(tmp_path.glob("*.journal"))[0]
+    data = first.read_bytes()
+    first.write_bytes(data.replace(b"bbb", b"bxb")[:-1] + b"!")
+    with journal(tmp_path) as opened:
+        assert read(opened) == [(1, b"a"), (1, b"d")]
+        assert opened.recovery.damaged == 1  # two, side by side at the end
+    assert first.stat().st_size == len(data)
+
+
+@pytest.mark.parametrize("left", [b"", b"oe-", bytes(100)])
+def test_a_segment_that_was_never_begun_is_no_harm(tmp_path: Path, left: bytes):
+    """A crash while it was made."""
+    with journal(tmp_path) as opened:
+        opened.append(1, [b"a"])
+    (tmp_path / "0000000002.journal").write_bytes(left)
+    with journal(tmp_path) as opened:
+        assert read(opened) == [(1, b"a")]
+        opened.append(1, [b"b"])
+    with journal(tmp_path) as opened:
+        assert read(opened) == [(1, b"a"), (1, b"b")]
+
+
+def test_beyond_the_limit_only_what_is_bounded_is_refused(tmp_path: Path):
+    """What was decided can always be written, so that room comes back."""
+    with journal(tmp_path, max_bytes=300, segment_bytes=100) as opened:
+        opened.append(1, [bytes(200)], bounded=True)
+        with pytest.raises(StorageFull):
+            opened.append(1, [bytes(200)], bounded=True)
+        opened.append(2, [bytes(200)])
+        opened.remove(opened.finished[0])
+        opened.append(1, [bytes(20)], bounded=True)
+
+
+def test_many_who_wait_share_a_sync(tmp_path: Path):
+    """Each is told only after its record is on the disk; together they take fewer syncs than one each."""
+    with journal(tmp_path) as opened:
+        begin = threading.Barrier(8)
+
+        def write() -> None:
+            begin.wait()
+            for _ in range(50):
+                opened.commit(opened.append(1, [bytes(1000)])[0])
+
+        threads = [threading.Thread(target=write) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert opened.syncs < 400
+    with journal(tmp_path) as opened:
+        assert len(read(opened)) == 400
+
+
+def test_a_second_process_is_refused_in_one_line(tmp_path: Path):
+    """As long as the first one lives, however it ends."""
+    script = f"from otel_eval.storage import Claim\nclaim = Claim({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(ConfigError, match="in use by another process"):
+            Claim(tmp_path)
+        other.kill()
+    Claim(tmp_path).release()
+
+
+def test_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path):
+    """A file is in its place."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"storage\.directory: .* cannot be used"):
+        Claim(tmp_path / "file")
+
+
+def test_a_disk_that_is_full_leaves_what_was_written_and_takes_more_when_there_is_room(tmp_path: Path):
+    """Nothing of the refused record is found again. The limit of this process' files plays the disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with journal(tmp_path) as opened:
+        opened.append(1, [bytes(1000)])
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+            for _ in range(2):
+                with pytest.raises(OSError, match="File too large"):
+                    opened.append(2, [bytes(5000)])
+            opened.append(3, [bytes(100)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        opened.append(4, [bytes(5000)])
+    with journal(tmp_path) as opened:
+        assert [kind for kind, _ in read(opened)] == [1, 3, 4]
+
+
+class _Disk:
+    """Syncs that fail when they are told to."""
+
+    def __init__(self) -> None:
+        self.broken = False
+        self._sync = os.fdatasync
+
+    def __call__(self, file: int) -> None:
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        self._sync(file)
+
+
+def test_a_sync_that_fails_is_told_and_the_next_record_begins_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The kernel may have dropped what was not on the disk: those who wait must send it again."""
+    disk = _Disk()
+    monkeypatch.setattr(os, "fdatasync", disk)
+    with journal(tmp_path) as opened:
+        first, _ = opened.append(1, [b"a"])
+        opened.commit(first)
+        disk.broken = True
+        second, _ = opened.append(1, [b"b"])
+        with pytest.raises(OSError, match="sync"):
+            opened.commit(second)
+        disk.broken = False
+        third, segment = opened.append(1, [b"c"])
+        opened.commit(third)
+        opened.commit(first)
+        assert segment.number == 2

@@ -1,0 +1,76 @@
+"""Segments as bytes: what was written comes out again, whatever happened to the end and the middle."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, salt_of, scan, sealed
+
+SALT = b"saltsalt"
+RECORDS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=8)
+
+
+def written(records: list[tuple[int, bytes]], salt: bytes = SALT) -> bytes:
+    seed = salt_of(head(salt))
+    assert seed is not None
+    return head(salt) + b"".join(sealed(seed, kind, [payload]) + payload for kind, payload in records)
+
+
+def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:
+    damage = Damage()
+    return [(kind, payload) for kind, payload, _ in scan(memoryview(data), damage)], damage
+
+
+@given(RECORDS)
+def test_what_was_written_is_read(records: list[tuple[int, bytes]]):
+    """In order, and nothing is called damaged."""
+    data = written(records)
+    assert read(data) == (records, Damage(0, len(data)))
+
+
+@given(RECORDS, st.data())
+def test_a_cut_anywhere_leaves_a_beginning(records: list[tuple[int, bytes]], data: st.DataObject):
+    """What a crash left is a row of whole records from the first on, and the place to go on from."""
+    whole = written(records)
+    left = whole[: data.draw(st.integers(0, len(whole)))]
+    found, damage = read(left)
+    assert found == records[: len(found)]
+    assert damage.gaps == 0
+    assert read(left[: damage.tail])[0] == found
+    if len(left) >= HEAD_BYTES:
+        assert len(found) == sum(len(written(records[: n + 1])) <= len(left) for n in range(len(records)))
+
+
+@pytest.mark.parametrize("at", range(HEAD_BYTES, HEAD_BYTES + 2 * RECORD_BYTES + len(b"first") + len(b"second" * 3)))
+def test_a_flipped_bit_costs_its_record_alone(at: int):
+    """In the head of a record or in its payload."""
+    records = [(1, b"first"), (2, b"second" * 3), (3, b"third")]
+    data = bytearray(written(records))
+    data[at] ^= 0x10
+    found, damage = read(bytes(data))
+    hit = next(n for n in range(3) if at < len(written(records[: n + 1])))
+    assert found == records[:hit] + records[hit + 1 :]
+    assert damage == Damage(gaps=1, tail=len(data))
+
+
+@given(RECORDS, st.binary(max_size=300))
+def test_noise_behind_the_records_changes_nothing(records: list[tuple[int, bytes]], noise: bytes):
+    """Zeros of a file that grew before it was filled, or anything else."""
+    whole = written(records)
+    assert read(whole + noise) == (records, Damage(0, len(whole)))
+
+
+def test_records_of_another_segment_are_no_records():
+    """Nor are those that a sender writes into an attribute: the salt is not known."""
+    inside = written([(7, b"planted")], salt=b"a guess.")[HEAD_BYTES:]
+    data = bytearray(written([(1, b"a"), (1, inside), (1, b"b")]))
+    data[HEAD_BYTES + RECORD_BYTES + 1] ^= 0xFF  # so that the next record has to be looked for
+    assert read(bytes(data))[0] == [(1, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize("data", [b"", b"oe-jrnl", b"oe-jrnl2saltsalt", bytes(64)])
+def test_what_is_no_segment_has_no_records(data: bytes):
+    """All of it is tail."""
+    assert read(data) == ([], Damage())
