@@ -91,9 +91,9 @@ def _judge(given: Any, endpoint: Any) -> Any:
     """A coroutine function as it is, else an endpoint."""
     if not callable(given):
         return endpoint(given)
-    from otel_eval.scorers.judging import is_judge  # deferred: it loads every scorer, which `schema` has no need of
+    from otel_eval.scorers.coroutines import is_awaited  # deferred: it loads every scorer, which `schema` has no need of
 
-    if not is_judge(given):
+    if not is_awaited(given):
         raise ValueError(f"{quoted(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
     return given
 

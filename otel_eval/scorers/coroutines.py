@@ -1,14 +1,20 @@
-"""Run a coroutine to its end from code that does not wait.
+"""Tell what has to be waited for, and run it to its end from code that does not wait.
 
-Knows event loops; starts no thread.
+Knows coroutines and event loops; starts no thread.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["completed"]
+__all__ = ["completed", "is_awaited"]
+
+
+def is_awaited(function: object) -> bool:
+    """Whether it is a coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004 - not whether, but how
 
 
 def completed(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.coroutines import completed
+from otel_eval.scorers.coroutines import completed, is_awaited
 
 __all__ = ["FunctionScorer"]
 
@@ -54,7 +54,7 @@ class FunctionScorer(BuiltIn):
     @property
     def asynchronous(self) -> bool:
         """Whether it is a coroutine function: such a one may take its time."""
-        return inspect.iscoroutinefunction(self.function)
+        return is_awaited(self.function)
 
     @property
     def reads_calls(self) -> bool:

@@ -6,7 +6,6 @@ endpoint or a name stands for is told from above.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +14,10 @@ from importlib import import_module
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from otel_eval.errors import ConfigError, OtelEvalError
+from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.parameters import did_you_mean, shown, wrong
 
-__all__ = ["Judge", "JudgeError", "Structured", "ask", "is_judge", "named", "reply_of", "resolve", "trusting"]
+__all__ = ["Judge", "JudgeError", "Structured", "ask", "named", "reply_of", "resolve", "trusting"]
 
 Judge = Callable[[str], Awaitable[str]]
 """Takes a prompt and answers it."""
@@ -99,7 +99,7 @@ def resolve(spec: object, where: str) -> Judge:
         ConfigError: it is none of these, or cannot be used.
     """
     if callable(spec):
-        if is_judge(spec):
+        if is_awaited(spec):
             return cast(Judge, spec)
         raise wrong(where, spec, "a coroutine function", "write async def judge(prompt: str) -> str")
     if isinstance(spec, str) and spec:
@@ -108,11 +108,6 @@ def resolve(spec: object, where: str) -> Judge:
         opened: Judge = import_module(_CLIENTS).opened(spec, where)
         return opened
     raise wrong(where, spec, "a judge", f"write the name of one of `judges`, or {where}: {_EXAMPLE}")
-
-
-def is_judge(spec: object) -> bool:
-    """Whether it is a coroutine function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(spec) or inspect.iscoroutinefunction(getattr(type(spec), "__call__", None))  # noqa: B004 - not whether, but how
 
 
 async def ask(judge: Judge, prompt: str, schema: Mapping[str, Any]) -> dict[str, Any]:

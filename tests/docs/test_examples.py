@@ -53,6 +53,14 @@ def test_the_receiver_prints_a_line_for_each_score() -> None:
     ]
 
 
+def test_the_judges_score_comes_after_the_others() -> None:
+    """From a judge that is a script."""
+    done = run("examples/judge.py")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(row["scorer"], row["value"]) for row in rows] == [("tool_errors", 1.0), ("looked-up", 1.0)]
+
+
 def test_the_backend_behind_us_receives_scores_on_the_runs_span() -> None:
     """As the page on forwarding shows; ids differ from run to run."""
     done = run("examples/forwarding.py")

@@ -1,0 +1,98 @@
+"""What the engine leaves pending: data, with the ids that the results will have."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from otel_eval.engine import Engine, Evaluation, draw_of, result_id
+from otel_eval.model import Outcome, Scored, Trajectory
+from otel_eval.pipeline import Pipeline
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.functions import FunctionScorer
+from otel_eval.testing import closed, span
+
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+AT_ONCE = create_scorer({"type": "tool_errors"})
+
+
+class Awaited:
+    """A scorer that must not be called where nobody waits."""
+
+    type, version, needs, asynchronous = "awaited", "3", frozenset({"content"}), True
+
+    def __init__(self, name: str = "awaited", sample: float = 1.0) -> None:
+        self.name, self.sample = name, sample
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        raise AssertionError("called")
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        return Scored(len(trajectory.calls) / 2, True)
+
+
+def reports_of(*scorers: Any, sample: float = 1.0) -> Any:
+    trace = closed(span("rrrrrrrr", attributes=AGENT), span("tttttttt", "rrrrrrrr", attributes=TOOL))
+    return Engine([Evaluation(name="e", scorers=scorers, sample=sample)]).judge(trace)
+
+
+def test_a_report_has_what_is_there_and_says_what_comes():
+    """In the order of the configuration on either side."""
+    (report,) = reports_of(Awaited(), AT_ONCE, Awaited("other"))
+    assert [result.scorer for result in report.results] == ["tool_errors"]
+    assert [(each.scorer, each.type, each.version, each.revision) for each in report.pending] == [
+        ("awaited", "awaited", "3", 0),
+        ("other", "awaited", "3", 0),
+    ]
+    assert not report.late
+
+
+def test_a_pending_result_becomes_the_one_that_was_announced():
+    """With the id that it would have had at once."""
+    (report,) = reports_of(Awaited())
+    (pending,) = report.pending
+    result = pending.result(asyncio.run(pending.evaluate(report.trajectory)))
+    run = report.trajectory
+    assert (result.outcome, result.evaluation, result.version) == (Scored(0.5, True), "e", "3")
+    assert result.result_id == pending.result_id == result_id(run.trace_id, run.span_id, "e", "awaited", 0)
+
+
+def test_nobody_waits_where_nothing_is_awaited():
+    """And an engine that has something to wait for says so."""
+    assert reports_of(AT_ONCE)[0].pending == ()
+    assert not Engine([Evaluation(name="e", scorers=(AT_ONCE,))]).waits
+    engine = Engine([Evaluation(name="e", scorers=(AT_ONCE, Awaited()))])
+    assert engine.waits
+    with pytest.raises(ValueError, match="pass later"):
+        Pipeline(engine, lambda report: None)
+
+
+@pytest.mark.parametrize("nearly", [-1e-9, 1e-9])
+def test_a_scorers_share_is_drawn_as_an_evaluations_is(nearly: float):
+    """By trace id alone; a report that would say nothing is not made."""
+    share = draw_of(b"t" * 16) + nearly
+    asked = nearly > 0
+    assert [len(report.pending) for report in reports_of(Awaited(sample=share))] == ([1] if asked else [])
+    assert [len(report.pending) for report in reports_of(AT_ONCE, Awaited(sample=share))] == [int(asked)]
+
+
+def test_a_coroutine_function_is_awaited():
+    """And so is an object that is called like one; a plain function is not."""
+
+    async def later(trajectory: Trajectory) -> float:
+        return 1.0
+
+    class Instance:
+        async def __call__(self, trajectory: Trajectory) -> float:
+            return 1.0
+
+    def at_once(trajectory: Trajectory) -> float:
+        return 1.0
+
+    functions = {"later": later, "instance": Instance(), "at once": at_once}
+    (report,) = reports_of(*[FunctionScorer(name=n, kind="f", function=f, arguments={}) for n, f in functions.items()])
+    assert [each.scorer for each in report.results] == ["at once"]
+    assert [each.scorer for each in report.pending] == ["later", "instance"]
