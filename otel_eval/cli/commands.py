@@ -109,6 +109,19 @@ def scorers() -> int:
 
 
 @cli.command()
+@click.argument("config")
+@click.option("--evaluation", metavar="NAME", help="Only the trees of this evaluation.")
+@click.option("--scorer", metavar="NAME", help="Only the trees of scorers of this name.")
+def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
+    """Draw the decision trees of a configuration as Mermaid flowcharts."""
+    from otel_eval.cli.trees import drawings
+    from otel_eval.config import load
+
+    click.echo(drawings(load(config), evaluation, scorer), nl=False)
+    return 0
+
+
+@cli.command()
 def conventions() -> int:
     """List the instrumentations that are understood."""
     from otel_eval.cli.tables import columns

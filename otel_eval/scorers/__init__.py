@@ -10,6 +10,7 @@ from otel_eval.scorers import (  # noqa: F401 - importing them registers them
     calls,
     correctness,
     counts,
+    dag,
     expression,
     failures,
     judged,

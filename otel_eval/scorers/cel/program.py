@@ -112,7 +112,9 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
     if len(source) > _LONGEST:
         raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
     cel = _library(key)
-    environment = _environment(cel, labels) if labels else _plain_environment(cel)
+    # Those without labels share an environment, and so a conversion of what they look at.
+    mentioned = {label: of for label, of in (labels or {}).items() if re.search(rf"\b{label}\b", source)}
+    environment = _environment(cel, mentioned) if mentioned else _plain_environment(cel)
     try:
         expression = environment.compile(source)
     except RuntimeError as error:
@@ -140,10 +142,10 @@ def _plain_environment(cel: Any) -> Any:
     return _environment(cel, {})
 
 
-def _environment(cel: Any, labels: Mapping[str, Any] | None) -> Any:
+def _environment(cel: Any, labels: Mapping[str, Any]) -> Any:
     record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
-    further = {label: cel.Type.DYN if of is None else of for label, of in (labels or {}).items()}
+    further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
     return cel.NewEnv(variables=variables | further, extensions=[declared(cel)])
 
 
@@ -161,7 +163,8 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
         return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], variables)}"
     if "Exceeded max recursion depth" in said:
         return "too many operators in one another; write it in several parts"
-    return f"{place}{said[:200]}"
+    remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"
+    return f"{place}{said[:200]}; {remedy}"
 
 
 def _first_line(message: str) -> str:

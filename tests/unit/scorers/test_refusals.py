@@ -25,7 +25,7 @@ REFUSED = [
     ({"type": "xyzzy"}, "'xyzzy'", "choose one of"),
     ({"type": "no.such:thing"}, "'no.such:thing'", "package.module:attribute"),
     ({"type": "otel_eval.model:UNRECORDED"}, "UNRECORDED", "can be called"),
-    ({"type": "dag"}, "'dag'", "choose one of"),
+    ({"type": "dag"}, "nodes: missing", "cannot do without it"),
     ({"type": "llm_judge"}, "judge: missing", "criteria: missing"),
     ({**LLM, "judge": "main"}, "judge: 'main'", "write judge: {base_url:"),
     ({**LLM, "judge": len}, "judge: <built-in function len>", "write async def"),
@@ -142,6 +142,7 @@ SMALLEST = {
     "tool_correctness": {"expected": ["a"], "available_tools": []},
     "trajectory_match": {"expected": ["a"]},
     "expression": {"expression": "true"},
+    "dag": {"root": "a", "nodes": {"a": {"type": "choice", "cel": "'b'", "children": [{"verdict": "b", "score": 1}]}}},
     "answer_accuracy": {"judge": MODEL},
     "llm_judge": {"judge": MODEL, "criteria": "It is polite."},
 }

@@ -1,0 +1,39 @@
+"""The decision trees of a configuration, drawn.
+
+Knows evaluations and their scorers; how one tree is drawn is its own business.
+"""
+
+from __future__ import annotations
+
+from otel_eval.config import EvalConfig
+from otel_eval.errors import ConfigError
+from otel_eval.scorers.dag import Dag
+from otel_eval.scorers.parameters import did_you_mean, shown
+
+__all__ = ["drawings"]
+
+
+def drawings(config: EvalConfig, evaluation: str | None = None, scorer: str | None = None) -> str:
+    """Every tree, each after a comment that names its evaluation and scorer, an empty line between two.
+
+    Args:
+        config: what is looked through.
+        evaluation, scorer: the names to look for; None for any.
+
+    Raises:
+        ConfigError: there is no tree of these names.
+    """
+    trees = {
+        (each.name, tree.name): tree.drawing() for each in config.evaluations for tree in each.build() if isinstance(tree, Dag)
+    }
+    _there("--evaluation", evaluation, [name for name, _ in trees])
+    _there("--scorer", scorer, [name for _, name in trees])
+    wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]
+    if not wanted:
+        raise ConfigError("there is no scorer of type dag; add one, see docs/dag.md")
+    return "\n".join(f"%% {' '.join(name.split())} / {' '.join(of.split())}\n{trees[name, of]}" for name, of in wanted)
+
+
+def _there(option: str, name: str | None, known: list[str]) -> None:
+    if name is not None and known and name not in known:
+        raise ConfigError(f"{option}: {shown(name)} has no decision tree; {did_you_mean(name, known)}")

@@ -1,0 +1,226 @@
+"""A decision tree as a scorer.
+
+Knows the frame around a walk: parameters, what must be read, and what becomes of the way that was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.ports import Scorer
+from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.asking import asked, at_once, judge_of
+from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.cel import Evaluation, Reading, Unavailable, bind
+from otel_eval.scorers.dag.drawing import drawn
+from otel_eval.scorers.dag.joints import nodes
+from otel_eval.scorers.dag.judging import answered, instruction_of, shown_of
+from otel_eval.scorers.dag.reach import Plan, outcomes
+from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict, words
+from otel_eval.scorers.dag.walk import Answer, Step, finished, walk
+from otel_eval.scorers.judging import Judge
+from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, text, wrong
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.wording import tool
+
+__all__ = ["Dag"]
+
+_MOST_SAID: Final = 30  # steps of a way
+_NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
+
+
+def _roots(key: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not names or not all(isinstance(each, str) and each for each in names):
+        raise wrong(key, value, "the name of a node", f"write e.g. {key}: the-first-node, or a list of names")
+    return tuple(dict.fromkeys(names))
+
+
+@scorer("dag")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dag(BuiltIn):
+    """The score at the end of a way through a tree of decisions. 1 is best, range 0-1.
+
+    The score of the verdict that is reached / 10, or the score of the scorer that it leads to; `strict`: 1 or 0. Each
+    node is decided by an expression or by a judge. The explanation is the way that was taken. Skipped: a node on the way
+    reads what was not recorded. Details: `path` [{node, verdict}], with the judges' reasons where `include_content`
+    lets them; `score` or `scorer`.
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> from otel_eval.testing import call, trajectory
+    >>> leaves = [{"verdict": True, "score": 10}, {"verdict": False, "score": 4}]
+    >>> few = {"type": "binary", "cel": "calls.size() <= 1", "children": leaves}
+    >>> create_scorer({"type": "dag", "root": "few", "nodes": {"few": few}})(trajectory(call("search"))).explanation
+    'few: true → 10 of 10'
+    """
+
+    type: ClassVar[str] = "dag"
+
+    nodes: Nodes = field(metadata=reads(nodes))
+    root: tuple[str, ...] = field(metadata=reads(_roots))
+    judge: Judge | None = field(default=None, metadata=reads(optional(judge_of)))
+    reference: str | None = field(default=None, metadata=reads(optional(text)))
+    sample: float = field(default=1.0, metadata=reads(share))
+    include_content: bool = field(default=False, metadata=reads(flag))
+    plan: Plan = field(init=False, repr=False, compare=False)
+    reading: Reading = field(init=False, repr=False, compare=False)
+
+    def prepare(self) -> None:
+        """Check what the root decides, and that there is what the nodes need."""
+        made = self.nodes.by_name
+        problems = self._wrong_roots() or self._unreachable()
+        if not problems:
+            self._set("plan", Plan(made, tuple(sorted(self.root))))
+            problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
+        problems += self._lacking()
+        if problems:
+            raise ConfigError(*dict.fromkeys(problems))
+        programs = [node.program for node in made.values() if node.program is not None]
+        self._set("reading", reduce(or_, [program.reading for program in programs], Reading()))
+
+    def _wrong_roots(self) -> list[str]:
+        made, led = self.nodes.by_name, {each for node in self.nodes.by_name.values() for each in node.successors}
+        problems = []
+        for name in self.root:
+            if name in self.nodes.verdicts:
+                problems.append(f"root: {shown(name)} is a verdict, and nothing was decided yet; name a task, binary or choice")
+            elif name not in made:
+                problems.append(f"root: there is no node {shown(name)}; {did_you_mean(name, [*made])}")
+            elif name in led:
+                problems.append(f"root: {shown(name)} follows another node; name those that follow none")
+        return problems
+
+    def _unreachable(self) -> list[str]:
+        made, found, waiting = self.nodes.by_name, set(self.root), [*self.root]
+        while waiting:
+            new = {*made[waiting.pop()].successors} - found
+            found |= new
+            waiting += new
+        used = {id(verdict) for node in made.values() for verdict in node.verdicts}
+        unused = [name for name, verdict in self.nodes.verdicts.items() if id(verdict) not in used]
+        lost = sorted([*(made.keys() - found), *unused])
+        return [f"nodes.{name}: cannot be reached from {', '.join(self.root)}; lead to it or remove it" for name in lost]
+
+    def _lacking(self) -> list[str]:
+        problems = []
+        for name, node in self.nodes.by_name.items():
+            if node.asks is not None and self.judge is None:
+                problems.append(f"judge: missing, and nodes.{name} asks one; name one of `judges`, or write cel there")
+            if "reference" in node.named and self.reference is None:
+                problems.append(f"reference: missing, and nodes.{name} reads it; name the attribute that holds it")
+        return problems
+
+    @property
+    def scorers(self) -> tuple[Scorer, ...]:
+        """Those that verdicts lead to."""
+        verdicts = (verdict for node in self.nodes.by_name.values() for verdict in node.verdicts)
+        return tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether anybody is waited for."""
+        asks = any(node.asks is not None for node in self.nodes.by_name.values())
+        return asks or any(getattr(each, "asynchronous", False) for each in self.scorers)
+
+    @property
+    def reads_calls(self) -> bool:
+        """A node may; whether it matters depends on the way."""
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What nodes and further scorers look at."""
+        shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.by_name.values() for part in node.reads)
+        return self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The attributes that they look at."""
+        further: list[frozenset[str]] = [getattr(each, "asked", frozenset()) for each in self.scorers]
+        return self.reading.attributes.union({self.reference} if self.reference else (), *further)
+
+    def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
+        """What a judge is told to do for a node; what it is shown and the form of the answer are added to it."""
+        return instruction_of(node)
+
+    def drawing(self) -> str:
+        """The tree as a Mermaid flowchart."""
+        return drawn(self.nodes.by_name)
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """The way of one run, where nobody is waited for."""
+        found: Finding | Outcome = finished(self._opinion(trajectory))
+        return found
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run, once all that are asked have answered."""
+        return await asked(self, trajectory, self._opinion)
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The same for a caller that does not wait; in a running event loop await `evaluate` if judges are asked."""
+        return at_once(self.evaluate, trajectory) if self.asynchronous else BuiltIn.__call__(self, trajectory)
+
+    async def _opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        reference: Any = UNRECORDED
+        if self.reference in trajectory.attributes:
+            reference = decoded(trajectory.attributes[self.reference or ""])
+
+        async def ask(node: Node, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
+            assert self.judge is not None
+            labels = {self.plan.nodes[task].label: outputs[self.plan.nodes[task].label] for task in self.plan.reads[node.name]}
+            data = shown_of(node, trajectory, reference, labels)
+            if isinstance(data, Skipped):
+                return data
+            return await answered(self.judge, node, self.prompt_for(node, data), data)
+
+        try:
+            evaluation = Evaluation(bind(self.reading, trajectory, reference))
+        except Unavailable as unavailable:
+            return Skipped(str(unavailable))
+        walked = await walk(self.plan, evaluation, ask)
+        details = {"path": [_detail(step, with_reason=self.include_content) for step in walked.path]}
+        said = _way(walked.path, with_reasons=self.include_content)
+        if isinstance(walked.end, Verdict):
+            return await _ended(walked.end, trajectory, said, details)
+        if isinstance(walked.end, Skipped):
+            return Skipped(walked.end.why, details)
+        return Failed(walked.end.error_type, walked.end.message, details)
+
+
+async def _ended(end: Verdict, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
+    """The score of the last verdict, or of the scorer that it leads to."""
+    if end.score is not None:
+        return Finding(end.score / 10, f"{said} → {end.score:g} of 10", {**details, "score": end.score})
+    further: Any = end.scorer
+    outcome: Outcome = await further.evaluate(trajectory) if getattr(further, "asynchronous", False) else further(trajectory)
+    details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
+    if isinstance(outcome, Scored):
+        return Finding(outcome.value, f"{said} → {further.name}: {outcome.explanation}", details)
+    if isinstance(outcome, Skipped):
+        return Skipped(f"{further.name}: {outcome.why}", details)
+    return Failed(outcome.error_type, f"{further.name}: {outcome.message}", details)
+
+
+def _detail(step: Step, *, with_reason: bool) -> dict[str, Any]:
+    detail: dict[str, Any] = {"node": step.node}
+    if step.verdict is not None:
+        detail["verdict"] = step.verdict
+    return detail | ({"reason": step.reason} if with_reason and step.reason else {})
+
+
+def _way(path: Sequence[Step], *, with_reasons: bool) -> str:
+    said = [_said(step, with_reason=with_reasons) for step in path[:_MOST_SAID]]
+    return " → ".join([*said, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else said)
+
+
+def _said(step: Step, *, with_reason: bool) -> str:
+    if step.verdict is None:
+        return tool(step.node)
+    reason = f" ({' '.join(step.reason.split())})" if with_reason and step.reason else ""
+    return f"{tool(step.node)}: {tool(words(step.verdict))}{reason}"

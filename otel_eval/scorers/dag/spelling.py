@@ -1,0 +1,211 @@
+"""Read a tree's nodes from a mapping, as a configuration or a program writes them.
+
+Knows the keys of each kind of node and what each may hold; how nodes may be joined is `joints`'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.ports import Scorer
+from otel_eval.scorers.building import create_scorer
+from otel_eval.scorers.dag.shapes import PARTS, Verdict, words
+from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
+
+__all__ = ["Written", "written"]
+
+_KINDS: Final = {
+    "task": ("cel", "instructions", "reads", "output_label", "children"),
+    "binary": ("cel", "criteria", "reads", "children"),
+    "choice": ("cel", "criteria", "reads", "children"),
+    "verdict": ("verdict", "score", "then"),
+}
+_ASKS: Final = {"task": "instructions", "binary": "criteria", "choice": "criteria"}
+_EXAMPLES: Final = {
+    "binary": "[{verdict: true, score: 10}, {verdict: false, score: 0}]",
+    "choice": "[{verdict: good, score: 10}, {verdict: bad, score: 0}]",
+}
+_MOST_NODES: Final = 200
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED: Final = frozenset(
+    {*PARTS, "run", "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"}
+    | {"loop", "package", "namespace", "null", "return", "true", "var", "void", "while"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A node as it is written, each value of its key usable by itself.
+
+    Attributes:
+        cel: the expression's source, not yet checked.
+        children: names; of a decision also verdicts.
+    """
+
+    kind: str
+    cel: str | None = None
+    asks: str | None = None
+    reads: tuple[str, ...] = ()
+    label: str = ""
+    children: tuple[str | Verdict, ...] = ()
+    verdict: Verdict | None = None
+
+
+def written(key: str, value: Any) -> tuple[dict[str, Written | None], list[str]]:
+    """The nodes by name, None for one that cannot be used, and the problems of these.
+
+    Raises:
+        ConfigError: they are no nodes at all.
+    """
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(
+            key, value, "a mapping of names to nodes", f"write e.g. {key}: {{found: {{type: binary, cel: …, children: …}}}}"
+        )
+    if len(value) > _MOST_NODES:
+        raise ConfigError(f"{key}: {len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of type dag")
+    found: dict[str, Written | None] = {}
+    problems: list[str] = []
+    for name, given in value.items():
+        try:
+            found[name] = _named(key, name, given)
+        except ConfigError as error:
+            found[name] = None
+            problems += error.problems
+    return found, problems
+
+
+def _named(key: str, name: Any, given: Any) -> Written:
+    if not isinstance(name, str) or not name.strip():
+        raise wrong(key, name, "the name of a node", "write a text")
+    return _node(f"{key}.{name}", name, given)
+
+
+def _node(key: str, name: str, given: Any) -> Written:
+    if not isinstance(given, Mapping):
+        raise wrong(key, given, "a node", "write a mapping, e.g. {type: task, cel: …, children: […]}")
+    kind = given.get("type")
+    if kind is None:
+        raise ConfigError(f"{key}.type: missing; write one of {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise wrong(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS]))
+    if kind == "verdict":
+        return Written(kind, verdict=_verdict(key, {k: v for k, v in given.items() if k != "type"}))
+    reading: dict[str, Callable[[], Any]] = {
+        "unknown": partial(_no_unknown, key, given, ("type", *_KINDS[kind])),
+        "how": partial(_how, key, kind, given),
+        "reads": partial(_reads, f"{key}.reads", given),
+        "label": partial(_label, f"{key}.output_label", name, given) if kind == "task" else lambda: "",
+        "children": partial(_children, f"{key}.children", kind, given),
+    }
+    found = dict(zip(reading, gathered(reading.values()), strict=True))
+    cel, asks = found["how"]
+    return Written(kind, cel, asks, found["reads"], found["label"], found["children"])
+
+
+def _no_unknown(key: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    problems = [f"{key}.{word}: unknown key; {did_you_mean(word, known)}" for word in given if word not in known]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The expression or what a judge is asked."""
+    asks = _ASKS[kind]
+    if ("cel" in given) == (asks in given):
+        said = f"stands beside {asks}; keep one" if "cel" in given else f"missing; write an expression, or {asks} for a judge"
+        raise ConfigError(f"{key}.cel: {said}")
+    if "cel" in given:
+        if "reads" in given:
+            raise ConfigError(f"{key}.reads: an expression says itself what it reads; leave reads out")
+        return text(f"{key}.cel", given["cel"]), None
+    return None, text(f"{key}.{asks}", given[asks])
+
+
+def _reads(key: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    value = given.get("reads", ())
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise wrong(key, value, "a list of what is read", f"write e.g. {key}: [output]")
+    return tuple(dict.fromkeys(value))
+
+
+def _label(key: str, name: str, given: Mapping[str, Any]) -> str:
+    label = given.get("output_label", name)
+    if isinstance(label, str) and _IDENTIFIER.fullmatch(label) and label not in _RESERVED:
+        return label
+    if isinstance(label, str) and label in _RESERVED:
+        raise ConfigError(f"{key}: {shown(label)} means something else in expressions; write e.g. {key}: found_{label}")
+    remedy = f"write e.g. {key}: headings"
+    raise wrong(key, label, "a name of letters, digits and _", remedy)
+
+
+def _children(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | Verdict, ...]:
+    value = given.get("children", ())
+    if kind == "task":
+        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+            raise wrong(key, value, "a list of names of nodes", f"write e.g. {key}: [checked]")
+        if not value:
+            raise ConfigError(f"{key}: missing; a task is no end, name the nodes that read its output")
+        return tuple(dict.fromkeys(value))
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise wrong(key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}")
+    return tuple(gathered(partial(_child, f"{key}[{at}]", each) for at, each in enumerate(value)))
+
+
+def _child(key: str, given: Any) -> str | Verdict:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Mapping) and "type" not in given:
+        return _verdict(key, given)
+    raise wrong(key, given, "a verdict", "write e.g. {verdict: true, then: name-of-a-node}")
+
+
+def _verdict(key: str, given: Mapping[str, Any]) -> Verdict:
+    _no_unknown(key, given, _KINDS["verdict"])
+    reading: dict[str, Callable[[], Any]] = {"verdict": partial(_said, f"{key}.verdict", given)}
+    reading |= {"score": partial(_score, f"{key}.score", given), "then": partial(_then, f"{key}.then", given)}
+    said, score, then = gathered(reading.values())
+    if (score is None) == (then is None):
+        wrongly = (
+            "has both a score and a successor; keep one"
+            if then is not None
+            else "has no score; write score: 0 to 10, or then: a node"
+        )
+        raise ConfigError(f"{key}: the verdict {words(said)!r} {wrongly}")
+    return Verdict(said, score, then if isinstance(then, str) else None, then if isinstance(then, Scorer) else None)
+
+
+def _said(key: str, given: Mapping[str, Any]) -> bool | str:
+    said = given.get("verdict")
+    if isinstance(said, bool) or (isinstance(said, str) and said.strip()):
+        return said
+    if said is None:
+        raise ConfigError(f"{key}: missing; write true, false or a text")
+    raise wrong(key, said, "a verdict", "write true, false or a text in quotes")
+
+
+def _score(key: str, given: Mapping[str, Any]) -> float | None:
+    score = given.get("score")
+    if score is None:
+        return None
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 10:
+        raise wrong(key, score, "a score from 0 to 10", f"write e.g. {key}: 10")
+    return score
+
+
+def _then(key: str, given: Mapping[str, Any]) -> str | Scorer | None:
+    then = given.get("then")
+    if then is None or (isinstance(then, str) and then) or (isinstance(then, Scorer) and not isinstance(then, type)):
+        return then
+    if not isinstance(then, Mapping) or {*then} != {"scorer"}:
+        raise wrong(
+            key, then, "the name of a node or a scorer", f"write e.g. {key}: name, or {key}: {{scorer: {{type: tool_errors}}}}"
+        )
+    try:
+        return create_scorer(then["scorer"])
+    except ConfigError as error:
+        raise ConfigError(*(f"{key}.scorer.{problem}" for problem in error.problems)) from error

@@ -1,0 +1,139 @@
+"""Walk a tree for one run: nodes decide, tasks extract, one verdict gives the score.
+
+Knows rounds: all nodes that can run, then those that can run after them. What comes out depends on the verdicts alone,
+neither on the order in which nodes were written nor on which judge answers first. A node that cannot tell holds up those
+that wait for it and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_eval.model import Failed, Skipped
+from otel_eval.scorers.cel import Evaluation, Invalid, Unavailable
+from otel_eval.scorers.dag.reach import Plan
+from otel_eval.scorers.dag.shapes import Node, Verdict
+
+__all__ = ["Answer", "Ask", "Step", "Walked", "finished", "walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node came to: the output of a task or the verdict of a decision, and a judge's reason."""
+
+    value: Any
+    reason: str = ""
+
+
+Ask = Callable[[Node, Mapping[str, Any]], Awaitable[Answer | Skipped | Failed]]
+"""Has a judge answer for a node, shown the outputs of tasks by label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node that ran; `verdict` is None for a task."""
+
+    node: str
+    verdict: bool | str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A way through.
+
+    Attributes:
+        path: the nodes that ran, in order of rounds, and of names within one.
+        end: the verdict that was reached, or why none was.
+    """
+
+    path: Sequence[Step]
+    end: Verdict | Skipped | Failed
+
+
+def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that waits for nobody."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError("a node waited for somebody in a tree without judges")
+
+
+async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
+    """The way of one run."""
+    way = _Way(plan)
+    trouble: Skipped | Failed | None = None
+    ready: Sequence[str] = plan.roots
+    while ready and way.end is None:
+        coming: list[str] = []
+        answers = await _answers([plan.nodes[name] for name in ready], evaluation, way.outputs, ask)
+        for name, answer in zip(ready, answers, strict=True):
+            if isinstance(answer, Answer):
+                coming += way.go(plan.nodes[name], answer)
+            else:
+                trouble = trouble or answer
+        ready = sorted(coming)
+    return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
+
+
+class _Way:
+    """How far a walk has come."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._waits = dict(plan.waits)
+        self._opened: set[str] = set()  # successors that some verdict has asked to go on
+        self.outputs: dict[str, Any] = {}
+        self.path: list[Step] = []
+        self.end: Verdict | None = None
+
+    def go(self, node: Node, answer: Answer) -> list[str]:
+        """Note what a node came to; the nodes that can run because of it."""
+        if node.kind == "task":
+            self.path.append(Step(node.name, None))
+            self.outputs[node.label] = answer.value
+            return self._free(self._plan.readers[node.name])
+        self.path.append(Step(node.name, answer.value, answer.reason))
+        verdict = next(each for each in node.verdicts if each.verdict == answer.value)
+        if verdict.then is None:
+            self.end = verdict
+        elif verdict.then not in self._opened:
+            self._opened.add(verdict.then)
+            return self._free((verdict.then,))
+        return []
+
+    def _free(self, names: Sequence[str]) -> list[str]:
+        for name in names:
+            self._waits[name] -= 1
+        return [name for name in names if self._waits[name] == 0]
+
+
+async def _answers(
+    nodes: list[Node], evaluation: Evaluation, outputs: Mapping[str, Any], ask: Ask
+) -> list[Answer | Skipped | Failed]:
+    waiting = [ask(node, outputs) for node in nodes if node.program is None]
+    if len(waiting) > 1:
+        import asyncio  # loaded only where judges are waited for together
+
+        said = iter(await asyncio.gather(*waiting))
+    else:
+        said = iter([await each for each in waiting])
+    return [next(said) if node.program is None else _evaluated(node, evaluation, outputs) for node in nodes]
+
+
+def _evaluated(node: Node, evaluation: Evaluation, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
+    program = node.program
+    assert program is not None
+    try:
+        value = evaluation.of(program, {label: outputs[label] for label in outputs if label in program.reading.names})
+    except Unavailable as unavailable:
+        return Skipped(f"{node.name}: {unavailable}")
+    except Invalid as invalid:
+        return Failed("ExpressionError", f"{node.name}: {invalid}")
+    if node.kind != "task" and not any(value == each.verdict and type(value) is type(each.verdict) for each in node.verdicts):
+        return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
+    return Answer(value)
