@@ -8,6 +8,7 @@ from __future__ import annotations
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.dag import Dag
+from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.parameters import did_you_mean, shown
 
 __all__ = ["drawings"]
@@ -23,9 +24,9 @@ def drawings(config: EvalConfig, evaluation: str | None = None, scorer: str | No
     Raises:
         ConfigError: there is no tree of these names.
     """
-    trees = {
-        (each.name, tree.name): tree.drawing() for each in config.evaluations for tree in each.build() if isinstance(tree, Dag)
-    }
+    with trusting():  # nobody is asked anything
+        built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
+    trees = {(of, tree.name): tree.drawing() for of, tree in built if isinstance(tree, Dag)}
     _there("--evaluation", evaluation, [name for name, _ in trees])
     _there("--scorer", scorer, [name for _, name in trees])
     wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_eval.config import load
+from otel_eval.model import Scored
+from otel_eval.testing import trajectory
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -147,3 +151,36 @@ def demonstration() -> str:
     done = run("-m", "otel_eval.demo")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def test_the_meeting_summarys_tree_is_walked_with_a_judge_of_ones_own() -> None:
+    """The three summaries of the example: all good, two headings out of order, one missing."""
+    done = run("examples/meeting_summary.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["1.0", "0.4", "0.0"]
+
+
+SUMMARIES = [
+    ("Intro\nx\nBody\ny\nConclusion\nz", 1.0),
+    ("Body\nx\nIntro\ny\nConclusion\nz", 0.4),
+    ("Body\nx\nConclusion\ny\nIntro\nz", 0.2),
+    ("Intro\nx\nBody\ny", 0.0),
+]
+
+
+@pytest.mark.parametrize(("summary", "value"), SUMMARIES)
+def test_the_meeting_summarys_tree_of_expressions_needs_no_judge(summary: str, value: float) -> None:
+    """As it stands in the file."""
+    (scorer,) = load(ROOT / "examples/meeting_summary.yaml").evaluations[0].build()
+    outcome = scorer(trajectory(output=summary))
+    assert isinstance(outcome, Scored)
+    assert outcome.value == value
+
+
+@pytest.mark.parametrize("name", ["meeting_summary", "meeting_summary_judged"])
+def test_the_meeting_summarys_trees_are_drawn(name: str) -> None:
+    """Neither a judge nor its key is needed for that."""
+    done = run("-m", "otel_eval", "dag", f"examples/{name}.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("%% meeting-summary / format-correctness\nflowchart TD\n")
+    assert done.stdout.count("-->") == 5
