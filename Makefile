@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench peers sdk-range fuzz examples clean
+.PHONY: help demo test lint fix bench peers sdk-range fuzz faults examples clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ peers: ## compare with other libraries, each in an environment of its own; downl
 
 sdk-range: $(VENV)/.installed-dev ## the in-process tests on the oldest to the newest SDK
 	@$(BIN)/python tests/sdk_range
+
+faults: $(VENV)/.installed-dev ## do to the receiver what happens to receivers, and print what it cost; slow
+	@$(BIN)/python tests/faults
 
 SECONDS ?= 60
 fuzz: ## look for bytes that break a decoder, SECONDS for each; downloads a fuzzer, or does without

@@ -14,6 +14,7 @@ from otel_eval.config import EvalConfig
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
 from otel_eval.engine import Engine, Evaluation, Match
 from otel_eval.model import Report
+from otel_eval.ports import Scorer
 from otel_eval.scorers.judging import named
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
     return (*own, *TABLES)
 
 
-def engine_of(config: EvalConfig) -> Engine:
-    """The engine that judges by the configuration's evaluations.
+def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda scorer: scorer) -> Engine:
+    """The engine that judges by the configuration's evaluations, each scorer as `guard` returns it.
 
     Raises:
         ConfigError: the key of a judge cannot be had.
@@ -55,7 +56,7 @@ def engine_of(config: EvalConfig) -> Engine:
     evaluations = [
         Evaluation(
             name=each.name,
-            scorers=scorers,
+            scorers=tuple(map(guard, scorers)),
             sample=each.sample,
             match=Match(
                 service=each.match.service,

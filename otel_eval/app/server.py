@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.durable import Durable
+from otel_eval.app.guard import Guard
 from otel_eval.app.outlets import fanout_of
 from otel_eval.app.recovery import Recovery
 from otel_eval.config import EvalConfig
@@ -52,7 +53,7 @@ class Server:
 
     def __init__(self, config: EvalConfig) -> None:
         self._counters: Final = Tally()
-        engine = engine_of(config)
+        engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
         self._forward: Final = _forward_of(config, engine, self._counters)
         self._outlet: Final = fanout_of(config, self._counters, [self._forward] if self._forward else [])
         judged = self._forward.judged if self._forward else lambda _: None

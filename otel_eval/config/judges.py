@@ -110,9 +110,12 @@ class Judging(Shape):
     """How many of them are worked on at one time."""
     timeout: Seconds = 300.0
     """How long one may be worked on, with all its attempts; then it fails with `timeout`."""
+    function_timeout: Seconds = 30.0
+    """In `serve`: how long a function of your own that is no coroutine may take for one run; then it fails with `timeout`."""
 
     @model_validator(mode="after")
     def _some_time(self) -> Judging:
-        if self.timeout == 0:
-            raise ConfigError("timeout: 0 leaves no time for an answer; write e.g. 5m")
+        for key, remedy in (("timeout", "5m"), ("function_timeout", "30s")):
+            if getattr(self, key) == 0:
+                raise ConfigError(f"{key}: 0 leaves no time for an answer; write e.g. {remedy}")
         return self

@@ -1,0 +1,18 @@
+"""Do to the real receiver what happens to receivers, and print what came of it as a table in Markdown.
+
+    python tests/faults [--quick] [FAULT ...]
+
+Each fault is a row: what was done and how often; verdicts lost, duplicated (two result ids for one), wrong (unlike the
+reference, which is counted out by hand and by `otel-eval replay`). Exit 1 if one is not 0. Takes some minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
+    from fault_rig.table import main
+
+    sys.exit(main())

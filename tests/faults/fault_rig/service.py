@@ -1,0 +1,165 @@
+"""The real receiver as a process: configure, start, look at, stop, kill.
+
+Knows its command line and what /proc tells of it. Every process started here is ended here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fault_rig.reference import EVALUATION
+
+__all__ = ["Service", "configuration", "free_port"]
+
+ROOT: Final = Path(__file__).parents[3]
+START_S: Final = 30.0
+STOP_S: Final = 20.0
+QUICK: Final = {"settle": "300ms", "settle_partial": "500ms", "late": "10s", "idle_timeout": "60s", "max_age": "120s"}
+
+
+def free_port() -> int:
+    """A port that is free now; a receiver that is started again has to come back to the same."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def configuration(folder: Path, *, traces: Mapping[str, Any] | None = None, scorers: tuple[Any, ...] = (), **more: Any) -> Path:
+    """Write a configuration with results as JSON Lines in `results.jsonl`; further top-level keys as given."""
+    protocols = {name: {"endpoint": f"127.0.0.1:{free_port()}"} for name in ("grpc", "http")}
+    whole = {
+        "traces": {**QUICK, **(traces or {})},
+        "evaluations": [EVALUATION, *([{"name": "broken", "scorers": list(scorers)}] if scorers else [])],
+        "receivers": {"otlp": {"protocols": protocols}},
+        "exporters": {"jsonl": {"path": str(folder / "results.jsonl")}},
+        **more,
+    }
+    path = folder / "eval.json"
+    path.write_text(json.dumps(whole))
+    return path
+
+
+class Service:
+    """`otel-eval serve` in a process of its own.
+
+    Args:
+        config: its file; the folder of it is where the process runs and where `stderr` is written to.
+        limits: of resources, by their name in `resource`, such as {"RLIMIT_FSIZE": bytes}.
+        env: variables beside those of this process.
+        before: a line of Python that the process runs first, to prepare a fault.
+    """
+
+    def __init__(
+        self, config: Path, *, limits: Mapping[str, int] | None = None, env: Mapping[str, str] | None = None, before: str = ""
+    ) -> None:
+        self.config, self.folder = config, config.parent
+        self.errors = self.folder / "stderr"
+        self.results = self.folder / "results.jsonl"
+        self._limits, self._env, self._before = dict(limits or {}), dict(env or {}), before
+        self.process: subprocess.Popen[bytes] | None = None
+        self.grpc = self.http = ""
+        self.starts = 0
+        self.highest_rss = 0
+
+    def start(self) -> Self:
+        """Start, and wait until it says that it is ready.
+
+        Raises:
+            AssertionError: it ended, or is not ready in time.
+        """
+        program = f"{self._before}\nimport sys; from otel_eval.cli import main; sys.exit(main())"
+        command = [sys.executable, "-c", program, "serve", "--config", str(self.config)]
+        with self.errors.open("ab") as errors, (self.folder / "stdout").open("ab") as out:
+            said = self.errors.stat().st_size
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                cwd=self.folder,
+                env=self._environment(),
+                preexec_fn=self._confine(),
+            )
+        self.starts += 1
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            text = self.errors.read_bytes()[said:].decode(errors="replace")
+            if found := re.search(r"^ready grpc=(\S+) http=(\S+)$", text, re.MULTILINE):
+                self.grpc, self.http = found[1], found[2]
+                return self
+            assert self.process.poll() is None, f"ended with {self.process.returncode}: {text}"
+            time.sleep(0.01)
+        raise AssertionError("not ready in time")
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "faults"))), **self._env}
+
+    def _confine(self) -> Callable[[], None] | None:
+        if not self._limits:
+            return None
+        limits = [(getattr(resource, name), value) for name, value in self._limits.items()]
+
+        def confine() -> None:
+            for which, value in limits:
+                resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
+
+        return confine
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        """The process; AssertionError if there is none."""
+        assert self.process is not None
+        return self.process
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def rss(self) -> int:
+        """Bytes of memory that it holds; the highest ever seen is kept."""
+        pages = int(Path(f"/proc/{self.running.pid}/statm").read_text().split()[1])
+        size = pages * os.sysconf("SC_PAGE_SIZE")
+        self.highest_rss = max(self.highest_rss, size)
+        return size
+
+    def peak(self) -> int:
+        """The most memory that the process ever held, as the kernel kept it, in bytes."""
+        status = Path(f"/proc/{self.running.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
+
+    def terminate(self) -> int:
+        """SIGTERM; its exit code."""
+        self.running.send_signal(signal.SIGTERM)
+        return self.running.wait(STOP_S)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.running.kill()
+        self.running.wait(STOP_S)
+
+    def said(self) -> list[str]:
+        """Lines on stderr but for `ready`."""
+        lines = self.errors.read_text(errors="replace").splitlines() if self.errors.exists() else []
+        return [line for line in lines if not line.startswith("ready ")]
+
+    def __enter__(self) -> Self:
+        return self if self.process else self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.alive:
+            self.kill()

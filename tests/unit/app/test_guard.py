@@ -1,0 +1,84 @@
+"""The guard around users' scorers: what hangs, ends the process or is ours."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from otel_eval.app.guard import MOST_HUNG, Guard
+from otel_eval.model import Failed, Scored
+from otel_eval.ports import Scorer
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.functions import FunctionScorer
+from otel_eval.sinks.tally import Tally
+from otel_eval.testing import call, trajectory
+
+RUN = trajectory(call("search"))
+
+
+def of(function: Callable[..., Any]) -> Scorer:
+    """A function as a scorer."""
+    return FunctionScorer(kind="own", function=function, arguments={})
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """Set at the end, so that no thread of a test outlives it."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_function_that_returns_is_asked_as_without_a_guard() -> None:
+    """Name, type, version and needs are its own; so is the outcome."""
+    scorer, guarded = of(lambda _: 0.75), Guard(5.0, Tally())(of(lambda _: 0.75))
+    assert isinstance(guarded, Scorer)
+    assert (guarded.name, guarded.type, guarded.version, guarded.needs) == ("own", "own", "1", frozenset())
+    assert guarded(RUN) == scorer(RUN)
+    assert isinstance(guarded(RUN), Scored)
+
+
+def test_ours_are_left_alone() -> None:
+    """And those that are waited for have a limit of their own."""
+
+    async def patient(_: Any) -> float:
+        return 1.0
+
+    for scorer in (create_scorer({"type": "tool_errors"}), of(patient)):
+        assert Guard(5.0, Tally())(scorer) is scorer
+
+
+def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event) -> None:
+    """For that run; the next one is asked again, on a fresh thread, until it has hung too often."""
+    tally, hangs = Tally(), [True, False, True, True]
+    guarded = Guard(0.05, tally)(of(lambda _: released.wait() and 1.0 if hangs.pop(0) else 1.0))
+    outcomes = [guarded(RUN) for _ in range(6)]
+    told = [each.error_type if isinstance(each, Failed) else "scored" for each in outcomes]
+    assert told == ["timeout", "scored", "timeout", "timeout", "quarantined", "quarantined"]
+    assert tally.get("scorers.hung", scorer="own") == MOST_HUNG
+
+
+def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threading.Event) -> None:
+    """Nothing is left behind but what never returns, and what it says late is not taken for the next run's."""
+    before, late = threading.active_count(), [True]
+    guarded = Guard(0.05, Tally())(of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0))
+    assert isinstance(guarded(RUN), Failed)
+    assert guarded(RUN).value == 1.0  # type: ignore[union-attr]
+    released.set()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before + 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before + 1
+    assert guarded(RUN).value == 1.0  # type: ignore[union-attr]
+
+
+def test_a_function_that_ends_the_process_fails() -> None:
+    """It ends neither the process nor the thread that scores."""
+    outcome = Guard(5.0, Tally())(of(lambda _: sys.exit("no")))(RUN)
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == "SystemExit"
