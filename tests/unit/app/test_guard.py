@@ -21,9 +21,14 @@ from otel_eval.testing import call, trajectory
 RUN = trajectory(call("search"))
 
 
-def of(function: Callable[..., Any]) -> Scorer:
+def of(function: Callable[..., Any], name: str = "own") -> Scorer:
     """A function as a scorer."""
-    return FunctionScorer(kind="own", function=function, arguments={})
+    return FunctionScorer(kind=name, function=function, arguments={})
+
+
+def threads() -> list[threading.Thread]:
+    """Those of the scorer that is given up."""
+    return [each for each in threading.enumerate() if each.name == "otel-eval-given_up"]
 
 
 @pytest.fixture
@@ -65,15 +70,16 @@ def test_a_function_that_hangs_fails_and_others_go_on(released: threading.Event)
 
 def test_a_thread_that_was_given_up_ends_when_its_scorer_returns(released: threading.Event) -> None:
     """Nothing is left behind but what never returns, and what it says late is not taken for the next run's."""
-    before, late = threading.active_count(), [True]
-    guarded = Guard(0.05, Tally())(of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0))
+    late = [True]
+    guarded = Guard(0.05, Tally())(of(lambda _: released.wait() and 0.1 if late and late.pop() else 1.0, "given_up"))
     assert isinstance(guarded(RUN), Failed)
     assert guarded(RUN).value == 1.0  # type: ignore[union-attr]
+    assert len(threads()) == 2
     released.set()
     deadline = time.monotonic() + 5
-    while threading.active_count() > before + 1 and time.monotonic() < deadline:
+    while len(threads()) > 1 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before + 1
+    assert len(threads()) == 1
     assert guarded(RUN).value == 1.0  # type: ignore[union-attr]
 
 
