@@ -5,6 +5,7 @@ Knows which key becomes which argument; starts nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -71,15 +72,16 @@ def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda sco
     return Engine(evaluations, tables_of(config))
 
 
-def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], max_queue: int | None = None) -> Later | None:
+def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False) -> Later | None:
     """What runs the scorers that are waited for, if there are any.
 
     Args:
-        max_queue: instead of the configured one.
+        unbounded: whoever puts reports sees to it himself that they do not become too many.
     """
     if not engine.waits:
         return None
     from otel_eval.judges import Later  # deferred: it loads asyncio
 
     given = config.judging
-    return Later(emit, max_queue=max_queue or given.max_queue, concurrency=given.concurrency, timeout_s=given.timeout)
+    bounds = {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
+    return Later(emit, concurrency=given.concurrency, timeout_s=given.timeout, **bounds)

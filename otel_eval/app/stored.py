@@ -7,7 +7,6 @@ settling, or earlier if a limit of size is reached.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf
@@ -51,7 +50,7 @@ def replay(
     """
     engine = engine_of(config)
     outlet = fanout_of(config) if export else None
-    gathering = Gathering(lambda emit: later_of(config, engine, emit, max_queue=sys.maxsize))
+    gathering = Gathering(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = _closed(paths, config, on_problem, on_progress)
     judged = (report for trace in closed for report in _guarded(trace, engine.judge, on_problem))
     try:

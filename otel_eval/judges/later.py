@@ -15,6 +15,7 @@ from typing import Final
 
 from otel_eval.engine import outcome_of
 from otel_eval.judges.loop import LoopThread
+from otel_eval.judges.weight import weight
 from otel_eval.model import Failed, Outcome, Pending, Report
 from otel_eval.quiet import unseen
 
@@ -43,16 +44,23 @@ class Later:
         max_queue: results that may be pending at one time; further ones are failed with `judge_queue_full`.
         concurrency: how many of them are worked on at one time.
         timeout_s: how long one may be worked on; then it is failed with `timeout`.
+        max_bytes: that the runs of all pending results may take, roughly; beyond it the queue is full as well.
     """
 
     def __init__(
-        self, emit: Callable[[Report], None], *, max_queue: int = 1000, concurrency: int = 8, timeout_s: float = 300.0
+        self,
+        emit: Callable[[Report], None],
+        *,
+        max_queue: int = 1000,
+        concurrency: int = 8,
+        timeout_s: float = 300.0,
+        max_bytes: int = 256 * 2**20,
     ) -> None:
-        self._emit, self._max, self._timeout_s = emit, max_queue, timeout_s
+        self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
         self._slots: Final = asyncio.Semaphore(concurrency)
         self._tasks: Final[set[asyncio.Task[None]]] = set()  # of the loop's thread
         self._changed: Final = threading.Condition()  # guards what follows
-        self._open: Final[dict[int, None]] = {}  # numbers of what is pending, oldest first
+        self._open: Final[dict[int, int]] = {}  # number of what is pending → bytes, oldest first
         self._last = 0
         self._tally: Final = _Tally()
         self._thread: LoopThread | None = None
@@ -60,21 +68,26 @@ class Later:
 
     def put(self, report: Report) -> None:
         """Begin with what is pending in the report. Never blocks."""
+        if not report.pending:
+            return
+        size = weight(report.trajectory) // len(report.pending)
         with self._changed:
-            room = 0 if self._stopped else max(0, self._max - len(self._open))
-            taken, refused = report.pending[:room], report.pending[room:]
+            taken, refused = self._admitted(report.pending, size)
             numbers = range(self._last + 1, self._last + 1 + len(taken))
             self._last += len(taken)
-            self._open.update(dict.fromkeys(numbers))
+            self._open.update(dict.fromkeys(numbers, size))
             self._tally.late_refused += len(refused)
-            if taken and self._thread is None:
-                self._thread = LoopThread("otel-eval-later")
-            thread = self._thread
+            for number, pending in zip(numbers, taken, strict=True):
+                self._thread = self._thread or LoopThread("otel-eval-later")
+                self._thread.call(self._begin, number, report, pending)
         for pending in refused:
             self._tell(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
-        for number, pending in zip(numbers, taken, strict=True):
-            assert thread is not None
-            thread.call(self._begin, number, report, pending)
+
+    def _admitted(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
+        """Those that there is room for, and the others. One run is always let in, however large."""
+        heavy = bool(self._open) and sum(self._open.values()) + size * len(pending) > self._max_bytes
+        room = 0 if self._stopped or heavy else max(0, self._max - len(self._open))
+        return pending[:room], pending[room:]
 
     # ------------------------------------------------------------- on the loop
 
@@ -129,7 +142,8 @@ class Later:
 
     def stop(self, timeout_s: float) -> bool:
         """Take nothing more and wait; what does not come in time is failed with `timeout`. True if all came."""
-        self._stopped = True
+        with self._changed:
+            self._stopped = True
         done = self.wait(timeout_s)
         thread, self._thread = self._thread, None
         if thread is None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_eval.app.gathering import Gathering
 from otel_eval.judges import Later
 from otel_eval.model import Failed, Outcome, Pending, Report, Scored, Trajectory
+from otel_eval.testing import call, trajectory
 
 Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
 
@@ -116,6 +118,19 @@ def test_what_does_not_fit_into_the_queue_fails_at_once():
         later.put(report_of(after(0.0)))  # there is room again
         assert later.wait(5.0)
     assert [type(each) for each in seen.outcomes()] == [Failed] * 3 + [Scored] * 3
+
+
+def test_a_queue_is_full_when_it_holds_too_much():
+    """By the size of the runs that are waited for; one of them is always let in."""
+    heavy = [replace(report_of(after(0.2), after(0.2)), trajectory=trajectory(output=["x" * 5_000] * 10)) for _ in range(3)]
+    with running(max_bytes=60_000) as (later, seen):
+        for report in heavy:
+            later.put(report)
+        assert seen.outcomes() == [Failed("judge_queue_full")] * 4
+        assert later.wait(5.0)
+        later.put(replace(heavy[0], trajectory=trajectory(call("a", result="x" * 100_000))))
+        assert later.wait(5.0)
+    assert [type(each) for each in seen.outcomes()] == [Failed] * 4 + [Scored] * 4
 
 
 def test_one_that_takes_too_long_fails():
