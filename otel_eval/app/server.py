@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.durable import Durable
+from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
 from otel_eval.app.outlets import fanout_of
 from otel_eval.app.recovery import Recovery
@@ -18,7 +19,7 @@ from otel_eval.model import Report
 from otel_eval.pipeline import Pipeline
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
-from otel_eval.sources.receiver import Bound, OtlpReceiver, tune_gc, tune_malloc
+from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 
 if TYPE_CHECKING:
     from otel_eval.engine import Engine
@@ -63,16 +64,8 @@ class Server:
         self._pipeline: Final = Pipeline(
             engine, self._emit, limits_of(config), judged=judged, later=self._later, keeper=self._durable
         )
-        otlp = config.receivers.otlp
-        grpc, http = otlp.protocols.grpc, otlp.protocols.http
-        self._receiver: Final = OtlpReceiver(
-            grpc=grpc.endpoint if grpc else None,
-            http=http.endpoint if http else None,
-            intake=_Intake(self._pipeline),
-            max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
-            max_inflight_bytes=otlp.max_inflight_size,
-            relay=_relay(self._forward, self._pipeline),
-        )
+        relay = _relay(self._forward, self._pipeline)
+        self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
 
     def _emit(self, report: Report) -> None:
         self._outlet.emit(report)

@@ -76,9 +76,11 @@ def serve(config: str | None) -> int:
 @click.argument("config")
 def check(config: str) -> int:
     """Say whether a configuration can be used."""
+    from otel_eval.app.entrance import verify
     from otel_eval.config import load
 
     loaded = load(config)
+    verify(loaded.receivers.otlp)
     if loaded.judges:
         from otel_eval.app.judges import judges_of
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from otel_eval.config.judges import JudgeEndpoint, Judging
 from otel_eval.config.places import (
+    Auth,
     Exporters,
     ForwardExporter,
     GrpcServer,
@@ -19,6 +20,7 @@ from otel_eval.config.places import (
     OtlpReceiver,
     Protocols,
     Receivers,
+    ServerTls,
     TlsFiles,
 )
 from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
@@ -26,6 +28,7 @@ from otel_eval.config.source import load
 from otel_eval.config.storing import Storage
 
 __all__ = [
+    "Auth",
     "EvalConfig",
     "Evaluation",
     "Exporters",
@@ -40,6 +43,7 @@ __all__ = [
     "OtlpReceiver",
     "Protocols",
     "Receivers",
+    "ServerTls",
     "Storage",
     "TlsFiles",
     "Traces",

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
 
 __all__ = [
+    "Auth",
     "Count",
     "Exporters",
     "ForwardExporter",
@@ -27,6 +28,7 @@ __all__ = [
     "Protocols",
     "Receivers",
     "Seconds",
+    "ServerTls",
     "Share",
     "Signals",
     "Size",
@@ -47,6 +49,7 @@ Size = Annotated[
 Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
 Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
@@ -88,13 +91,59 @@ Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], AfterValida
 Passed = Annotated[tuple[Literal["traces", "logs", "metrics"], ...], AfterValidator(_passed)]
 
 
+class ServerTls(Shape):
+    """PEM files for speaking TLS, read again when they change."""
+
+    cert_file: str = Field(min_length=1)
+    """The server's certificate, with its chain."""
+    key_file: str = Field(min_length=1)
+    """Its key, without a password."""
+    client_ca_file: str | None = Field(default=None, min_length=1)
+    """Authorities for clients, which must then show a certificate of theirs."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """The lowest version of TLS."""
+    reload_interval: Seconds = 60.0
+    """How often the files are looked at, when somebody connects. 0: never again."""
+
+
+class Auth(Shape):
+    """Who is let in: senders with one of these bearer tokens."""
+
+    token_files: tuple[str, ...] = ()
+    """Files with one token a line, read again when they change."""
+    token_env: tuple[str, ...] = ()
+    """Names of environment variables, each with one token."""
+
+    @field_validator("token_env")
+    @classmethod
+    def _names(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for index, name in enumerate(given):
+            if not _VARIABLE.fullmatch(name):  # which may be the token itself: it is not shown
+                raise ValueError(f"item {index} is no name of a variable; write e.g. OTEL_EVAL_TOKEN")
+        return given
+
+    @model_validator(mode="after")
+    def _any(self) -> Auth:
+        if not (self.token_files or self.token_env):
+            raise ValueError("no token is named; write token_files or token_env, or leave auth out to let anybody in")
+        return self
+
+
 class GrpcServer(Shape):
     """OTLP over gRPC."""
 
     endpoint: Address = "127.0.0.1:4317"
     """Where to listen, host:port. Port 0 takes a free one. Only this machine can reach the default."""
     max_message_size: Size = 64 * 2**20
-    """The largest request taken, after decompression."""
+    """The largest request taken, before and after decompression."""
+    tls: ServerTls | None = None
+    """Files to speak TLS with; left out, nothing is encrypted."""
+
+    @model_validator(mode="after")
+    def _as_grpc_can(self) -> GrpcServer:
+        if self.tls is not None and self.tls.min_version != "1.2":
+            raise ValueError("tls.min_version: '1.3' cannot be asked of gRPC here, which speaks 1.2 and 1.3; leave it out")
+        return self
 
 
 class HttpServer(Shape):
@@ -104,6 +153,8 @@ class HttpServer(Shape):
     """Where to listen, host:port. Port 0 takes a free one. Only this machine can reach the default."""
     max_message_size: Size = 64 * 2**20
     """The largest request taken, before and after decompression."""
+    tls: ServerTls | None = None
+    """Files to speak TLS with; left out, nothing is encrypted."""
 
 
 class Protocols(Shape):
@@ -135,6 +186,8 @@ class OtlpReceiver(Shape):
     """Which protocols are served; both when left out."""
     max_inflight_size: Size = 256 * 2**20
     """Bytes of requests held at one time before senders are told to come again."""
+    auth: Auth | None = None
+    """Who is let in, by either protocol; anybody when left out."""
 
 
 class Receivers(Shape):

@@ -26,9 +26,18 @@ MEMO_BYTES: Final = 1024
 
 
 def glob(pattern: str) -> re.Pattern[str]:
-    """A pattern of `*` (any text, captured) and `|` (or); everything else stands for itself."""
-    parts = ("(.*)".join(re.escape(part) for part in each.split("*")) for each in pattern.split("|"))
-    return re.compile("|".join(parts), re.DOTALL)
+    """A pattern of `*` (any text, captured) and `|` (or); everything else stands for itself.
+
+    Of several `*` each but the last takes as little as it can and is never tried again, so that a name costs time in
+    proportion to its length, whatever the pattern.
+    """
+    return re.compile("|".join(map(_expression, pattern.split("|"))), re.DOTALL)
+
+
+def _expression(pattern: str) -> str:
+    first, *others = map(re.escape, pattern.split("*"))
+    middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
+    return first + middle + "".join(f"(.*){part}" for part in others[-1:])
 
 
 class ReadTable:

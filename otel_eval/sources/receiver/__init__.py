@@ -9,6 +9,21 @@ from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import framed_of
 from otel_eval.sources.receiver.intake import Intake, Origin, Relay
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
+from otel_eval.sources.receiver.tls import Certificates, Tls
+from otel_eval.sources.receiver.tokens import Tokens
 from otel_eval.sources.receiver.tuning import tune_gc, tune_malloc
 
-__all__ = ["Bound", "Counters", "Intake", "Origin", "OtlpReceiver", "Relay", "framed_of", "tune_gc", "tune_malloc"]
+__all__ = [
+    "Bound",
+    "Certificates",
+    "Counters",
+    "Intake",
+    "Origin",
+    "OtlpReceiver",
+    "Relay",
+    "Tls",
+    "Tokens",
+    "framed_of",
+    "tune_gc",
+    "tune_malloc",
+]

@@ -15,9 +15,9 @@ __all__ = ["Counters"]
 class Counters:
     """Numbers that only rise; safe to use from any thread.
 
-    Names: requests, bad_requests, oversized_requests, refused_requests, refused_connections, internal_errors,
-    accepted_spans, rejected_spans, own_spans, refused_spans, accepted_logs, rejected_logs, own_logs, ignored_logs,
-    refused_logs, discarded_metrics (requests).
+    Names: requests, bad_requests, oversized_requests, refused_requests, unauthenticated_requests, refused_connections,
+    failed_handshakes (HTTP only), internal_errors, accepted_spans, rejected_spans, own_spans, refused_spans, accepted_logs,
+    rejected_logs, own_logs, ignored_logs, refused_logs, discarded_metrics (requests).
     """
 
     NAMES: Final = (
@@ -25,7 +25,9 @@ class Counters:
         "bad_requests",
         "oversized_requests",
         "refused_requests",
+        "unauthenticated_requests",
         "refused_connections",
+        "failed_handshakes",
         "internal_errors",
         "accepted_spans",
         "rejected_spans",

@@ -92,6 +92,14 @@ class Exchange:
         self._admission = admission
         self._counters = counters
 
+    def is_open(self) -> bool:
+        """Whether requests are taken."""
+        return not self._admission.closed
+
+    def unauthenticated(self, transport: str) -> None:
+        """Count a request that was refused before it was read."""
+        self._counters.add(transport, requests=1, unauthenticated_requests=1)
+
     def answer(self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Ticket], bytes]) -> Answer:
         """Deal with one request of `size` bytes (0 if that is not known yet), whose body `read` brings.
 

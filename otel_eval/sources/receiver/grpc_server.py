@@ -8,16 +8,24 @@ reason the number of concurrent calls is limited by HTTP/2 flow control, which m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
+from otel_eval.sources.receiver.admission import Ticket
 from otel_eval.sources.receiver.answers import retry_info, status, success
 from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, Verdict
+from otel_eval.sources.receiver.grpc_health import HEALTH, HEALTH_CHECK, health_handler
+from otel_eval.sources.receiver.patience import Patience
+from otel_eval.sources.receiver.tls import Certificates
+from otel_eval.sources.receiver.tokens import Tokens
+from otel_eval.sources.receiver.unpacking import sniffed, unpack
 
-__all__ = ["GrpcServer"]
+__all__ = ["GrpcLimits", "GrpcServer"]
 
 _SERVICES: Final = {
     Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -30,13 +38,37 @@ _CODES: Final = {
     Verdict.BUSY: grpc.StatusCode.UNAVAILABLE,
 }
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
+_WAITING: Final = 128  # threads, of which all but a few only wait for a message that comes slowly
 
 
-def _options(max_body_bytes: int) -> list[tuple[str, int]]:
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """What one client may cost.
+
+    Attributes:
+        max_body_bytes: of one message, as sent and unpacked.
+        threads: decode and hand over at one time.
+        connections: at once; one more is closed.
+        request_s: how long a message may take to arrive.
+    """
+
+    max_body_bytes: int
+    threads: int
+    connections: int
+    request_s: float
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # two receivers on one port would share traces between them
-        ("grpc.max_receive_message_length", max_body_bytes),  # grpcio's default is 4 MiB
+        ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
+        # grpcio unpacks a message whole before it looks at its size: a bomb would have gone off by then.
+        ("grpc.per_message_decompression", 0),
         ("grpc.max_concurrent_streams", _STREAMS),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", 20_000),
+        ("grpc.max_metadata_size", 16 * 1024),
+        ("grpc.absolute_max_metadata_size", 32 * 1024),
         # Agents ping idle connections as they like: gRPC's default drops one that pings twice within five minutes.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -47,25 +79,72 @@ def _options(max_body_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
+class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Lets nobody in without a token, before a message is read. Health is told to everybody."""
+
+    def __init__(self, tokens: Tokens, refused: Callable[[], None]) -> None:
+        self._tokens, self._refused = tokens, refused
+        # A handler of streams is called before the first message is read; the client cannot tell the difference.
+        self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
+        if details.method == HEALTH_CHECK or self._tokens.allow(given if isinstance(given, str) else None):
+            return continuation(details)
+        return self._refusal
+
+    def _refuse(self, _: Any, context: Any) -> bytes:
+        self._refused()
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
+        raise AssertionError("abort raises")
+
+
 class GrpcServer:
-    """Serves the three OTLP services; every other method is UNIMPLEMENTED, which grpcio answers by itself."""
+    """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio answers by itself.
 
-    def __init__(self, exchange: Exchange, *, max_body_bytes: int, threads: int) -> None:
-        self._exchange = exchange
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="otel-eval-grpc")
-        self._server = grpc.server(self._pool, options=_options(max_body_bytes))
+    Args:
+        exchange: deals with requests.
+        limits: what one client may cost.
+        certificates: speaks TLS with these.
+        tokens: senders need one of these.
+    """
+
+    def __init__(
+        self, exchange: Exchange, limits: GrpcLimits, *, certificates: Certificates | None = None, tokens: Tokens | None = None
+    ) -> None:
+        self._exchange, self._limits, self._certificates = exchange, limits, certificates
+        self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
+        self._working = threading.BoundedSemaphore(limits.threads)
+        self._patience = Patience(limits.request_s)
+        guards = [_Guard(tokens, lambda: exchange.unauthenticated("grpc"))] if tokens else []
+        self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
-            export = grpc.unary_unary_rpc_method_handler(self._handler(signal))
+            # As a stream, so that waiting for the message is ours and ends: grpcio itself waits for ever.
+            export = grpc.stream_unary_rpc_method_handler(self._handler(signal))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": export})])
+        health = health_handler(("", *_SERVICES.values()), exchange.is_open)
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(HEALTH, {"Check": health})])
 
-    def _handler(self, signal: Signal) -> Callable[[bytes, Any], bytes]:
-        def export(body: bytes, context: Any) -> bytes:
-            answer = self._exchange.answer("grpc", signal, Encoding.PROTOBUF, len(body), lambda _: body)
+    def _handler(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
+        def export(messages: Iterator[bytes], context: Any) -> bytes:
+            with self._patience.with_(context.cancel):
+                body = next(messages, None)
+            if body is None:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
+                raise AssertionError("abort raises")
+            with self._working:
+                answer = self._exchange.answer(
+                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda ticket: self._unpacked(body, ticket)
+                )
             if answer.verdict is not Verdict.TAKEN:
                 _refuse(context, answer)
             return success(signal, Encoding.PROTOBUF, answer)
 
         return export
+
+    def _unpacked(self, body: bytes, ticket: Ticket) -> bytes:
+        coding = sniffed(body)
+        return unpack(coding, body, self._limits.max_body_bytes, ticket) if coding else body
 
     def bind(self, address: str) -> int:
         """Listen; the port it got.
@@ -73,10 +152,13 @@ class GrpcServer:
         Raises:
             RuntimeError: the address cannot be had.
         """
+        if self._certificates:
+            return int(self._server.add_secure_port(address, self._certificates.grpc_credentials()))
         return int(self._server.add_insecure_port(address))
 
     def start(self) -> None:
         """Serve, on threads of its own."""
+        self._patience.start()
         self._server.start()
 
     def stop(self, grace_s: float) -> Callable[[], None]:
@@ -85,6 +167,7 @@ class GrpcServer:
 
         def wait() -> None:
             stopped.wait(grace_s + 1.0)
+            self._patience.stop()
             self._pool.shutdown(wait=False)
 
         return wait

@@ -1,11 +1,10 @@
-"""The body of an HTTP request: read by length or by chunks, and unpacked, never beyond a limit.
+"""The body of an HTTP request: read by length or by chunks, never beyond a limit.
 
-Knows RFC 9112 framing and gzip. Knows no OTLP. Room is asked for before bytes are read or unpacked.
+Knows RFC 9112 framing. Knows no OTLP. Room is asked for before bytes are read.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from email.message import Message
 from io import BufferedIOBase
@@ -15,12 +14,10 @@ from otel_eval.errors import InputError
 from otel_eval.sources.receiver.admission import Ticket
 from otel_eval.sources.receiver.exchange import TooLarge
 
-__all__ = ["body_reader", "gunzip"]
+__all__ = ["body_reader"]
 
 _LINE: Final = 1024  # of a chunk's size or of a trailer
 _TRAILERS: Final = 64
-_PIECE: Final = 4 * 1024 * 1024
-_FED: Final = 16 * 1024  # what follows a member is copied at its end: of a body of many small ones, this much each time
 
 Read = Callable[[Ticket], bytes]
 
@@ -89,38 +86,3 @@ def _chunk_size(line: bytes) -> int:
     if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
         raise InputError("a chunk has no size")
     return int(digits, 16)
-
-
-def gunzip(data: bytes, limit: int, ticket: Ticket) -> bytes:
-    """The content of a gzip file of one or more members.
-
-    Raises:
-        InputError: it is none, or it is cut.
-        TooLarge: it unpacks to more than `limit` bytes; not more than `limit` and one piece were ever unpacked.
-    """
-    parts: list[bytes] = []
-    total = at = 0
-    fed = b""
-    while fed or at < len(data):
-        member = zlib.decompressobj(wbits=31)
-        while not member.eof:
-            if not fed:
-                fed, at = data[at : at + _FED], at + _FED
-            piece = _piece(member, fed)
-            fed = member.unconsumed_tail
-            if not (piece or member.eof or fed or at < len(data)):
-                raise InputError("the gzip body is cut")
-            total += len(piece)
-            if total > limit:
-                raise TooLarge(f"the body unpacks to more than {limit} bytes")
-            ticket.grow(len(piece))
-            parts.append(piece)
-        fed = member.unused_data
-    return b"".join(parts)
-
-
-def _piece(member: zlib._Decompress, data: bytes) -> bytes:
-    try:
-        return member.decompress(data, _PIECE)
-    except zlib.error:
-        raise InputError("the body is not gzip") from None

@@ -24,8 +24,11 @@ from otel_eval.sources.receiver.admission import Ticket
 from otel_eval.sources.receiver.answers import failure, status, success
 from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
-from otel_eval.sources.receiver.http_body import Read, body_reader, gunzip
+from otel_eval.sources.receiver.http_body import Read, body_reader
 from otel_eval.sources.receiver.timed_reader import TimedReader
+from otel_eval.sources.receiver.tls import Certificates
+from otel_eval.sources.receiver.tokens import Tokens
+from otel_eval.sources.receiver.unpacking import codings, unpack
 
 __all__ = ["HttpLimits", "HttpServer"]
 
@@ -39,7 +42,14 @@ _STATUS: Final = {
     Verdict.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_EXTRA: Final[dict[int, dict[str, str]]] = {
+    HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+}
 _LINGER_S: Final = 2.0
+_HANDSHAKE_S: Final = 10.0
+_HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
+_PLAIN: Final = ("", "identity", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +82,36 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._timed, 65536)
 
     def handle_one_request(self) -> None:
-        self._timed.allow(self.server.limits.idle_s)
+        self._timed.allow(self.server.limits.idle_s, _HEADER_BYTES)
         super().handle_one_request()
 
     def handle_expect_100(self) -> bool:
+        if not self._let_in():  # before the client sends what nobody will read
+            return False
         done = super().handle_expect_100()
         self.wfile.flush()  # the client waits for it
         return done
 
+    def _let_in(self) -> bool:
+        tokens = self.server.tokens
+        if tokens is None or tokens.allow(self.headers.get("Authorization")):
+            return True
+        self.server.counters.add("http", unauthenticated_requests=1)
+        self.send_error(HTTPStatus.UNAUTHORIZED, "a bearer token is needed")
+        return False
+
     def do_POST(self) -> None:
+        if not self._let_in():
+            return
         signal = _PATHS.get(self.path.partition("?")[0])
         encoding = _TYPES.get(self.headers.get_content_type() if "Content-Type" in self.headers else "")
         if signal is None:
             self.send_error(HTTPStatus.NOT_FOUND, "no such path; OTLP is at /v1/traces, /v1/logs and /v1/metrics")
         elif encoding is None:
             self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/x-protobuf or application/json")
-        elif self._coding() not in ("", "identity", "none", "gzip"):
-            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Encoding must be gzip or absent")
+        elif self._coding() not in (*_PLAIN, *codings()):
+            known = ", ".join(codings())
+            self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding must be absent or one of {known}")
         else:
             self._exchange(signal, encoding)
 
@@ -113,7 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _read(self, read: Read, ticket: Ticket) -> bytes:
         body = read(ticket)
         self._unread = False
-        return gunzip(body, self.server.limits.max_body_bytes, ticket) if self._coding() == "gzip" else body
+        coding = self._coding()
+        return body if coding in _PLAIN else unpack(coding, body, self.server.limits.max_body_bytes, ticket)
 
     def _refuse(self, encoding: Encoding, answer: Answer) -> None:
         self.close_connection = self.close_connection or self._unread
@@ -149,6 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
             pass
 
     def _not_allowed(self) -> None:
+        if not self._let_in():
+            return
         known = self.path.partition("?")[0] in _PATHS
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND, "POST OTLP to /v1/traces")
 
@@ -156,11 +182,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what never became an exchange; also called by the base class, for lines and headers that are no HTTP."""
-        self.server.counters.add("http", requests=1, bad_requests=1)
+        stranger = code == HTTPStatus.UNAUTHORIZED  # who is counted as such
+        self.server.counters.add("http", requests=1, bad_requests=0 if stranger else 1)
         self.close_connection = True
         headers = getattr(self, "headers", None)
         encoding = _TYPES.get(headers.get_content_type(), Encoding.JSON) if headers is not None else Encoding.JSON
-        extra = {"Allow": "POST"} if code == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        extra = _EXTRA.get(code, {})
         told = status_pb2.Status(message=message or HTTPStatus(code).phrase)
         self._reply(code, _NAMES[encoding], failure(encoding, told), extra)
 
@@ -178,10 +205,20 @@ class HttpServer(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], exchange: Exchange, counters: Counters, limits: HttpLimits) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        exchange: Exchange,
+        counters: Counters,
+        limits: HttpLimits,
+        *,
+        certificates: Certificates | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.exchange, self.counters, self.limits = exchange, counters, limits
+        self.certificates, self.tokens = certificates, tokens
         self.stopping = False
         self._places = threading.BoundedSemaphore(limits.connections)
         self._lock = threading.Lock()  # guards _open
@@ -205,7 +242,8 @@ class HttpServer(ThreadingHTTPServer):
             self.counters.add("http", refused_connections=1)
             request.setblocking(False)
             try:
-                request.send(_FULL)
+                if self.certificates is None:
+                    request.send(_FULL)
             finally:
                 self.shutdown_request(request)
             return
@@ -215,12 +253,30 @@ class HttpServer(ThreadingHTTPServer):
         """Serve one connection to its end."""
         with self._lock:
             self._open[request] = threading.current_thread()
+        secured = None
         try:
-            super().process_request_thread(request, client_address)
+            secured = self._secured(request)
+            if secured is not None:
+                super().process_request_thread(secured, client_address)
         finally:
+            if secured is not request:
+                self.shutdown_request(request)
             with self._lock:
                 del self._open[request]
             self._places.release()
+
+    def _secured(self, request: Any) -> Any:
+        """The connection, by TLS if that is spoken; None if the client and we could not agree."""
+        if self.certificates is None:
+            return request
+        try:
+            request.settimeout(_HANDSHAKE_S)
+            context = self.certificates.current().context
+            # A copy: the connection itself stays open, and is what `stop` shuts.
+            return context.wrap_socket(request.dup(), server_side=True)
+        except OSError:  # of which ssl's errors are some
+            self.counters.add("http", failed_handshakes=1)
+            return None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that broke; what was not answered will be sent again."""

@@ -6,20 +6,26 @@ Knows how an address is written and what to say when it cannot be had.
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.admission import Admission
 from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import Exchange
-from otel_eval.sources.receiver.grpc_server import GrpcServer
+from otel_eval.sources.receiver.grpc_server import GrpcLimits, GrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
 from otel_eval.sources.receiver.intake import Intake, Relay
+from otel_eval.sources.receiver.tls import Certificates, Tls
+from otel_eval.sources.receiver.tokens import Tokens
 
 __all__ = ["Bound", "OtlpReceiver"]
+
+_log = logging.getLogger("otel_eval")
 
 _MIB: Final = 1024 * 1024
 _REASONS: Final = {
@@ -49,6 +55,9 @@ class OtlpReceiver:
         http_connections: at once.
         idle_s: how long an HTTP connection may be silent between requests.
         request_s: how long the body of an HTTP request may take to arrive.
+        grpc_connections: at once.
+        grpc_tls, http_tls: certificates; without them the transport is not encrypted.
+        tokens: bearer tokens of which every request needs one; without them anybody is let in.
         counters: where to count, to share them with an observer.
         relay: takes whole requests instead of `intake`, to pass them on.
     """
@@ -63,14 +72,20 @@ class OtlpReceiver:
         max_inflight_bytes: int = 256 * _MIB,
         grpc_threads: int = 8,
         http_connections: int = 256,
+        grpc_connections: int = 1024,
         idle_s: float = 60.0,
         request_s: float = 60.0,
+        grpc_tls: Tls | None = None,
+        http_tls: Tls | None = None,
+        tokens: Tokens | None = None,
         counters: Counters | None = None,
         relay: Relay | None = None,
     ) -> None:
         self.counters = counters or Counters()
         self._addresses = (grpc, http)
-        self._threads = grpc_threads
+        self._tls = {"grpc": grpc_tls, "http": http_tls}
+        self._tokens = tokens
+        self._grpc_limits = GrpcLimits(max_body_bytes, grpc_threads, grpc_connections, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
         self._admission = Admission(max_inflight_bytes)
         self._exchange = Exchange(intake, self._admission, self.counters, relay)
@@ -81,7 +96,7 @@ class OtlpReceiver:
         """Listen and serve.
 
         Raises:
-            ConfigError: an address cannot be had; then nothing listens.
+            ConfigError: an address cannot be had, or a certificate cannot be used; then nothing listens.
         """
         grpc, http = self._addresses
         # gRPC last: grpcio does not give back the port of a server that never started.
@@ -101,20 +116,39 @@ class OtlpReceiver:
     def _bind_grpc(self, address: str) -> str:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
-        server = GrpcServer(self._exchange, max_body_bytes=self._limits.max_body_bytes, threads=self._threads)
+        certificates = self._certificates("grpc")
+        server = GrpcServer(self._exchange, self._grpc_limits, certificates=certificates, tokens=self._tokens)
         try:
             bound = _written(host, server.bind(_written(host, port)))
         except RuntimeError:
             raise ConfigError(_complaint("grpc", address, "cannot listen there; choose another address")) from None
         self._grpc = server
+        self._warn("grpc", address, host)
         return bound
+
+    def _certificates(self, protocol: str) -> Certificates | None:
+        tls = self._tls[protocol]
+        return Certificates(tls, f"receivers.otlp.protocols.{protocol}.tls") if tls else None
+
+    def _warn(self, protocol: str, address: str, host: str) -> None:
+        """Say at the start who can reach us, where nobody seems to have thought of it."""
+        if self._tls[protocol] or _is_loopback(host):
+            return
+        if self._tokens is None:
+            _log.warning(_complaint(protocol, address, "anybody who reaches this address can write here; add tls: or auth:"))
+        else:
+            _log.warning(_complaint(protocol, address, "tokens and data can be read on their way here; add tls:"))
 
     def _bind_http(self, address: str) -> str:
         host, port = _parsed("http", address)
+        certificates = self._certificates("http")
         try:
-            self._http = HttpServer((host, port), self._exchange, self.counters, self._limits)
+            self._http = HttpServer(
+                (host, port), self._exchange, self.counters, self._limits, certificates=certificates, tokens=self._tokens
+            )
         except OSError as error:
             raise ConfigError(_complaint("http", address, _reason(error))) from None
+        self._warn("http", address, host)
         return _written(host, self._http.server_port)
 
     def stop(self, grace_s: float = 5.0) -> None:
@@ -138,6 +172,13 @@ def _parsed(protocol: str, address: str) -> tuple[str, int]:
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535) or "/" in host:
         raise ConfigError(_complaint(protocol, address, "is not host:port; write for example 127.0.0.1:4317"))
     return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _written(host: str, port: int) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 import time
+from http.client import LineTooLong
 from typing import Any
 
 __all__ = ["TimedReader"]
@@ -20,10 +22,12 @@ class TimedReader(io.RawIOBase):
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._deadline = 0.0
+        self._left = sys.maxsize
 
-    def allow(self, seconds: float) -> None:
-        """Set the deadline anew."""
+    def allow(self, seconds: float, size: int = sys.maxsize) -> None:
+        """Set the deadline anew, and how many bytes may be read until then."""
         self._deadline = time.monotonic() + seconds
+        self._left = size
 
     def readable(self) -> bool:
         """Yes."""
@@ -34,9 +38,14 @@ class TimedReader(io.RawIOBase):
 
         Raises:
             TimeoutError: the deadline has passed.
+            LineTooLong: more was sent than may be; the base class answers 431 where that is a header.
         """
+        if self._left <= 0:
+            raise LineTooLong("header")
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the client is too slow")
         self._connection.settimeout(left)
-        return self._connection.recv_into(buffer)
+        size = self._connection.recv_into(buffer)
+        self._left -= size
+        return size

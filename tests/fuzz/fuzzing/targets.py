@@ -39,7 +39,8 @@ from otel_eval.sources.otlp.request import logs_request, metrics_request, traces
 from otel_eval.sources.otlp.views import SpanView, read_span
 from otel_eval.sources.receiver.admission import Admission
 from otel_eval.sources.receiver.exchange import TooLarge
-from otel_eval.sources.receiver.http_body import body_reader, gunzip
+from otel_eval.sources.receiver.http_body import body_reader
+from otel_eval.sources.receiver.unpacking import gunzip
 
 __all__ = ["TARGETS"]
 

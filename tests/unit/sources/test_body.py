@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from otel_eval.errors import InputError, Overloaded
 from otel_eval.sources.receiver.admission import Admission, Ticket
 from otel_eval.sources.receiver.exchange import TooLarge
-from otel_eval.sources.receiver.http_body import body_reader, gunzip
+from otel_eval.sources.receiver.http_body import body_reader
+from otel_eval.sources.receiver.unpacking import gunzip
 
 LIMIT = 10_000
 

@@ -1,0 +1,60 @@
+"""The receiver from the configuration: where it listens, what it speaks, whom it lets in.
+
+Knows the receiver's keys; opens nothing but the files of tokens.
+"""
+
+from __future__ import annotations
+
+from otel_eval.config import Auth, ServerTls
+from otel_eval.config import OtlpReceiver as Given
+from otel_eval.sources.receiver import Certificates, Intake, OtlpReceiver, Relay, Tls, Tokens
+
+__all__ = ["receiver_of", "verify"]
+
+
+def receiver_of(given: Given, intake: Intake, relay: Relay | None) -> OtlpReceiver:
+    """The receiver, not listening yet.
+
+    Raises:
+        ConfigError: a token cannot be had.
+    """
+    grpc, http = given.protocols.grpc, given.protocols.http
+    return OtlpReceiver(
+        grpc=grpc.endpoint if grpc else None,
+        http=http.endpoint if http else None,
+        intake=intake,
+        max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
+        max_inflight_bytes=given.max_inflight_size,
+        grpc_tls=_tls(grpc.tls if grpc else None),
+        http_tls=_tls(http.tls if http else None),
+        tokens=_tokens(given.auth),
+        relay=relay,
+    )
+
+
+def verify(given: Given) -> None:
+    """See whether the files that the receiver needs can be used.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    for protocol, server in (("grpc", given.protocols.grpc), ("http", given.protocols.http)):
+        if server and (tls := _tls(server.tls)):
+            Certificates(tls, f"receivers.otlp.protocols.{protocol}.tls")
+    _tokens(given.auth)
+
+
+def _tls(given: ServerTls | None) -> Tls | None:
+    if given is None:
+        return None
+    return Tls(
+        cert_file=given.cert_file,
+        key_file=given.key_file,
+        client_ca_file=given.client_ca_file,
+        min_version=given.min_version,
+        reload_s=given.reload_interval,
+    )
+
+
+def _tokens(given: Auth | None) -> Tokens | None:
+    return Tokens(given.token_files, given.token_env, where="receivers.otlp.auth") if given else None

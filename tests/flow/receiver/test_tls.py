@@ -1,0 +1,197 @@
+"""Certificates on both protocols: who is believed, who is let in, and what happens when the files change."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from otel_eval.errors import ConfigError
+from otel_eval.sources.receiver import OtlpReceiver, Tls
+
+sys.path.insert(0, str(Path(__file__).parent))
+from authorities import Authority
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # which `requests` prefers to what an exporter was given
+        monkeypatch.delenv(name, raising=False)
+    return Authority(tmp_path)
+
+
+def sent(exporter: Any) -> bool:
+    """Whether an exporter could deliver a span, with its own words silenced."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    provider = TracerProvider(shutdown_on_exit=False)
+    results: list[Any] = []
+    export = exporter.export
+
+    def keep(spans: Any) -> Any:
+        results.append(export(spans))
+        return results[-1]
+
+    exporter.export = keep
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    provider.get_tracer("t").start_span("a").end()
+    provider.shutdown()
+    return results[0].name == "SUCCESS"
+
+
+def grpc_exporter(address: str, authority: Authority, client: dict[str, str] | None = None) -> Any:
+    pair = [Path(client[key]).read_bytes() for key in ("key_file", "cert_file")] if client else [None, None]
+    credentials = grpc.ssl_channel_credentials(authority.pem, *pair)
+    return GrpcExporter(endpoint=f"https://{address}", credentials=credentials, timeout=3)
+
+
+def http_exporter(address: str, authority: Authority, client: dict[str, str] | None = None) -> Any:
+    pair = {"client_certificate_file": client["cert_file"], "client_key_file": client["key_file"]} if client else {}
+    return HttpExporter(endpoint=f"https://{address}/v1/traces", certificate_file=authority.file, timeout=3, **pair)
+
+
+EXPORTERS = {"grpc": grpc_exporter, "http": http_exporter}
+
+
+@pytest.fixture(params=EXPORTERS)
+def protocol(request: Any) -> str:
+    return str(request.param)
+
+
+def both(**files: Any) -> dict[str, Tls]:
+    return {"grpc_tls": Tls(**files), "http_tls": Tls(**files)}
+
+
+def test_exporters_deliver_by_tls(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
+    """With the authority that they were told to trust."""
+    _, bound = start(**both(**authority.issue("server")))
+    assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
+    assert intake.names() == ["a"]
+
+
+def test_a_server_of_another_authority_is_not_believed(start: Any, intake: Any, authority: Authority, tmp_path: Path) -> None:
+    """And that the handshake failed is counted."""
+    receiver, bound = start(**both(**authority.issue("server")))
+    assert not sent(http_exporter(bound.http, Authority(tmp_path)))
+    assert (intake.names(), receiver.counters.total("failed_handshakes") > 0) == ([], True)
+
+
+def test_a_client_has_to_show_its_certificate(start: Any, intake: Any, authority: Authority, protocol: str) -> None:
+    """With `client_ca_file`: one without a certificate, or with one of another authority, delivers nothing."""
+    strangers = Authority(Path(authority.file).parent)
+    _, bound = start(**both(**authority.issue("server"), client_ca_file=authority.file))
+    exporter = EXPORTERS[protocol]
+    assert not sent(exporter(getattr(bound, protocol), authority))
+    assert not sent(exporter(getattr(bound, protocol), authority, strangers.issue("stranger")))
+    assert intake.names() == []
+    assert sent(exporter(getattr(bound, protocol), authority, authority.issue("client")))
+    assert intake.names() == ["a"]
+
+
+def shown(address: str) -> str:
+    """The certificate that a server shows."""
+    host, port = address.rsplit(":", 1)
+    return ssl.get_server_certificate((host, int(port)), timeout=5)
+
+
+def comes(condition: Callable[[], bool]) -> bool:
+    """Whether it holds within a few seconds."""
+    until = time.monotonic() + 10
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_a_new_certificate_is_used_without_a_restart(start: Any, authority: Authority, protocol: str) -> None:
+    """By connections that are opened after the files changed."""
+    _, bound = start(**both(**authority.issue("server"), reload_s=0.05))
+    before = shown(getattr(bound, protocol))
+    authority.issue("server")
+    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    assert sent(EXPORTERS[protocol](getattr(bound, protocol), authority))
+
+
+def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authority, protocol: str, caplog: Any) -> None:
+    """Said in one line, once for each change."""
+    files = authority.issue("server")
+    _, bound = start(**both(**files, reload_s=0.05))
+    before = shown(getattr(bound, protocol))
+    Path(files["cert_file"]).write_text("half a certifi", encoding="ascii")
+    assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
+    time.sleep(0.2)
+    assert shown(getattr(bound, protocol)) == before
+    (line,) = caplog.messages
+    assert "stays in use" in line
+    assert "\n" not in line
+
+
+def test_old_versions_are_refused(start: Any, authority: Authority) -> None:
+    """`min_version` is kept."""
+    _, bound = start(http_tls=Tls(**authority.issue("server"), min_version="1.3"))
+    host, port = bound.http.rsplit(":", 1)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.file)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_connection((host, int(port)), 5) as connection, pytest.raises(ssl.SSLError):
+        context.wrap_socket(connection, server_hostname="127.0.0.1")
+
+
+def test_plain_text_to_a_secure_port_breaks_nothing(start: Any, intake: Any, authority: Authority, capfd: Any) -> None:
+    """The next client is served; nothing is written to stderr."""
+    _, bound = start(**both(**authority.issue("server")))
+    host, port = bound.http.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 5) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        connection.settimeout(5)
+        while connection.recv(100):
+            pass
+    assert sent(http_exporter(bound.http, authority))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ({"cert_file": "/nowhere"}, "tls.cert_file: '/nowhere' cannot be read"),
+        ({"key_file": "/nowhere"}, "tls.key_file: '/nowhere' cannot be read"),
+        ({"client_ca_file": "/nowhere"}, "tls.client_ca_file: '/nowhere' cannot be read"),
+        ({"client_ca_file": __file__}, "holds no certificate"),
+        ({"key_file": __file__}, "no key without a password"),
+    ],
+)
+def test_files_that_cannot_be_used_stop_the_start(
+    intake: Any, authority: Authority, protocol: str, broken: dict[str, str], told: str
+) -> None:
+    """In one line that names the key and the file, and nothing listens."""
+    other = "http" if protocol == "grpc" else "grpc"
+    tls = Tls(**{**authority.issue("server"), **broken})
+    receiver = OtlpReceiver(**{protocol: "127.0.0.1:0", other: None, f"{protocol}_tls": tls}, intake=intake)
+    with pytest.raises(ConfigError, match=r"^receivers\.otlp\.protocols\." + protocol) as caught:
+        receiver.start()
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_silent_handshake_holds_nobody_up(start: Any, intake: Any, authority: Authority) -> None:
+    """Connections that never say hello wait on threads of their own."""
+    _, bound = start(**both(**authority.issue("server")))
+    host, port = bound.http.rsplit(":", 1)
+    silent = [socket.create_connection((host, int(port)), 5) for _ in range(20)]
+    try:
+        assert sent(http_exporter(bound.http, authority))
+    finally:
+        for each in silent:
+            each.close()

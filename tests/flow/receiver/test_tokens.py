@@ -1,0 +1,157 @@
+"""Bearer tokens: who is let in, and what is never told."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from otel_eval.errors import ConfigError
+from otel_eval.sources.receiver import Tokens
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+SECRET, OTHER = "s3cret-of-the-first", "s3cret-of-the-second"
+BEARER = [("authorization", f"Bearer {SECRET}")]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    (tmp_path / "tokens").write_text(f"{SECRET}\n\n", encoding="utf-8")
+    return Tokens([str(tmp_path / "tokens")], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
+
+
+@pytest.mark.parametrize("token", [SECRET, OTHER])
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_exporters_with_a_token_deliver(start: Any, intake: Any, tokens: Tokens, protocol: str, token: str) -> None:
+    """Any of them, by file or variable."""
+    _, bound = start(tokens=tokens)
+    headers = {"authorization": f"Bearer {token}"}
+    exporter: Any = (
+        GrpcExporter(endpoint=f"http://{bound.grpc}", insecure=True, headers=headers)
+        if protocol == "grpc"
+        else HttpExporter(endpoint=f"http://{bound.http}/v1/traces", headers=headers)
+    )
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    provider.get_tracer("t").start_span("a").end()
+    provider.shutdown()
+    assert intake.names() == ["a"]
+
+
+WRONG = [None, "", "Bearer", "Bearer ", "Bearer x", f"Basic {SECRET}", SECRET, f"Bearer {SECRET}x", f"Bearer {SECRET} x"]
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_a_call_without_a_token_is_unauthenticated(start: Any, intake: Any, channel: Any, tokens: Tokens, given: Any) -> None:
+    """For good: a retry cannot help."""
+    receiver, bound = start(tokens=tokens)
+    metadata = [("authorization", given)] if given is not None else []
+    with pytest.raises(grpc.RpcError) as caught:
+        channel(bound.grpc).unary_unary(TRACES)(b"", metadata=metadata, timeout=10)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert (intake.taken, receiver.counters.total("unauthenticated_requests")) == ([], 1)
+
+
+@pytest.mark.parametrize("given", WRONG)
+@pytest.mark.parametrize("path", ["/v1/traces", "/elsewhere"])
+def test_a_request_without_a_token_is_answered_401(start: Any, intake: Any, tokens: Tokens, given: Any, path: str) -> None:
+    """Whatever it asks for."""
+    receiver, bound = start(tokens=tokens)
+    connection = http.client.HTTPConnection(bound.http, timeout=10)
+    headers = {"Authorization": given} if given is not None else {}
+    connection.request("POST", path, b"", {"Content-Type": "application/json", **headers})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert b"token is needed" in answer.read()
+    assert (intake.taken, receiver.counters.total("unauthenticated_requests")) == ([], 1)
+    connection.close()
+
+
+@pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"])
+def test_the_body_is_not_read_for_a_stranger(start: Any, tokens: Tokens, expect: str) -> None:
+    """The answer is there before the first byte of a body is."""
+    _, bound = start(tokens=tokens)
+    host, port = bound.http.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 5) as connection:
+        head = (
+            f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{expect}Content-Length: 60000000\r\n\r\n"
+        )
+        connection.sendall(head.encode())
+        connection.settimeout(5)
+        assert connection.recv(12) == b"HTTP/1.1 401"
+
+
+def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: Tokens) -> None:
+    """A call that only announces itself is answered."""
+    _, bound = start(tokens=tokens)
+    call = channel(bound.grpc).stream_stream(TRACES)(iter(()), timeout=5)
+    with pytest.raises(grpc.RpcError) as caught:
+        next(call)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_health_is_told_to_everybody(start: Any, channel: Any, tokens: Tokens) -> None:
+    """A probe has no token."""
+    _, bound = start(tokens=tokens)
+    assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == b"\x08\x01"
+
+
+def test_tokens_are_read_again(tmp_path: Path) -> None:
+    """A new one counts and an old one does not, as soon as the file changed; the environment's stay."""
+    file = tmp_path / "tokens"
+    file.write_text(SECRET, encoding="utf-8")
+    tokens = Tokens([str(file)], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
+    file.write_text("an-entirely-new-one", encoding="utf-8")
+    assert [tokens.allow(f"Bearer {each}") for each in ("an-entirely-new-one", SECRET, OTHER)] == [True, False, True]
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "with a blank", "x" * 70_000, None])
+def test_a_broken_file_leaves_the_old_tokens(tmp_path: Path, content: str | None, caplog: Any) -> None:
+    """Senders that are refused drop their data: that must not happen for a slip. Said once for each change."""
+    file = tmp_path / "tokens"
+    file.write_text(SECRET, encoding="utf-8")
+    tokens = Tokens([str(file)], look_s=0.0)
+    os.remove(file) if content is None else file.write_text(content, encoding="utf-8")
+    assert tokens.allow(f"Bearer {SECRET}")
+    assert tokens.allow(f"Bearer {SECRET}")
+    (line,) = caplog.messages
+    assert "stay valid" in line
+
+
+@pytest.mark.parametrize("content", ["", "with a blank", "übel", "x" * 70_000, None])
+def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path, content: str | None) -> None:
+    """In one line, which does not hold what the file holds."""
+    file = tmp_path / "tokens"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        Tokens([str(file)], where="receivers.otlp.auth")
+    assert str(caught.value).startswith("receivers.otlp.auth.token_files: ")
+    assert not content or content not in str(caught.value)
+
+
+def test_an_unset_variable_stops_the_start() -> None:
+    """It is named; there is nothing else to tell."""
+    with pytest.raises(ConfigError, match="token_env: the variable 'SECOND' is unset"):
+        Tokens([], ["SECOND"], {})
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "told"), [("0.0.0.0", {}, "anybody"), ("127.0.0.1", {}, None), ("localhost", {}, None)]
+)
+def test_an_open_door_is_said_at_the_start(start: Any, host: str, options: Any, told: str | None, caplog: Any) -> None:
+    """Where others can reach it, and neither TLS nor a token was thought of."""
+    start(grpc=f"{host}:0", http=f"{host}:0", **options)
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(lines) == (2 if told else 0)
+    assert all(told in line for line in lines if told)
