@@ -6,17 +6,20 @@ import gzip
 import http.client
 import json
 import socket
+import sys
 import threading
 import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import grpc
 import pytest
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+zstd: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 LIMIT = 1_000_000
 BOMB = 300_000_000
 
@@ -31,8 +34,6 @@ def deflated(size: int) -> bytes:
 
 
 def zstandard(size: int) -> bytes:
-    from backports import zstd
-
     packer = zstd.ZstdCompressor()
     return b"".join(packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000)) + packer.flush()
 
@@ -98,8 +99,6 @@ def test_a_zstd_frame_cannot_ask_for_a_great_window(start: Any) -> None:
 @pytest.mark.parametrize("coding", PACKED)
 def test_every_encoding_is_unpacked(start: Any, intake: Any, request_of: Any, coding: str) -> None:
     """What an exporter may pack its requests with."""
-    from backports import zstd
-
     pack = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}[coding]
     _, bound = start()
     assert posted(bound.http, pack(request_of("a").SerializeToString()), Content_Encoding=coding) == (200, b"")
