@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, ToolCall
+from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES, Agreement, decoded, frozen
 from otel_eval.scorers.assignment import TooMuch, Work, assign
 from otel_eval.scorers.batches import Visit, batches, follow_one_another
@@ -84,6 +85,9 @@ class Alignment:
     weight: float
 
 
+_new_alignment: Final = maker(Alignment)
+
+
 def align(expectation: Expectation, visits: Sequence[Visit], match: str, compared: Comparison, *, concurrency: bool) -> Alignment:
     """The heaviest alignment: `in_order` (also for `exact`) keeps both orders, `any_order` is a one-to-one assignment.
 
@@ -94,10 +98,10 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
     if compared.names_only or expectation.bare:
         names = [visit.name for visit in visits]
         if expectation.prepared.names == tuple(names):
-            return Alignment([(each, each) for each in range(len(names))], None, float(len(names)))
+            return _new_alignment([(each, each) for each in range(len(names))], None, float(len(names)))
         anyhow = match == "any_order"
         pairs = _same_names(expectation, names) if anyhow else _names_in_order(expectation, visits, names, concurrency)
-        return Alignment(pairs, None, float(len(pairs)))
+        return _new_alignment(pairs, None, float(len(pairs)))
     work = Work(_MOST_STEPS)
     rows = _rows(expectation, visits, compared, work)
     actual = [] if match == "any_order" else _batches(visits, concurrency)

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.native import maker
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 
 __all__ = ["BuiltIn", "Finding"]
 
+_new_scored: Final = maker(Scored)
 _SLACK: Final = 1e-9  # what sums of weights may be off by
 
 
@@ -120,6 +122,6 @@ class BuiltIn:
             return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
         value = min(1.0, max(0.0, value))
         if not self.strict:
-            return Scored(value, value >= self.threshold, found.explanation, found.details)
+            return _new_scored(value, value >= self.threshold, found.explanation, found.details)
         value = 1.0 if value == 1 else 0.0
-        return Scored(value, value == 1, found.explanation, found.details)
+        return _new_scored(value, value == 1, found.explanation, found.details)

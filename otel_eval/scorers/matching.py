@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES, decoded
 from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, TooMuch, Unrecorded, align, fits_exactly
 from otel_eval.scorers.batches import Visit
@@ -133,12 +134,12 @@ class Matching(BuiltIn):
             said += f" (agreement {alignment.weight:.3g})"
         details: dict[str, Any] = {"matched": _matched(alignment), "missing": [], "extra": [], "misplaced": []}
         if len(pairs) == len(wanted) == len(visits) and not (partial and self.include_content):
-            return Finding(value, said, details)
-        met, used = {row for row, _ in pairs}, {column for _, column in pairs}
-        missing = [row for row in range(len(wanted)) if row not in met]
-        extra = [column for column in range(len(visits)) if column not in used]
+            return _new_finding(value, said, details)
+        missing = _without(len(wanted), [row for row, _ in pairs])
+        extra = _without(len(visits), [column for _, column in pairs])
         value = self.weighed(value, len(missing), len(extra))
-        misplaced = _misplaced(expectation, visits, missing, extra, alignment) if self.how != "any_order" else []
+        ordered = missing and extra and self.how != "any_order"
+        misplaced = _misplaced(expectation, visits, missing, extra, alignment) if ordered else []
         for row, column in misplaced:
             missing.remove(row)
             extra.remove(column)
@@ -154,10 +155,20 @@ class Matching(BuiltIn):
         if self.include_content:
             details["content"] = _content(expectation, visits, missing, extra, alignment)
             said += f"; content: {_cut(json.dumps(details['content'], ensure_ascii=False, default=str))}"
-        return Finding(value, said, details)
+        return _new_finding(value, said, details)
 
 
 _NAMES: Final = Comparison()
+_new_finding: Final = maker(Finding)
+
+
+def _without(count: int, paired: list[int]) -> list[int]:
+    """The positions below `count` that are in no pair."""
+    if len(paired) == count:
+        return []
+    left = set(range(count))
+    left.difference_update(paired)
+    return sorted(left)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:

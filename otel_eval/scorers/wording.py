@@ -21,7 +21,8 @@ def tool(name: str) -> str:
 
 def listed(items: Sequence[tuple[str, int]]) -> str:
     """Names with positions: `search (0), open (3) and 2 more`."""
-    text = ", ".join([f"{tool(name)} ({position})" for name, position in items[:_MOST_LISTED]])
+    shown = items if len(items) <= _MOST_LISTED else items[:_MOST_LISTED]
+    text = ", ".join([f"{name if len(name) <= _LONGEST_NAME else tool(name)} ({position})" for name, position in shown])
     return text if len(items) <= _MOST_LISTED else f"{text} and {len(items) - _MOST_LISTED} more"
 
 
