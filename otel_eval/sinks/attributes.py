@@ -13,7 +13,15 @@ from typing import Any, Final
 
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 
-__all__ = ["event_attributes", "explanation_of", "label_of", "outcome_of", "run_attributes"]
+__all__ = [
+    "event_attributes",
+    "explanation_of",
+    "kind_attributes",
+    "label_of",
+    "outcome_of",
+    "own_attributes",
+    "run_attributes",
+]
 
 SCOPE: Final = "otel_eval"
 EVENT_NAME: Final = "gen_ai.evaluation.result"
@@ -79,20 +87,29 @@ def explanation_of(result: Result) -> str:
 
 def event_attributes(report: Report, result: Result) -> dict[str, Any]:
     """The attributes of one `gen_ai.evaluation.result` event; what is not known is left out."""
+    return run_attributes(report) | kind_attributes(result) | own_attributes(result)
+
+
+def kind_attributes(result: Result) -> dict[str, Any]:
+    """What a scorer's results of one kind share: there are few combinations."""
     outcome = result.outcome
     named = {
         NAME: result.scorer,
-        SCORE_VALUE: float(outcome.value) if isinstance(outcome, Scored) else None,
         SCORE_LABEL: label_of(result),
-        EXPLANATION: explanation_of(result),
-        ERROR_TYPE: outcome.error_type if isinstance(outcome, Failed) else None,
+        ERROR_TYPE: outcome.error_type if isinstance(outcome, Failed) else "",
         SCORER_TYPE: result.type,
         SCORER_VERSION: result.version,
         OUTCOME: outcome_of(result),
-        RESULT_ID: result.result_id,
-        DETAILS: _json(outcome.details),
     }
-    return run_attributes(report) | {key: value for key, value in named.items() if value not in (None, "")}
+    return {key: value for key, value in named.items() if value != ""}
+
+
+def own_attributes(result: Result) -> dict[str, Any]:
+    """What is a result's own."""
+    outcome = result.outcome
+    named: dict[str, Any] = {SCORE_VALUE: float(outcome.value)} if isinstance(outcome, Scored) else {}
+    named |= {EXPLANATION: explanation_of(result), RESULT_ID: result.result_id, DETAILS: _json(outcome.details)}
+    return {key: value for key, value in named.items() if value != ""}
 
 
 def run_attributes(report: Report) -> dict[str, Any]:

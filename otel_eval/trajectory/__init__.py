@@ -2,8 +2,9 @@
 
 Knows trees, times and kinds; attribute names are the conventions' business, scores the scorers'. The rooms inside,
 in the order in which a trace goes through them: `plan` (what is read), `forest` (trees), `survey` (what each span
-is), `runs` (which are runs, and whether they are whole), `calls` and `same_call` (tool spans to calls),
-`dialogue` and `conversation` (what messages add), `facts` (the run's own), `build` (all of it together).
+is, by `walks`), `runs` (which are runs, and whether they are whole), `calls` and `same_call` (tool spans to calls),
+`dialogue` and `conversation` (what messages add), `facts` (the run's own), `build` (all of it together; `plain` is its
+shortcut for the traces that most traces are).
 """
 
 from __future__ import annotations
@@ -11,5 +12,6 @@ from __future__ import annotations
 from otel_eval.trajectory.build import build
 from otel_eval.trajectory.plan import ALL_NEEDS, Plan
 from otel_eval.trajectory.run import Run
+from otel_eval.trajectory.walks import recognise
 
-__all__ = ["ALL_NEEDS", "Plan", "Run", "build"]
+__all__ = ["ALL_NEEDS", "Plan", "Run", "build", "recognise"]

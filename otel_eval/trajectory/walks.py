@@ -7,16 +7,18 @@ counts; where the extension in C is there, it walks in a fifth of the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from otel_eval.conventions import DROPPED, Reading, ScopeReader
 from otel_eval.model import Kind
 from otel_eval.native import extension
 from otel_eval.ports import Envelope, Frame, View
 
+_Key = TypeVar("_Key", bytes, int)
+
 __all__ = ["Lines", "Recognised", "link", "link_slowly", "recognise", "recognise_slowly"]
 
-Recognised = tuple[list[View], list[Envelope], list[Reading], list[Kind], set[bytes]]
+Recognised = tuple[list[View], list[Envelope], list[Reading], list[Kind], set[_Key]]
 """By place: view, envelope, reading and kind; and the ids of spans that are to be left out."""
 
 Lines = tuple[list[int], dict[int, int], list[int], list[int], list[int]]
@@ -25,20 +27,20 @@ Lines = tuple[list[int], dict[int, int], list[int], list[int], list[int]]
 _forest: Final = extension("_forest")
 
 
-def recognise(frames: Mapping[bytes, Frame], ids: list[bytes], of_scope: Callable[[str], ScopeReader]) -> Recognised:
-    """Ask every span what it is."""
+def recognise(frames: Mapping[_Key, Frame], ids: list[_Key], of_scope: Callable[[str], ScopeReader]) -> Recognised[_Key]:
+    """Ask every span what it is; `ids` are the keys of the frames in the order that is wanted."""
     if _forest is None or type(frames) is not dict:
         return recognise_slowly(frames, ids, of_scope)
-    found: Recognised = _forest.recognise(frames, ids, of_scope, DROPPED)
+    found: Recognised[_Key] = _forest.recognise(frames, ids, of_scope, DROPPED)
     return found
 
 
-def recognise_slowly(frames: Mapping[bytes, Frame], ids: list[bytes], of_scope: Callable[[str], ScopeReader]) -> Recognised:
+def recognise_slowly(frames: Mapping[_Key, Frame], ids: list[_Key], of_scope: Callable[[str], ScopeReader]) -> Recognised[_Key]:
     """The same in Python."""
     views: list[View] = []
     envelopes: list[Envelope] = []
     readings: list[Reading] = []
-    dropped: set[bytes] = set()
+    dropped: set[_Key] = set()
     last: Envelope | None = None
     for span_id in ids:
         _, payload, envelope = frames[span_id]

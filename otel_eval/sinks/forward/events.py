@@ -12,7 +12,7 @@ import time
 from functools import lru_cache
 from typing import Any, Final
 
-from otel_eval.model import Report
+from otel_eval.model import Report, Result, Scored
 from otel_eval.sinks import attributes as names
 from otel_eval.sinks.forward.cut import sized, varint
 
@@ -21,23 +21,35 @@ __all__ = ["events_of"]
 _EVENTS: Final = 11
 _NAME: Final = sized(2, names.EVENT_NAME.encode())
 _ATTRIBUTES: Final = 3
-_SHORT: Final = 128
 _ONE_BYTE: Final = 120
 
 
 def events_of(report: Report) -> bytes:
     """One `events` field of a span for each result; the time is now, when it was judged."""
-    head = b"\x09" + struct.pack("<Q", time.time_ns()) + _NAME
-    return b"".join([sized(_EVENTS, head + _pairs(names.event_attributes(report, result))) for result in report.results])
+    head = b"\x09" + struct.pack("<Q", time.time_ns()) + _NAME + _pairs(names.run_attributes(report))
+    return b"".join([sized(_EVENTS, head + _kind(result) + _pairs(names.own_attributes(result))) for result in report.results])
+
+
+def _kind(result: Result) -> bytes:
+    """What results of one kind share, encoded once."""
+    outcome = result.outcome
+    told = outcome.passed if isinstance(outcome, Scored) else getattr(outcome, "error_type", "")
+    key = (result.scorer, result.type, result.version, type(outcome), told)
+    known = _kinds.get(key)
+    if known is None:
+        known = _pairs(names.kind_attributes(result))
+        if len(_kinds) < _MOST_KINDS and len(known) < _MOST_KIND_BYTES:
+            _kinds[key] = known
+    return known
+
+
+_MOST_KINDS: Final = 1024
+_MOST_KIND_BYTES: Final = 1024
+_kinds: Final[dict[tuple[object, ...], bytes]] = {}
 
 
 def _pairs(attributes: dict[str, Any]) -> bytes:
-    return b"".join(
-        [
-            _kept_text(key, value) if isinstance(value, str) and len(value) < _SHORT else _pair(key, value)
-            for key, value in attributes.items()
-        ]
-    )
+    return b"".join([_pair(key, value) for key, value in attributes.items()])
 
 
 def _pair(key: str, value: str | bool | int | float) -> bytes:
@@ -63,9 +75,3 @@ def _value(value: str | bool | int | float) -> bytes:
     if isinstance(value, int):
         return b"\x18" + varint(value & (1 << 64) - 1)
     return b"\x21" + struct.pack("<d", value)
-
-
-@lru_cache(maxsize=1024)
-def _kept_text(key: str, value: str) -> bytes:
-    """Most texts of a result are names and recur."""
-    return _pair(key, value)

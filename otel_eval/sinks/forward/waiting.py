@@ -8,7 +8,7 @@ a time and no tree, so it lets some wait in vain, never longer than their trace 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from fnmatch import translate
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from otel_eval.conventions import DROPPED
 from otel_eval.engine import Engine, Evaluation, draw_of
 from otel_eval.model import Kind
 from otel_eval.ports import Frame, View
+from otel_eval.trajectory import recognise
 
 __all__ = ["Waiting"]
 
@@ -37,22 +38,16 @@ class Waiting:
         self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
-    def chosen(self, spans: Iterable[tuple[bytes, bytes, Frame, int]]) -> list[tuple[bytes, bytes, Any]]:
+    def chosen(self, spans: Sequence[tuple[bytes, bytes, Frame, int]]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of those that wait, in order."""
-        found = []
-        of_scope, may_be_run, may_apply = self._reader.of_scope, self._may_be_run, self._may_apply
-        last: Any = None
-        for trace_id, span_id, frame, _ in spans:
-            if frame[2] is not last:
-                last = frame[2]
-                scope = of_scope(last.scope_name)
-            view = last.view(frame[1])
-            reading = DROPPED if scope.dropped else scope.read(view)
-            if reading is DROPPED or not (reading.kind is Kind.AGENT or may_be_run(frame, view)):
-                continue
-            if may_apply(trace_id, frame, view):
-                found.append((trace_id, span_id, frame[1]))
-        return found
+        frames = {place: frame for place, (_, _, frame, _) in enumerate(spans)}
+        views, _, readings, kinds, _ = recognise(frames, list(frames), self._reader.of_scope)
+        may_be_run, may_apply, agent = self._may_be_run, self._may_apply, Kind.AGENT
+        return [
+            (trace_id, span_id, frame[1])
+            for (trace_id, span_id, frame, _), view, reading, kind in zip(spans, views, readings, kinds, strict=True)
+            if (kind is agent or may_be_run(frame, view)) and reading is not DROPPED and may_apply(trace_id, frame, view)
+        ]
 
     def _may_be_run(self, frame: Frame, view: View) -> bool:
         """Whether it enters its process: the run where a trace has no agent span."""
