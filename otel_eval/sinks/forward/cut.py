@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from otel_eval.native import extension
+
 __all__ = ["Shell", "cut", "sized", "varint", "wrap"]
 
 _GROUP: Final = 1
 _SCOPE: Final = 2
 _SPAN: Final = 2
-_SPAN_TAG: Final = _SPAN << 3 | 2
 _FIXED: Final = {1: 8, 5: 4}
 _CACHED_BYTES: Final = 16 * 1024
 
@@ -64,7 +65,7 @@ def cut(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[Shell]]:
     Raises:
         ValueError: the bytes are no request, or one of the spans is not there.
     """
-    left = list(reversed(spans))
+    left = list(spans)
     shells: list[Shell] = []
     out = _Pieces(body)
     for field in _fields(body, 0, len(body)):
@@ -172,37 +173,46 @@ def _add_group(out: _Pieces, body: bytes, group: _Field, left: list[bytes], shel
 
 def _part_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
     """The scope's content without what is taken (None: none is left, or none was taken), its shell, how many."""
+    spans, others, count = find_spans(body, scope.content, scope.stop, left)
     kept = _Pieces(body)
-    around: list[bytes] = []
-    at = kept_from = scope.content
-    stop = scope.stop
-    taken = spans = 0
-    wanted = left[-1]
-    length = len(wanted)
-    while at < stop:
-        start = at
-        if body[at] == _SPAN_TAG:  # a span; written out, because every span passes here
-            size = body[at + 1]
-            at += 2
-            if size > 0x7F:
-                size, at = _number(body, at - 1)
-            spans += 1
-            if size == length and body[at : at + size] == wanted:
-                kept.keep(kept_from, start)
-                kept_from = at + size
-                taken += 1
-                left.pop()
-                wanted = left[-1] if left else b""
-                length = len(wanted) if left else -1
-            at += size
-        else:
-            field = next(_fields(body, at, stop))
-            around.append(body[field.start : field.stop])
-            at = field.stop
-    if at != stop:
-        raise ValueError("a span is cut short")
-    kept.keep(kept_from, stop)
-    return (kept if 0 < taken < spans else None), b"".join(around), taken
+    at = scope.content
+    for start, stop in spans:
+        kept.keep(at, start)
+        at = stop
+    kept.keep(at, scope.stop)
+    del left[: len(spans)]
+    return (kept if 0 < len(spans) < count else None), b"".join([body[start:stop] for start, stop in others]), len(spans)
+
+
+_Found = tuple[list[tuple[int, int]], list[tuple[int, int]], int]
+"""Where the wanted spans stand, where anything but spans does, and how many spans there are."""
+
+_native: Final = extension("_native")
+
+
+def find_spans(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Found:
+    """Look for spans, in the order in which they are wanted, among a scope's fields.
+
+    Raises:
+        ValueError: the bytes are no such fields.
+    """
+    found: _Found | None = None if _native is None else _native.find_spans(body, start, stop, wanted)
+    return find_spans_slowly(body, start, stop, wanted) if found is None else found
+
+
+def find_spans_slowly(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Found:
+    """The same in Python."""
+    found: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
+    count = 0
+    for field in _fields(body, start, stop):
+        if field.number != _SPAN:
+            others.append((field.start, field.stop))
+            continue
+        count += 1
+        if len(found) < len(wanted) and body[field.content : field.stop] == wanted[len(found)]:
+            found.append((field.start, field.stop))
+    return found, others, count
 
 
 def wrap(spans: Mapping[Shell, Sequence[bytes]]) -> bytes:

@@ -53,12 +53,14 @@ def _pairs(attributes: dict[str, Any]) -> bytes:
 
 
 def _pair(key: str, value: str | bool | int | float) -> bytes:
-    content = _value(value)
-    head = _key(key)
+    head, content = _key(key), _value(value)
     size = len(content)
     if len(head) + size < _ONE_BYTE:  # the lengths take one byte each
-        return b"\x1a" + bytes((len(head) + size + 2,)) + head + bytes((0x12, size)) + content
+        return b"\x1a" + _LENGTHS[len(head) + size + 2] + head + b"\x12" + _LENGTHS[size] + content
     return sized(_ATTRIBUTES, head + sized(2, content))
+
+
+_LENGTHS: Final = [bytes((number,)) for number in range(128)]
 
 
 @lru_cache(maxsize=256)
@@ -69,7 +71,8 @@ def _key(key: str) -> bytes:
 def _value(value: str | bool | int | float) -> bytes:
     if isinstance(value, str):
         encoded = value.encode("utf-8", "replace")
-        return b"\x0a" + varint(len(encoded)) + encoded
+        size = len(encoded)
+        return b"\x0a" + (_LENGTHS[size] if size < 128 else varint(size)) + encoded
     if isinstance(value, bool):
         return b"\x10" + varint(value)
     if isinstance(value, int):

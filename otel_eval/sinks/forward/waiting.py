@@ -42,23 +42,12 @@ class Waiting:
         """Trace id, span id and payload of those that wait, in order."""
         frames = {place: frame for place, (_, _, frame, _) in enumerate(spans)}
         views, _, readings, kinds, _ = recognise(frames, list(frames), self._reader.of_scope)
-        may_be_run, may_apply, agent = self._may_be_run, self._may_apply, Kind.AGENT
+        may_be_run, may_apply, agent = _may_be_run, self._may_apply, Kind.AGENT
         return [
             (trace_id, span_id, frame[1])
             for (trace_id, span_id, frame, _), view, reading, kind in zip(spans, views, readings, kinds, strict=True)
             if (kind is agent or may_be_run(frame, view)) and reading is not DROPPED and may_apply(trace_id, frame, view)
         ]
-
-    def _may_be_run(self, frame: Frame, view: View) -> bool:
-        """Whether it enters its process: the run where a trace has no agent span."""
-        parent, payload, envelope = frame
-        if not parent:
-            return True
-        # The common case without parsing; a span that only looks so does not wait.
-        if payload.__class__ is bytes and payload[-6:-4] == _FLAGS_TAG:
-            return bool(payload[-3] & _IS_REMOTE)
-        remote = envelope.parent_is_remote(payload)
-        return view.span_kind in _ENTRY_KINDS if remote is None else remote
 
     def _may_apply(self, trace_id: bytes, frame: Frame, view: View) -> bool:
         draw = draw_of(trace_id) if self._sampled else 0.0
@@ -66,6 +55,18 @@ class Waiting:
         if self._asked.keys:
             attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
         return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
+
+
+def _may_be_run(frame: Frame, view: View) -> bool:
+    """Whether it enters its process: the run where a trace has no agent span."""
+    parent, payload, envelope = frame
+    if not parent:
+        return True
+    # The common case without parsing; a span that only looks so does not wait.
+    if payload.__class__ is bytes and payload[-6:-4] == _FLAGS_TAG:
+        return bool(payload[-3] & _IS_REMOTE)
+    remote = envelope.parent_is_remote(payload)
+    return view.span_kind in _ENTRY_KINDS if remote is None else remote
 
 
 class _Chance:
