@@ -5,6 +5,7 @@ Knows the fields of a line, which `otel-eval replay --format json` prints too. K
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -89,7 +90,7 @@ class JsonLinesSink:
         self.name: Final = name
         self._lock = threading.Lock()  # guards _file: reports may come from a worker and from whoever flushes
         renew_after_fork(self)
-        self._file: IO[bytes] | None = None if os.fspath(path) == "-" else _opened(Path(path), key)
+        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key)
 
     def emit(self, report: Report) -> None:
         """Write the report's results."""
@@ -99,8 +100,7 @@ class JsonLinesSink:
                 sys.stdout.write(text)
                 sys.stdout.flush()
             else:
-                self._file.write(text.encode("utf-8", "backslashreplace"))
-                self._file.flush()
+                _write(self._file, text.encode("utf-8", "backslashreplace"))
 
     def flush(self, timeout_s: float) -> bool:
         """Every report is written when it is emitted; this hands the file to the disk."""
@@ -119,9 +119,15 @@ class JsonLinesSink:
                 self._file.close()
 
 
-def _opened(path: Path, key: str) -> IO[bytes]:
+def _write(file: io.RawIOBase, lines: bytes) -> None:
+    rest = memoryview(lines)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
+
+
+def _opened(path: Path, key: str) -> io.RawIOBase:
     try:
-        file = path.open("ab+", buffering=_BLOCK)
+        file = path.open("ab+")
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
@@ -129,7 +135,8 @@ def _opened(path: Path, key: str) -> IO[bytes]:
         ) from None
     if file.seekable():
         _cut_torn_line(file)
-    return file
+    # A buffer has a lock of its own, which a thread may hold when the process forks, and lines that the child would write again.
+    return file.detach()
 
 
 def _cut_torn_line(file: IO[bytes]) -> None:
