@@ -27,7 +27,7 @@ def sigterm(folder: Path, *, times: int, runs: int) -> Outcome:
             sender = Sender(sent, lambda service=service: (service.grpc, service.http), protocol="grpc" if turn % 2 else "http")
             load = threading.Thread(target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 30, "pace_s": 0.002})
             load.start()
-            time.sleep(0.05 + random.Random(turn).random() * 0.5)
+            _wait_for(sender, int(runs * random.Random(turn).uniform(0.05, 0.5)))
             began = time.monotonic()
             code = service.terminate()
             slowest = max(slowest, time.monotonic() - began)
@@ -38,3 +38,10 @@ def sigterm(folder: Path, *, times: int, runs: int) -> Outcome:
         whole.add(balance(sent, sender.acknowledged, rows_of(service.results)))
         acknowledged += len(sender.acknowledged)
     return Outcome("SIGTERM under load", times, whole, f"{acknowledged} runs acknowledged; ended within {slowest:.1f} s")
+
+
+def _wait_for(sender: Sender, acknowledged: int) -> None:
+    """Until so many runs were taken: by the clock, a fast machine would be done and a slow one not have begun."""
+    deadline = time.monotonic() + 20
+    while len(sender.acknowledged) < acknowledged and time.monotonic() < deadline:
+        time.sleep(0.005)
