@@ -5,14 +5,21 @@ Knows the exporters' keys; opens what they name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from otel_eval.config import EvalConfig
+from otel_eval.config import EvalConfig, OtlpExporter
 from otel_eval.ports import Sink
+from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.tally import Tally
 
-__all__ = ["exporter_sinks", "fanout_of"]
+if TYPE_CHECKING:
+    from otel_eval.sinks.delivery import DeadLetters, Delivery
+    from otel_eval.sinks.delivery.carrier import Carrier
+    from otel_eval.sinks.delivery.outbox import Settled
+
+__all__ = ["delivery_of", "exporter_sinks", "fanout_of", "metric_sinks"]
 
 
 def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
@@ -28,26 +35,77 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         sinks.append(JsonLinesSink(config.exporters.jsonl.path))
     if config.exporters.otlp:
         # Deferred: the exporters load grpc or requests, which a file of results has no need of.
-        from otel_eval.sinks.otlp import Endpoint, otlp_sinks
+        from otel_eval.sinks.otlp import otlp_sinks
 
-        otlp = config.exporters.otlp
-        to = Endpoint(
-            endpoint=otlp.endpoint,
-            protocol=otlp.protocol,
-            headers=otlp.headers,
-            timeout_s=otlp.timeout,
-            compression=otlp.compression,
-        )
-        sinks.extend(otlp_sinks(to, otlp.signals, counters=counters))
+        sinks.extend(otlp_sinks(_endpoint(config.exporters.otlp), config.exporters.otlp.signals, counters=counters))
     return sinks
 
 
-def fanout_of(config: EvalConfig, counters: Tally | None = None, also: Sequence[Sink] = ()) -> Fanout:
-    """One outlet in front of every configured exporter and of `also`; stdout if there is none."""
-    counters = counters or Tally()
-    sinks = [*also, *exporter_sinks(config, counters)]
+def _endpoint(otlp: OtlpExporter) -> Endpoint:
+    return Endpoint(
+        endpoint=otlp.endpoint,
+        protocol=otlp.protocol,
+        headers=otlp.headers,
+        timeout_s=otlp.timeout,
+        compression=otlp.compression,
+    )
+
+
+def fanout_of(config: EvalConfig) -> Fanout:
+    """One outlet in front of every configured exporter; stdout if there is none."""
+    counters = Tally()
+    sinks = exporter_sinks(config, counters)
     if not sinks:
         from otel_eval.sinks.jsonl import JsonLinesSink
 
         sinks.append(JsonLinesSink("-"))
     return Fanout(sinks, counters)
+
+
+def delivery_of(config: EvalConfig, counters: Tally, settled: Settled) -> Delivery:
+    """The ways out on which nothing is dropped unsaid: all exporters of results, and stdout if there is none.
+
+    Raises:
+        ConfigError: one cannot be opened.
+    """
+    from otel_eval.sinks.delivery import Delivery, Outbox
+
+    dead_letters, limit = _dead_letters(config), config.exporters.max_queue
+    carriers = _carriers(config, sync=config.storage is not None and config.storage.sync)
+    made = [Outbox(each, counters, limit=limit, settled=settled, dead_letters=dead_letters) for each in carriers]
+    return Delivery(made, dead_letters)
+
+
+def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
+    """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered."""
+    otlp = config.exporters.otlp
+    if otlp is None or "metrics" not in otlp.signals:
+        return []
+    from otel_eval.sinks.otlp import otlp_sinks
+
+    return otlp_sinks(_endpoint(otlp), ["metrics"], counters=counters)
+
+
+def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
+    from otel_eval.sinks.delivery.carrier import JsonLinesCarrier, OtlpCarrier
+    from otel_eval.sinks.jsonl import JsonLinesSink
+
+    exporters = config.exporters
+    carriers: list[Carrier] = []
+    if exporters.jsonl or not (exporters.otlp or exporters.forward):
+        path = exporters.jsonl.path if exporters.jsonl else "-"
+        carriers.append(JsonLinesCarrier(JsonLinesSink(path), sync=sync))
+    if exporters.otlp:
+        to = _endpoint(exporters.otlp)
+        carriers.extend(OtlpCarrier(to, signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals)
+    return carriers
+
+
+def _dead_letters(config: EvalConfig) -> DeadLetters | None:
+    from otel_eval.sinks.delivery import DeadLetters
+
+    if config.exporters.dead_letter:
+        return DeadLetters(config.exporters.dead_letter)
+    if config.storage:
+        return DeadLetters(Path(config.storage.directory) / "dead_letter.jsonl", "storage.directory")
+    return None

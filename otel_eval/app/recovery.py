@@ -7,7 +7,7 @@ now on, because its spans may have waited for us.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -47,10 +47,10 @@ class Recovery:
 
     Args:
         durable: what keeps the journal.
-        deliver: gets each report that somebody is still to get, with whom, oldest first.
+        deliver: gets the reports that somebody is still to get, with whom, oldest first.
     """
 
-    def __init__(self, durable: Durable, deliver: Callable[[Report, Collection[str]], None]) -> None:
+    def __init__(self, durable: Durable, deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None]) -> None:
         self._durable: Final = durable
         self._deliver_to: Final = deliver
         self.found: Final = Recovered()
@@ -135,7 +135,7 @@ class Recovery:
         for segment, report, sinks in self._reports.values():
             self.found.reports += 1
             self._durable.owe(report, segment, sinks)
-            self._deliver_to(report, sinks)
+        self._deliver_to([(report, sinks) for _, report, sinks in self._reports.values()])
 
     def unfinished(self, engine: Engine) -> list[Report]:
         """Reports with nothing but what was pending in them and never came."""

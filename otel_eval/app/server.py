@@ -12,21 +12,27 @@ from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.durable import Durable
 from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
-from otel_eval.app.outlets import fanout_of
+from otel_eval.app.outlets import delivery_of, metric_sinks
 from otel_eval.app.recovery import Recovery
 from otel_eval.config import EvalConfig
 from otel_eval.model import Report
 from otel_eval.pipeline import Pipeline
+from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_eval.engine import Engine
+    from otel_eval.ports import Sink
     from otel_eval.sinks.forward import Forward
     from otel_eval.sources.receiver import Relay
 
 __all__ = ["Server"]
+
+_STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
 
 class _Intake:
@@ -56,21 +62,32 @@ class Server:
         self._counters: Final = Tally()
         engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
         self._forward: Final = _forward_of(config, engine, self._counters)
-        self._outlet: Final = fanout_of(config, self._counters, [self._forward] if self._forward else [])
-        judged = self._forward.judged if self._forward else lambda _: None
         self._durable: Final = Durable(config.storage) if config.storage else None
+        self._delivery: Final = delivery_of(config, self._counters, self._settled)
+        forward: list[Sink] = [self._forward] if self._forward else []
+        self._outlet: Final = Fanout([*forward, *metric_sinks(config, self._counters)], self._counters)
+        judged = self._forward.judged if self._forward else lambda _: None
         self._engine: Final = engine
         self._later: Final = later_of(config, engine, self._emit_late)
         self._pipeline: Final = Pipeline(
-            engine, self._emit, limits_of(config), judged=judged, later=self._later, keeper=self._durable
+            engine,
+            self._emit,
+            limits_of(config),
+            judged=judged,
+            later=self._later,
+            keeper=self._durable,
+            behind=self._delivery.behind,
         )
         relay = _relay(self._forward, self._pipeline)
         self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
 
     def _emit(self, report: Report) -> None:
         self._outlet.emit(report)
+        self._delivery.emit(report)
+
+    def _settled(self, sink: str, reports: Sequence[Report]) -> None:
         if self._durable:
-            self._durable.delivered("all", [report])
+            self._durable.delivered(sink, reports)
 
     def _emit_late(self, report: Report) -> None:
         if self._durable is None or self._durable.late(report):
@@ -79,8 +96,8 @@ class Server:
     def _recover(self) -> None:
         if self._durable is None:
             return
-        self._durable.sinks = ("all",)
-        recovery = Recovery(self._durable, lambda report, _: self._emit(report))
+        self._durable.sinks = self._delivery.names
+        recovery = Recovery(self._durable, self._delivery.again)
         self._pipeline.recover(recovery)
         for report in recovery.unfinished(self._engine):
             if self._later is not None:
@@ -95,6 +112,7 @@ class Server:
         tune_malloc()
         tune_gc()
         self._recover()
+        self._delivery.start()
         self._pipeline.start()
         if self._forward:
             self._forward.start()
@@ -106,11 +124,20 @@ class Server:
         self._receiver.stop(min(2.0, timeout_s / 4))
         scored = self._finish(max(0.0, (deadline - time.monotonic()) * 0.7))
         passed_on = self._forward.stop(max(0.1, (deadline - time.monotonic()) * 0.7)) if self._forward else True
-        delivered = self._outlet.flush(max(0.1, deadline - time.monotonic()))
-        self._outlet.close(max(0.1, deadline - time.monotonic()))
+        delivered = self._deliver(deadline)
         if self._durable:
             self._durable.close()
         return scored and delivered and passed_on
+
+    def _deliver(self, deadline: float) -> bool:
+        self._delivery.stop()
+        left_s = max(0.1, deadline - time.monotonic())
+        # With storage what nobody takes now is delivered after the next start.
+        delivered = self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s) or self._durable is not None
+        flushed = self._outlet.flush(max(0.1, deadline - time.monotonic()))
+        self._outlet.close(max(0.1, deadline - time.monotonic()))
+        self._delivery.close(max(0.1, deadline - time.monotonic()))
+        return delivered and flushed
 
     def _finish(self, timeout_s: float) -> bool:
         """With storage what is undecided stays for the next start; without, it is scored as it is."""
@@ -125,6 +152,7 @@ class Server:
         """What every part counted."""
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
+        waiting |= self._delivery.counts()
         return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
 

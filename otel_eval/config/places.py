@@ -275,3 +275,7 @@ class Exporters(Shape):
     """A file of JSON Lines, or stdout."""
     forward: ForwardExporter | None = None
     """A backend that gets everything `otel-eval serve` takes, with scores on the runs' spans."""
+    dead_letter: str | None = None
+    """The file that `otel-eval serve` appends results to that an exporter's endpoint refuses for good."""
+    max_queue: Count = 10_000
+    """Reports that may wait for an exporter of `otel-eval serve` before senders of spans are told to come again."""

@@ -9,8 +9,10 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import threading
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -19,10 +21,12 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Report, Result, Scored, Skipped
 from otel_eval.sinks.tally import renew_after_fork
 
-__all__ = ["JsonLinesSink", "line_of", "result_fields"]
+__all__ = ["JsonLinesSink", "line_of", "lines_of", "result_fields"]
 
 _BLOCK: Final = 65536
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
+_TAIL: Final = 64 * 2**20
+_RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
 _BEGINNING: Final = b'{"trace_id":'
 
 
@@ -67,6 +71,12 @@ def line_of(fields: dict[str, Any]) -> str:
         return _ENCODER.encode(_finite(fields))
 
 
+def lines_of(report: Report) -> bytes:
+    """The lines of a report's results."""
+    text = "".join(line_of(result_fields(report, result)) + "\n" for result in report.results)
+    return text.encode("utf-8", "backslashreplace")
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -94,21 +104,46 @@ class JsonLinesSink:
 
     def emit(self, report: Report) -> None:
         """Write the report's results."""
-        text = "".join(line_of(result_fields(report, result)) + "\n" for result in report.results)
+        self.write(lines_of(report))
+
+    def write(self, lines: bytes) -> None:
+        """Write whole lines.
+
+        Raises:
+            OSError: they could not be written; nothing of them is in the file.
+        """
         with self._lock:
             if self._file is None:
-                sys.stdout.write(text)
+                sys.stdout.write(lines.decode("utf-8", "replace"))
                 sys.stdout.flush()
             else:
-                _write(self._file, text.encode("utf-8", "backslashreplace"))
+                _append(self._file, lines)
+
+    def sync(self) -> None:
+        """Hand the file to the disk.
+
+        Raises:
+            OSError: that failed.
+        """
+        with self._lock:
+            if self._file is not None and not self._file.closed and self._file.seekable():  # a pipe has no disk
+                os.fsync(self._file.fileno())
+
+    def there(self, result_ids: Collection[str]) -> set[str]:
+        """Those of the results that stand in the last 64 MiB of the file."""
+        with self._lock:
+            if not result_ids or self._file is None or not self._file.seekable():
+                return set()
+            end = self._file.seek(0, os.SEEK_END)
+            self._file.seek(max(0, end - _TAIL))
+            found = {each.decode() for each in _RESULT_ID.findall(self._file.read() or b"")}
+        return found.intersection(result_ids)
 
     def flush(self, timeout_s: float) -> bool:
         """Every report is written when it is emitted; this hands the file to the disk."""
         del timeout_s
-        with self._lock:
-            if self._file is not None and not self._file.closed:
-                with suppress(OSError):  # a pipe or a device has no disk
-                    os.fsync(self._file.fileno())
+        with suppress(OSError):  # a device has no disk
+            self.sync()
         return True
 
     def close(self, timeout_s: float) -> None:
@@ -119,10 +154,24 @@ class JsonLinesSink:
                 self._file.close()
 
 
-def _write(file: io.RawIOBase, lines: bytes) -> None:
+def _append(file: io.RawIOBase, lines: bytes) -> None:
+    """All of it or nothing: half a line would spoil the next one."""
     rest = memoryview(lines)
-    while rest:
-        rest = rest[file.write(rest) or 0 :]
+    try:
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+    except OSError:
+        with suppress(OSError):
+            _take_back(file, len(lines) - len(rest), lines)
+        raise
+
+
+def _take_back(file: io.RawIOBase, written: int, lines: bytes) -> None:
+    """Cut what was written of the lines, if it is the end: another process may append to the same file."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(end - written)
+    if written and file.read(written) == lines[:written]:
+        file.truncate(end - written)
 
 
 def _opened(path: Path, key: str) -> io.RawIOBase:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_eval.model import Report
     from otel_eval.ports import Sink
 
-__all__ = ["Endpoint", "otlp_sinks"]
+__all__ = ["Endpoint", "otlp_sinks", "own_resource"]
 
 _QUEUE: Final = 8192
 _DELAY_MS: Final = 1000.0  # "seconds after each run", not the SDK's five
@@ -89,7 +89,8 @@ def otlp_sinks(
     ]
 
 
-def _resource() -> Any:
+def own_resource() -> Any:
+    """What our own telemetry says of who sends it."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     return Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
@@ -99,7 +100,7 @@ def _logs(exporter: Any, ledger: Ledger) -> Sink:
     from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-    provider = LoggerProvider(resource=_resource(), shutdown_on_exit=False)
+    provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
     watched: Any = WatchedExporter(exporter, ledger)
     provider.add_log_record_processor(
         BatchLogRecordProcessor(watched, schedule_delay_millis=_DELAY_MS, max_queue_size=_QUEUE, max_export_batch_size=512)
@@ -112,7 +113,7 @@ def _spans(exporter: Any, ledger: Ledger) -> Sink:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    provider = TracerProvider(resource=_resource(), sampler=ALWAYS_ON, shutdown_on_exit=False)
+    provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, shutdown_on_exit=False)
     watched: Any = WatchedExporter(exporter, ledger)
     provider.add_span_processor(
         BatchSpanProcessor(watched, schedule_delay_millis=_DELAY_MS, max_queue_size=_QUEUE, max_export_batch_size=512)
@@ -125,7 +126,7 @@ def _metrics(exporter: Any, ledger: Ledger, interval_s: float) -> Sink:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
     reader = PeriodicExportingMetricReader(WatchedMetricExporter(exporter, ledger), export_interval_millis=interval_s * 1000)
-    provider = MeterProvider(metric_readers=[reader], resource=_resource(), shutdown_on_exit=False)
+    provider = MeterProvider(metric_readers=[reader], resource=own_resource(), shutdown_on_exit=False)
     return _OtlpSink(MetricSink(provider, ledger.sink), provider, ledger)
 
 

@@ -22,7 +22,7 @@ from otel_eval.model import Failed, Report
 from otel_eval.sinks import attributes as names
 from otel_eval.sinks.context import quiet, run_context
 
-__all__ = ["SpanSink", "pipeline_tracer"]
+__all__ = ["ReportIds", "SpanSink", "pipeline_tracer"]
 
 
 class SpanSink:
@@ -74,6 +74,21 @@ class _OwnIds(RandomIdGenerator):
     def generate_trace_id(self) -> int:
         """128 random bits, not all zero."""
         return self._random.getrandbits(128) or 1
+
+
+class ReportIds(_OwnIds):
+    """Ids that tell the report: one that is sent again is the same span again.
+
+    Attributes:
+        report: what the next span is of.
+    """
+
+    report: Report | None = None
+
+    def generate_span_id(self) -> int:
+        """Of the first result's id, which itself is a hash."""
+        results = self.report.results if self.report is not None else ()
+        return (int(results[0].result_id[:16], 16) if results else 0) or super().generate_span_id()
 
 
 def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:

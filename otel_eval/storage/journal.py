@@ -68,7 +68,7 @@ class Journal:
         self._next = self._segments[-1].number + 1 if self._segments else 1
         self._file = -1  # of the last segment; -1: the next record begins a new one
         self._seed = 0
-        self._syncing = False
+        self._syncing = self._closed = False
         self._written = self._durable = 0  # bytes since the start
         self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
         self.syncs = 0
@@ -106,6 +106,8 @@ class Journal:
         """
         size = RECORD_BYTES + sum(map(len, payload))
         with self._turn:
+            if self._closed:
+                raise OSError("the journal is closed")
             if bounded and self.size + size > self._max:
                 raise StorageFull
             segment = self._room()
@@ -214,6 +216,7 @@ class Journal:
     def close(self) -> None:
         """Sync and end."""
         with self._turn, suppress(OSError):
+            self._closed = True
             if self._file >= 0:
                 self._end()
 

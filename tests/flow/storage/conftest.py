@@ -21,6 +21,7 @@ def _load(name: str, path: Path) -> ModuleType:
     return module
 
 
+_load("storage_backend", Path(__file__).parents[1] / "forward" / "backend.py")
 lives = _load("storage_served", Path(__file__).with_name("served.py"))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -61,6 +62,7 @@ class Served:
         } | config
         self.process: subprocess.Popen[bytes] | None = None
         self.address = ""
+        self.retry_after = 0.0
 
     def start(self, *words: str, limit: Callable[[], None] | None = None) -> None:
         """Begin a life and wait until it is ready."""
@@ -72,7 +74,7 @@ class Served:
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 preexec_fn=limit,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+                env=ENVIRONMENT,
             )
         while not (found := re.search(r"^ready .*http=(\S+)\n", self.said(), re.MULTILINE)):
             assert self.process.poll() is None, self.said()
@@ -93,6 +95,7 @@ class Served:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
+                self.retry_after = float(error.headers.get("Retry-After", 0))
                 return error.code
         except OSError:
             return 0

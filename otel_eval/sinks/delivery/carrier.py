@@ -1,0 +1,197 @@
+"""What carries results: how they are written, one attempt to hand them over, and what the answer was.
+
+Knows OTLP requests and lines of a file; waits for nothing and tries nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from otel_eval.model import Report
+from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.forward.send import Answer, Target, sender
+from otel_eval.sinks.jsonl import JsonLinesSink, lines_of
+
+__all__ = ["Answer", "Carrier", "JsonLinesCarrier", "OtlpCarrier"]
+
+
+class Carrier(Protocol):
+    """A way out."""
+
+    @property
+    def name(self) -> str:
+        """What counters and warnings call it."""
+        ...
+
+    def written(self, reports: Sequence[Report]) -> bytes:
+        """The reports as they are sent."""
+        ...
+
+    def attempt(self, written: bytes) -> Answer:
+        """Hand them over."""
+        ...
+
+    def missing(self, reports: Sequence[Report]) -> list[Report]:
+        """Those of the reports that were perhaps handed over before a crash and cannot be found there."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
+class JsonLinesCarrier:
+    """Lines at the end of a file, or of standard output.
+
+    Args:
+        sink: the file.
+        sync: whether lines are handed over when they are on the disk.
+    """
+
+    def __init__(self, sink: JsonLinesSink, *, sync: bool = False) -> None:
+        self.name: Final = sink.name
+        self._sink, self._sync = sink, sync
+
+    def written(self, reports: Sequence[Report]) -> bytes:
+        """One line per result."""
+        return b"".join(map(lines_of, reports))
+
+    def attempt(self, written: bytes) -> Answer:
+        """Append all of it, or leave the file as it was."""
+        try:
+            self._sink.write(written)
+            if self._sync:
+                self._sink.sync()
+        except OSError as error:
+            return Answer("later", error.strerror or type(error).__name__)
+        return Answer("sent")
+
+    def missing(self, reports: Sequence[Report]) -> list[Report]:
+        """Those whose results do not stand at the end of the file."""
+        there = self._sink.there({result.result_id for report in reports for result in report.results})
+        return [report for report in reports if not any(result.result_id in there for result in report.results)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._sink.close(0.0)
+
+
+class _Collected:
+    """A processor that keeps what passes, for spans and for log records."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def on_start(self, *_: Any, **__: Any) -> None:
+        """Nothing yet."""
+
+    def on_emit(self, item: Any) -> None:
+        """Keep a log record."""
+        self.items.append(item)
+
+    emit = on_end = on_emit  # the name that older SDKs use; the one for spans
+
+    def _on_ending(self, *_: Any) -> None:
+        """Nothing; the SDK calls it before `on_end`."""
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Nothing is held."""
+
+    def force_flush(self, *_: Any, **__: Any) -> bool:
+        """Nothing is held."""
+        return True
+
+    def take(self) -> list[Any]:
+        """What passed since the last time."""
+        taken, self.items = self.items, []
+        return taken
+
+
+class OtlpCarrier:
+    """Requests to one signal of an OTLP endpoint.
+
+    The SDK makes the records and the official exporter's encoder the request. It is sent by ourselves, because the
+    exporter tells neither why an endpoint refused, nor what it rejected, nor when to come again.
+
+    Args:
+        to: the endpoint.
+        signal: logs or spans.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, signal: str) -> None:
+        self.name: Final = f"otlp.{signal}"
+        self._collected: Final = _Collected()
+        self._emit, self._encode = _MAKERS[signal](self._collected)
+        target = Target(
+            endpoint=to.endpoint,
+            protocol=to.protocol,
+            headers=to.headers,
+            timeout_s=to.timeout_s,
+            compression=to.compression,
+            ca_file=to.ca_file,
+            cert_file=to.cert_file,
+            key_file=to.key_file,
+        )
+        self._send, self._end = sender(target, "traces" if signal == "spans" else signal)
+
+    def written(self, reports: Sequence[Report]) -> bytes:
+        """One request with all of them."""
+        for report in reports:
+            self._emit(report)
+        made: bytes = self._encode(self._collected.take()).SerializeToString()
+        return made
+
+    def attempt(self, written: bytes) -> Answer:
+        """Send the request."""
+        return self._send(written)
+
+    def missing(self, reports: Sequence[Report]) -> list[Report]:
+        """All: an endpoint cannot be asked. It knows them by their result ids."""
+        return list(reports)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._end()
+
+
+_Made = tuple[Callable[[Report], None], Callable[[Sequence[Any]], Any]]
+
+
+def _logs(collected: Any) -> _Made:
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+    from opentelemetry.sdk._logs import LoggerProvider
+
+    from otel_eval.sinks.log_events import LogEventSink
+    from otel_eval.sinks.otlp import own_resource
+
+    provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
+    provider.add_log_record_processor(collected)
+    return LogEventSink(provider).emit, encode_logs
+
+
+def _spans(collected: Any) -> _Made:
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+    from otel_eval.sinks import attributes as names
+    from otel_eval.sinks.otlp import own_resource
+    from otel_eval.sinks.span_events import ReportIds, SpanSink
+
+    ids = ReportIds()
+    provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
+    provider.add_span_processor(collected)
+    sink = SpanSink(provider.get_tracer(names.SCOPE))
+
+    def emit(report: Report) -> None:
+        ids.report = report
+        sink.emit(report)
+
+    return emit, encode_spans
+
+
+_MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _spans}

@@ -1,0 +1,86 @@
+"""All ways out as one sink.
+
+Knows outboxes; knows nothing of what is behind them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from otel_eval.model import UNRECORDED, Report
+from otel_eval.sinks.delivery.dead_letters import DeadLetters
+from otel_eval.sinks.delivery.outbox import Outbox
+
+__all__ = ["Delivery"]
+
+
+class Delivery:
+    """Puts each report into every outbox.
+
+    Args:
+        outboxes: the ways out.
+        dead_letters: what they put refusals into, to be closed with them.
+    """
+
+    name: Final = "delivery"
+
+    def __init__(self, outboxes: Sequence[Outbox], dead_letters: DeadLetters | None = None) -> None:
+        self._outboxes: Final = tuple(outboxes)
+        self._dead: Final = dead_letters
+        self.names: Final = tuple(outbox.name for outbox in outboxes)
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        for outbox in self._outboxes:
+            outbox.start()
+
+    def emit(self, report: Report) -> None:
+        """Queue the report."""
+        if report.results:
+            slim = [_slim(report)]
+            for outbox in self._outboxes:
+                outbox.put(slim)
+
+    def again(self, owed: Sequence[tuple[Report, Collection[str]]]) -> None:
+        """Queue reports of an earlier life, each for those of the sinks that did not get it."""
+        for outbox in self._outboxes:
+            outbox.again([report for report, sinks in owed if outbox.name in sinks])
+
+    def behind(self) -> str:
+        """Why nothing more should come, or ""."""
+        for outbox in self._outboxes:
+            if outbox.is_full:
+                return f"results wait for {outbox.name}, which does not take them; come again"
+        return ""
+
+    def flush(self, timeout_s: float) -> bool:
+        """Deliver what waits; False if something is left."""
+        deadline = time.monotonic() + timeout_s
+        done = [outbox.flush(max(0.0, deadline - time.monotonic())) for outbox in self._outboxes]
+        return all(done)
+
+    def stop(self) -> None:
+        """The process ends: no long pauses any more."""
+        for outbox in self._outboxes:
+            outbox.stop()
+
+    def close(self, timeout_s: float) -> None:
+        """End; what still waits is left behind."""
+        deadline = time.monotonic() + timeout_s
+        for outbox in self._outboxes:
+            outbox.close(max(0.0, deadline - time.monotonic()))
+        if self._dead is not None:
+            self._dead.close()
+
+    def counts(self) -> dict[str, Any]:
+        """Reports that wait, by sink."""
+        return {f"results.waiting{{sink={outbox.name}}}": len(outbox) for outbox in self._outboxes}
+
+
+def _slim(report: Report) -> Report:
+    """The report without what no sink sends: it may wait for hours, and arguments and results may be large."""
+    run = replace(report.trajectory, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
+    return replace(report, trajectory=run, pending=())

@@ -1,0 +1,95 @@
+"""Stops, starts and disks that do not do what they should."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from storage_served import ENVIRONMENT, Served, request, twice, whole
+
+Make = Callable[..., Served]
+
+
+def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
+    """SIGTERM leaves what is undecided for the next start, where it is a whole run."""
+    receiver = served(traces={"settle": "1s"})
+    receiver.start()
+    assert receiver.post(request((1, 2, 1, "search"))) == 200
+    assert receiver.post(whole(2)) == 200
+    assert receiver.end(signal.SIGTERM) == 0
+    assert receiver.rows() == []
+    receiver.start()
+    assert receiver.post(request((1, 1, 0, ""))) == 200
+    rows = receiver.wait_for(2)
+    assert sorted((row["completeness"], row["value"]) for row in rows) == [("complete", 1.0)] * 2
+
+
+def test_a_second_process_is_refused(served: Make) -> None:
+    """One line, exit code 2, and the first one goes on."""
+    receiver = served()
+    receiver.start()
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json")],
+        capture_output=True, text=True, timeout=30, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "in use by another process" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert receiver.post(whole(1)) == 200
+
+
+def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make) -> None:
+    """Senders are told to come again; nothing that was taken is lost, and nobody restarts anything."""
+    receiver = served(traces={"settle": "100ms"})
+    full = 40_000
+    receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY)))
+    taken = 0
+    while receiver.post(whole(taken + 1, tools=5)) == 200:
+        taken += 1
+        assert taken < 100
+    assert 0 < receiver.retry_after < 10
+    assert receiver.process is not None
+    resource.prlimit(receiver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    receiver.insist(whole(taken + 1))
+    rows = receiver.wait_for(taken + 1)
+    assert twice(rows) == {}
+    receiver.end()
+    receiver.start()
+    time.sleep(0.5)
+    assert len(receiver.rows()) == taken + 1
+
+
+@pytest.mark.parametrize("cut", [1, 300])
+def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> None:
+    """What comes before is scored, and the start is not the worse for it."""
+    receiver = served(traces={"settle": "500ms"})
+    receiver.start()
+    for trace in range(1, 4):
+        assert receiver.post(whole(trace)) == 200
+    receiver.end()
+    (segment,) = receiver.storage.glob("*.journal")
+    segment.write_bytes(segment.read_bytes()[:-cut])
+    receiver.start()
+    rows = receiver.wait_for(2)
+    assert {int(row["trace_id"], 16) for row in rows} >= {1, 2}
+
+
+def test_a_record_that_the_disk_damaged_costs_its_request_alone(served: Make) -> None:
+    """The others are scored."""
+    receiver = served(traces={"settle": "500ms"})
+    receiver.start()
+    for trace in range(1, 4):
+        assert receiver.post(whole(trace)) == 200
+    receiver.end()
+    (segment,) = receiver.storage.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    data[data.index((2).to_bytes(16)) + 40] ^= 1
+    segment.write_bytes(data)
+    receiver.start()
+    time.sleep(1.0)
+    assert {int(row["trace_id"], 16) for row in receiver.wait_for(2)} == {1, 3}
