@@ -17,6 +17,7 @@ from fuzzing.targets import TARGETS
 TRIES: Final = 600
 SEED: Final = 20
 SEEDS: Final = seeds()
+FOUND: Final = [("metrics-json", b'{"resourceMetrics": [{"scopeMetrics": [{"\\ud800": 1}]}]}')]
 HOSTILE: Final = [
     pytest.param(target, shape, id=f"{target}-{shape.__name__}") for target, each in SHAPES.items() for shape in each
 ]
@@ -27,6 +28,12 @@ def test_no_bytes_break_a_decoder(target: str) -> None:
     """Sound inputs, and the same spoilt in a few hundred ways that are the same in every run."""
     for data in islice(spoilt(SEEDS[target], SEED), TRIES):
         TARGETS[target](data)
+
+
+@pytest.mark.parametrize(("target", "data"), FOUND)
+def test_what_once_broke_a_decoder_does_not(target: str, data: bytes) -> None:
+    """Inputs that a longer search came upon."""
+    TARGETS[target](data)
 
 
 def test_spoiling_is_the_same_for_the_same_seed() -> None:

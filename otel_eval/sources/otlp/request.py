@@ -102,7 +102,7 @@ def metrics_request(document: dict[str, Any]) -> bytes:
         _encode_ids(exemplar)
     try:
         request = json_format.ParseDict(document, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
-    except (json_format.ParseError, RecursionError):
+    except (json_format.ParseError, RecursionError, SystemError):  # the last: a key that UTF-8 cannot write
         raise InputError("not OTLP metrics in JSON") from None
     serialised: bytes = request.SerializeToString()
     return serialised
