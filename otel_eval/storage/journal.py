@@ -25,6 +25,7 @@ from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, sa
 __all__ = ["Journal", "Segment", "StorageFull"]
 
 _SEGMENT_BYTES: Final = 64 * 2**20
+_SEGMENTS: Final = 8  # at least so many until there is no room
 _PIECES: Final = 512  # of one writev; the kernel takes 1024
 
 
@@ -56,12 +57,13 @@ class Journal:
     Args:
         claim: the directory.
         max_bytes: beyond it `append` refuses what is `bounded`.
-        segment_bytes: a segment that has as many is followed by a new one.
+        segment_bytes: a segment that has as many, or an eighth of `max_bytes`, is followed by a new one.
         sync: whether `commit` waits for the disk. If not, records survive the process and not the machine.
     """
 
     def __init__(self, claim: Claim, *, max_bytes: int, segment_bytes: int = _SEGMENT_BYTES, sync: bool = True) -> None:
-        self._claim, self._max, self._most, self._sync = claim, max_bytes, segment_bytes, sync
+        # The segment that is written to is never removed: it may be no great part of what there is room for.
+        self._claim, self._max, self._most, self._sync = claim, max_bytes, min(segment_bytes, max_bytes // _SEGMENTS), sync
         self.recovery: Final = Recovery()
         self._turn = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in claim.segments())

@@ -1,0 +1,99 @@
+"""The process dies at any instant, or at the worst one; with `storage`, nobody notices."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fault_rig.books import balance, rows_of, until
+from fault_rig.outcome import Outcome, scored
+from fault_rig.sender import Request, Sender, requests_of, shuffled
+from fault_rig.service import Service, configuration
+from fault_rig.traffic import Run, run_of
+
+__all__ = ["killed_at", "sigkill"]
+
+STEPS: Final = (
+    "os:pwritev",  # a record of the journal
+    "os:fdatasync",  # its sync
+    "otel_eval.app.durable:Durable.taken",
+    "otel_eval.app.durable:Durable.closing",
+    "otel_eval.app.durable:Durable.judged",
+    "otel_eval.sinks.jsonl:JsonLinesSink.emit",
+    "otel_eval.app.durable:Durable.delivered",
+)
+
+
+@contextmanager
+def _under_load(service: Service, runs: list[Run], requests: list[Request], pace_s: float) -> Iterator[Sender]:
+    """A sender that goes on whatever happens to the receiver, until the block ends."""
+    sender = Sender(runs, lambda: (service.grpc, service.http))
+    load = threading.Thread(target=sender.send, args=(requests,), kwargs={"within_s": 3600, "pace_s": pace_s})
+    load.start()
+    try:
+        yield sender
+    finally:
+        sender.stopped.set()
+        load.join()
+
+
+def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outcome:
+    """SIGKILL at random instants under load, and a new start each time.
+
+    With `mixed` the spans of the runs come in any order and in different requests, so that runs lie on both sides of a kill.
+    """
+    rng = random.Random(times)
+    sent = [run_of(number) for number in range(runs)]
+    requests = shuffled(sent, seed=runs, at_once=20) if mixed else requests_of(sent)
+    settle = {"settle": "300ms", "settle_partial": "60s", "idle_timeout": "60s"} if mixed else {}
+    config = configuration(folder, traces=settle, storage={"directory": str(folder / "kept")})
+    with Service(config) as service:
+        # Long enough for all the kills: four threads share the requests.
+        with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:
+            for _ in range(times):
+                time.sleep(rng.random())
+                service.kill()
+                service.start()
+            until(lambda: len(sender.acknowledged) == runs, 60 + runs * 0.02) if mixed else time.sleep(0.3)
+        assert scored(service, sender.acknowledged, 60), service.said()
+        time.sleep(1.0)
+        assert service.terminate() == 0
+    books = balance(sent, sender.acknowledged, rows_of(service.results), revisions=mixed)
+    figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.told['lost']} requests without an answer sent again"
+    figures += f", {books.repeated} results delivered twice under their id"
+    return Outcome("SIGKILL under load, then a new start" + (", spans in any order" if mixed else ""), times, books, figures)
+
+
+def killed_at(folder: Path, *, rounds: int, runs: int) -> Outcome:
+    """SIGKILL before and after each step from acknowledgement to delivery, in turn."""
+    rng = random.Random(rounds)
+    places = [(step, behind) for step in STEPS for behind in (False, True)] * rounds
+    sent = [run_of(number) for number in range(runs)]
+    config = configuration(folder, storage={"directory": str(folder / "kept")})
+    service = Service(config)
+    died = 0
+    try:
+        with _under_load(service.start(), sent, requests_of(sent, at_once=2), 0.005) as sender:
+            for step, behind in places:
+                service.kill()
+                service.before = f"from fault_rig import killing; killing.at({step!r}, {rng.randrange(2, 12)}, behind={behind})"
+                service.start(may_die=True)
+                died += until(lambda: not service.alive, 5)
+            service.before = ""
+            if service.alive:
+                service.kill()
+            service.start()
+        assert scored(service, sender.acknowledged, 60), service.said()
+        time.sleep(1.0)
+        assert service.terminate() == 0
+    finally:
+        service.__exit__(None, None, None)
+    assert died == len(places), f"died {died} times of {len(places)}"
+    books = balance(sent, sender.acknowledged, rows_of(service.results))
+    figures = f"{len(sender.acknowledged)} runs acknowledged, {books.repeated} results delivered twice under their id"
+    return Outcome(f"SIGKILL right before and after each of {len(STEPS)} steps from taking to delivering", died, books, figures)
