@@ -5,11 +5,26 @@ from __future__ import annotations
 from typing import Final
 
 from fault_rig.outcome import Scenario
-from fault_rig.scenarios import attackers, ending, order, pressure, scorers
+from fault_rig.scenarios import attackers, crashing, disk, ending, order, pressure, scorers
 
 __all__ = ["SCENARIOS"]
 
 SCENARIOS: Final = (
+    Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 3, "runs": 5000}, {"times": 100, "runs": 100_000}),
+    Scenario(
+        "SIGKILL between spans of a run",
+        crashing.sigkill,
+        {"times": 2, "runs": 100, "mixed": True},
+        {"times": 50, "runs": 5000, "mixed": True},
+    ),
+    Scenario(
+        "SIGKILL between score and delivery", crashing.killed_at, {"steps": 4, "runs": 20_000}, {"rounds": 10, "runs": 200_000}
+    ),
+    Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 30, "runs": 200}),
+    Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 30, "runs": 200}),
+    Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 30, "runs": 20_000}),
+    Scenario("storage limit reached", disk.storage_limit, {"runs": 600}, {"runs": 5000}),
+    Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
     Scenario("SIGTERM under load", ending.sigterm, {"times": 2, "runs": 3000}, {"times": 20, "runs": 5000}),
     Scenario("memory limit reached", pressure.memory_limit, {"runs": 600}, {"runs": 10_000}),
     Scenario("too many traces", pressure.too_many_traces, {"runs": 100}, {"runs": 5000}),

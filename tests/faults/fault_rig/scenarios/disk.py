@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
-
 from fault_rig.books import Books, balance, rows_of, until
 from fault_rig.outcome import Outcome, scored, settled
 from fault_rig.sender import Sender, requests_of
@@ -42,7 +42,9 @@ def _undecided(folder: Path, service: Service, first: int, runs: int) -> Sender:
 def torn(folder: Path, *, times: int, runs: int) -> Outcome:
     """A record that a crash left half written, at the end of the last segment, cut at any byte."""
     rng = random.Random(times)
-    config = configuration(folder, traces={"settle": "800ms", "settle_partial": "1s"}, storage={"directory": str(folder / "kept")})
+    config = configuration(
+        folder, traces={"settle": "800ms", "settle_partial": "1s"}, storage={"directory": str(folder / "kept")}
+    )
     acknowledged: set[int] = set()
     with Service(config) as service:
         for turn in range(times):
@@ -55,13 +57,17 @@ def torn(folder: Path, *, times: int, runs: int) -> Outcome:
             assert scored(service, acknowledged, 30)
         assert service.terminate() == 0
     books = balance([run_of(number) for number in range(times * runs)], acknowledged, rows_of(service.results))
-    return Outcome("kill, then a torn record at the end of the journal", times, books, f"{len(acknowledged)} runs acknowledged before")
+    return Outcome(
+        "kill, then a torn record at the end of the journal", times, books, f"{len(acknowledged)} runs acknowledged before"
+    )
 
 
 def corrupt(folder: Path, *, times: int, runs: int) -> Outcome:
     """A byte somewhere in the journal is not what was written."""
     rng = random.Random(times)
-    config = configuration(folder, traces={"settle": "800ms", "settle_partial": "1s"}, storage={"directory": str(folder / "kept")})
+    config = configuration(
+        folder, traces={"settle": "800ms", "settle_partial": "1s"}, storage={"directory": str(folder / "kept")}
+    )
     missing, whole = 0, Books()
     with Service(config) as service:
         for turn in range(times):
@@ -77,19 +83,21 @@ def corrupt(folder: Path, *, times: int, runs: int) -> Outcome:
             gone = sender.acknowledged - _judged(service)
             assert len(gone) <= 1, f"one byte cost {len(gone)} runs"
             missing += len(gone)
-            whole.add(balance([run_of(n) for n in sorted(sender.acknowledged)], sender.acknowledged - gone, rows_of(service.results)))
+            whole.add(
+                balance([run_of(n) for n in sorted(sender.acknowledged)], sender.acknowledged - gone, rows_of(service.results))
+            )
         assert service.terminate() == 0
     figures = f"{missing} runs were in the damaged records, each alone in its request, and are lost; nothing else is"
     return Outcome("kill, then one bit flipped in the journal", times, whole, figures)
 
 
 def _judged(service: Service) -> set[int]:
-    numbers = {trace_id(number).hex(): number for number in range(100_000)} if not _KNOWN else _KNOWN
-    _KNOWN.update(numbers)
-    return {_KNOWN[row["trace_id"]] for row in rows_of(service.results) if row["evaluation"] == "rig"}
+    return {_numbers()[row["trace_id"]] for row in rows_of(service.results) if row["evaluation"] == "rig"}
 
 
-_KNOWN: dict[str, int] = {}
+@cache
+def _numbers() -> dict[str, int]:
+    return {trace_id(number).hex(): number for number in range(100_000)}
 
 
 @contextmanager
@@ -112,7 +120,9 @@ def full(folder: Path, *, times: int, runs: int) -> Outcome:
         refused = 0
         with Service(config) as service:
             sender = Sender(sent, lambda: (service.grpc, service.http))
-            load = threading.Thread(target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 120, "pace_s": times * 20 / runs})
+            load = threading.Thread(
+                target=sender.send, args=(requests_of(sent),), kwargs={"within_s": 120, "pace_s": times * 20 / runs}
+            )
             load.start()
             for _ in range(times):
                 _fill(folder / "disk" / "ballast")
@@ -126,7 +136,12 @@ def full(folder: Path, *, times: int, runs: int) -> Outcome:
             assert len(sender.acknowledged) == runs, sender.told
             books = settled(service, sent, sender, within_s=60)
     assert refused > 0
-    return Outcome("disk filled under the journal, then freed", times, books, f"{refused} requests refused meanwhile; it went on without a restart")
+    return Outcome(
+        "disk filled under the journal, then freed",
+        times,
+        books,
+        f"{refused} requests refused meanwhile; it went on without a restart",
+    )
 
 
 def _fill(ballast: Path) -> None:
@@ -184,5 +199,7 @@ def restart(folder: Path, *, runs: int) -> Outcome:
     finally:
         service.__exit__(None, None, None)
     books = balance(sent, sender.acknowledged, rows_of(service.results))
-    figures = f"{size // MIB} MiB; ready after {ready:.1f} s, first verdict after {first:.1f} s, all {runs} runs after {last:.1f} s"
+    figures = (
+        f"{size // MIB} MiB; ready after {ready:.1f} s, first verdict after {first:.1f} s, all {runs} runs after {last:.1f} s"
+    )
     return Outcome(f"SIGKILL with {runs * 10:,} undecided spans on disk".replace(",", " "), 1, books, figures)
