@@ -69,7 +69,7 @@ examples: ## run the examples with agent frameworks, in an environment of their 
 		$(EXAMPLES)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/frameworks/requirements.txt -e . && \
 		cp tests/frameworks/requirements.txt $(EXAMPLES)/.installed; } || \
 		{ echo "make examples: the frameworks could not be installed; is the package index within reach?" >&2; exit 1; }
-	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider --noconftest tests/frameworks
+	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider -p _hypothesis_pytestplugin tests/frameworks
 
 clean: ## remove what was built
 	@rm -rf $(VENV) .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -30,7 +30,6 @@ from otel_eval.app.server import Server
 from otel_eval.config import load
 
 config = {
-    "traces": {"settle": "200ms", "settle_partial": "500ms"},
     "evaluations": [
         {
             "name": "travel",

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +60,9 @@ def test_a_fork_amid_busy_threads_leaves_no_lock_held(tmp_path: Path):
     assert errors == ""
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        "threads",
-        pytest.param(
-            "uvloop", marks=pytest.mark.skipif(not find_spec("uvloop"), reason="uvloop is not installed; run make examples")
-        ),
-    ],
-)
-def test_loops_and_threads_together_keep_their_runs_apart(loop: str, tmp_path: Path):
+def test_loops_and_threads_together_keep_their_runs_apart(tmp_path: Path):
     """Tools in threads belong to the run of the loop that sent them there."""
-    rows, errors = live(loop, tmp_path / "results.jsonl")
+    rows, errors = live("threads", tmp_path / "results.jsonl")
     assert agents(rows) == sorted(f"{where} {n}" for where in ("loop", "thread") for n in range(10))
     assert {row["details"]["total"] for row in rows} == {5}
     assert errors == ""
