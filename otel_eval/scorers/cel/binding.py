@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
 from otel_eval.scorers.cel.reading import Reading
@@ -69,7 +70,7 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
     if reading.run:
         values["run"] = _run(trajectory, reading)
     if "calls" in reading.names and trajectory.tool_data:
-        values["calls"] = [_call(call, reading.calls, trajectory.start_ns) for call in trajectory.calls]
+        values["calls"] = _calls(trajectory, reading.calls)
     if "reference" in reading.names and reference is not UNRECORDED:
         values["reference"] = reference
     return Bound(fitting(values, gathers=reading.gathers), reading, trajectory)
@@ -82,12 +83,13 @@ def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not UNRECORDED}
 
 
-def _call(call: ToolCall, fields: frozenset[str], began_ns: int | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in fields:
-        value = _OF_A_CALL[name](call) if name != "start_ms" else _elapsed(began_ns, call.start_ns)
-        if value is not UNRECORDED:
-            found[name] = value
+def _calls(run: Trajectory, fields: frozenset[str]) -> list[dict[str, Any]]:
+    wanted = [(name, _OF_A_CALL[name]) for name in fields if name != "start_ms"]
+    found = [{name: value for name, of in wanted if (value := of(call)) is not UNRECORDED} for call in run.calls]
+    if "start_ms" in fields and run.start_ns is not None:
+        for each, call in zip(found, run.calls, strict=True):
+            if call.start_ns is not None:
+                each["start_ms"] = (call.start_ns - run.start_ns) / _NS_PER_MS
     return found
 
 
@@ -108,10 +110,6 @@ def _opened(value: Any) -> Any:
     return spelt if isinstance(spelt, dict | list) else value
 
 
-def _error(call: ToolCall) -> Any:
-    return None if call.error is None else {"type": call.error.type, "message": call.error.message}
-
-
 _FACTS: Final[Mapping[str, Any]] = {
     "agent": lambda run: _known(run.agent),
     "name": lambda run: _known(run.name),
@@ -125,10 +123,10 @@ _FACTS: Final[Mapping[str, Any]] = {
     "output": lambda run: _opened(run.output),
 }
 _OF_A_CALL: Final[Mapping[str, Any]] = {
-    "name": lambda call: call.name,
+    "name": attrgetter("name"),
     "arguments": lambda call: _opened(call.arguments),
     "result": lambda call: _opened(call.result),
-    "error": _error,
+    "error": lambda call: None if call.error is None else {"type": call.error.type, "message": call.error.message},
     "duration_ms": lambda call: _elapsed(call.start_ns, call.end_ns),
     "agent": lambda call: _known(call.agent_path[-1]) if call.agent_path else UNRECORDED,
 }
@@ -140,29 +138,11 @@ def fitting(values: dict[str, Any], *, gathers: bool) -> dict[str, Any]:
     Raises:
         Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
     """
-    level: list[Any] = [values]
+    level: list[Any] = [*values.values()]
     room, characters, clean = _MOST_VALUES, MOST_CHARACTERS, True
     for _ in range(_DEEPEST):
-        below: list[Any] = []
-        for each in level:
-            kind = type(each)
-            if kind is str:
-                characters -= len(each)
-                clean = clean and each.isascii()
-            elif isinstance(each, Mapping):
-                clean = clean and kind is dict
-                below += each.values()
-                below += each
-            elif kind is list or kind is tuple:
-                if gathers and len(each) > MOST_GATHERED:
-                    raise Unavailable(f"{TOO_LARGE}: a list of {len(each)} items, of which more lists would be built")
-                clean = clean and kind is list
-                below += each
-            elif kind is int:
-                clean = clean and -_BEYOND <= each < _BEYOND
-            else:
-                clean = clean and (each is None or kind is bool or kind is float)
-        room -= len(below)
+        texts, below, plain = _surveyed(level, MOST_GATHERED if gathers else _MOST_VALUES)
+        room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
             said = f"{_MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
             raise Unavailable(f"{TOO_LARGE}: more than {said}")
@@ -172,11 +152,46 @@ def fitting(values: dict[str, Any], *, gathers: bool) -> dict[str, Any]:
     raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels")
 
 
+def _surveyed(level: list[Any], longest: int) -> tuple[int, list[Any], bool]:
+    """The characters on a level of nesting, what is below it, and whether all of it is as CEL takes it."""
+    characters, below, clean = 0, list[Any](), True
+    for each in level:  # the commonest first: all values of every run come by here
+        kind = type(each)
+        if kind is str:
+            characters += len(each)
+            clean = clean and (each.isascii() or _is_unicode(each))
+        elif kind is dict:
+            below += each.values()
+            keys = "".join(map(str, each))
+            characters += len(keys)
+            clean = clean and (keys.isascii() or _is_unicode(keys))
+        elif kind is list or kind is tuple:
+            if len(each) > longest:
+                raise Unavailable(f"{TOO_LARGE}: a list of {len(each)} items")
+            clean = clean and kind is list
+            below += each
+        elif kind is int:
+            clean = clean and -_BEYOND <= each < _BEYOND
+        elif each is not None and kind is not bool and kind is not float:
+            clean = False
+            below += each.values() if isinstance(each, Mapping) else ()
+    return characters, below, clean
+
+
 _BEYOND: Final = 2**63
 
 
+def _is_unicode(text: str) -> bool:
+    """Not so if there is half of a surrogate pair in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, str):  # what is no Unicode, such as half of a surrogate pair, has no UTF-8
+    if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):
         return {_plain(key): _plain(below) for key, below in value.items()}

@@ -43,11 +43,13 @@ class Program:
         source: as it was written.
         reading: what it looks at.
         returns: the type it gives, as CEL names it: `BOOL`, `STRING`, `DYN`, ….
+        labels: those of the further variables that it looks at.
     """
 
     source: str
     reading: Reading
     returns: str
+    labels: frozenset[str]
     type: Any = field(repr=False, compare=False)
     _environment: Any = field(repr=False, compare=False)
     _expression: Any = field(repr=False, compare=False)
@@ -76,8 +78,8 @@ class Evaluation:
             value = found.plain_value()
         except RuntimeError as error:
             raise Invalid(_first_line(str(error))) from None
-        if found.type().name() == "ERROR":
-            raise self._told(str(value))
+        if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
+            raise self._told(value)
         return value
 
     def _prepared(self, program: Program, labels: Mapping[str, Any]) -> Any:
@@ -124,7 +126,8 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
     except ConfigError as error:
         raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
     returned = expression.return_type()
-    return Program(source, reading, returned.name(), returned, environment, expression)
+    named = reading.names.intersection(labels or ())
+    return Program(source, reading, returned.name(), named, returned, environment, expression)
 
 
 _VARIABLES: Final = ("run", "calls", "reference")

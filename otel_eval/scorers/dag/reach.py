@@ -28,6 +28,7 @@ class Plan:
             `then`, one such verdict.
         readers: task → the nodes that wait for its output.
         gated: the nodes that are some verdict's `then`.
+        asking: those that ask a judge.
     """
 
     nodes: Mapping[str, Node]
@@ -35,6 +36,7 @@ class Plan:
     waits: Mapping[str, int] = field(init=False)
     readers: Mapping[str, tuple[str, ...]] = field(init=False)
     gated: frozenset[str] = field(init=False)
+    asking: frozenset[str] = field(init=False)
     reads: Mapping[str, frozenset[str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class Plan:
         readers = {name: tuple(sorted(each for each in reads if name in reads[each])) for name in self.nodes}
         self._set("reads", {name: frozenset(tasks) for name, tasks in reads.items()})
         self._set("gated", frozenset(gated))
+        self._set("asking", frozenset(name for name, node in self.nodes.items() if node.program is None))
         self._set("readers", readers)
         self._set("waits", {name: len(tasks) + (name in gated) for name, tasks in reads.items()})
 

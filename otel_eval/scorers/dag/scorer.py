@@ -50,7 +50,7 @@ class Dag(BuiltIn):
     The score of the verdict that is reached / 10, or the score of the scorer that it leads to; `strict`: 1 or 0. Each
     node is decided by an expression or by a judge. The explanation is the way that was taken. Skipped: a node on the way
     reads what was not recorded. Details: `path` [{node, verdict}], with the judges' reasons where `include_content`
-    lets them; `score` or `scorer`.
+    lets them; `score` or `scorer`. `asynchronous` is whether anybody is waited for.
 
     >>> from otel_eval.scorers import create_scorer
     >>> from otel_eval.testing import call, trajectory
@@ -70,6 +70,8 @@ class Dag(BuiltIn):
     include_content: bool = field(default=False, metadata=reads(flag))
     plan: Plan = field(init=False, repr=False, compare=False)
     reading: Reading = field(init=False, repr=False, compare=False)
+    scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)
+    asynchronous: bool = field(init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
         """Check what the root decides, and that there is what the nodes need."""
@@ -83,6 +85,10 @@ class Dag(BuiltIn):
             raise ConfigError(*dict.fromkeys(problems))
         programs = [node.program for node in made.values() if node.program is not None]
         self._set("reading", reduce(or_, [program.reading for program in programs], Reading()))
+        verdicts = [verdict for node in made.values() for verdict in node.verdicts]
+        self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
+        waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
+        self._set("asynchronous", waits)
 
     def _wrong_roots(self) -> list[str]:
         made, led = self.nodes.by_name, {each for node in self.nodes.by_name.values() for each in node.successors}
@@ -115,18 +121,6 @@ class Dag(BuiltIn):
             if "reference" in node.named and self.reference is None:
                 problems.append(f"reference: missing, and nodes.{name} reads it; name the attribute that holds it")
         return problems
-
-    @property
-    def scorers(self) -> tuple[Scorer, ...]:
-        """Those that verdicts lead to."""
-        verdicts = (verdict for node in self.nodes.by_name.values() for verdict in node.verdicts)
-        return tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None)
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether anybody is waited for."""
-        asks = any(node.asks is not None for node in self.nodes.by_name.values())
-        return asks or any(getattr(each, "asynchronous", False) for each in self.scorers)
 
     @property
     def reads_calls(self) -> bool:

@@ -52,7 +52,7 @@ class Node:
         reads: what the judge is shown: some of `PARTS` and labels.
         label: what the output of a task is called, or "".
         children: of a task, the names of the nodes that read its output.
-        verdicts: of a decision.
+        verdicts: of a decision; `by_verdict` finds one.
     """
 
     name: str
@@ -63,6 +63,15 @@ class Node:
     label: str = ""
     children: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    by_verdict: Mapping[bool | str, Verdict] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_verdict", {each.verdict: each for each in self.verdicts})
+
+    @property
+    def verdict_type(self) -> type:
+        """Of a decision: what its verdicts are, so that 1 is not taken for true."""
+        return bool if self.kind == "binary" else str
 
     @property
     def successors(self) -> tuple[str, ...]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from otel_eval.model import Failed, Skipped
-from otel_eval.scorers.cel import Evaluation, Invalid, Unavailable
+from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable
 from otel_eval.scorers.dag.reach import Plan
 from otel_eval.scorers.dag.shapes import Node, Verdict
 
 __all__ = ["Answer", "Ask", "Step", "Walked", "finished", "walk"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a node came to: the output of a task or the verdict of a decision, and a judge's reason."""
 
     value: Any
@@ -31,8 +30,7 @@ Ask = Callable[[Node, Mapping[str, Any]], Awaitable[Answer | Skipped | Failed]]
 """Has a judge answer for a node, shown the outputs of tasks by label."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A node that ran; `verdict` is None for a task."""
 
     node: str
@@ -70,13 +68,15 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
     ready: Sequence[str] = plan.roots
     while ready and way.end is None:
         coming: list[str] = []
-        answers = await _answers([plan.nodes[name] for name in ready], evaluation, way.outputs, ask)
-        for name, answer in zip(ready, answers, strict=True):
+        nodes = [plan.nodes[name] for name in ready]
+        judged = {} if plan.asking.isdisjoint(ready) else await _judged(nodes, way.outputs, ask)
+        for node in nodes:
+            answer = _evaluated(node, node.program, evaluation, way.outputs) if node.program else judged[node.name]
             if isinstance(answer, Answer):
-                coming += way.go(plan.nodes[name], answer)
+                coming += way.go(node, answer)
             else:
                 trouble = trouble or answer
-        ready = sorted(coming)
+        ready = sorted(coming) if len(coming) > 1 else coming
     return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
 
@@ -98,7 +98,7 @@ class _Way:
             self.outputs[node.label] = answer.value
             return self._free(self._plan.readers[node.name])
         self.path.append(Step(node.name, answer.value, answer.reason))
-        verdict = next(each for each in node.verdicts if each.verdict == answer.value)
+        verdict = node.by_verdict[answer.value]
         if verdict.then is None:
             self.end = verdict
         elif verdict.then not in self._opened:
@@ -112,28 +112,28 @@ class _Way:
         return [name for name in names if self._waits[name] == 0]
 
 
-async def _answers(
-    nodes: list[Node], evaluation: Evaluation, outputs: Mapping[str, Any], ask: Ask
-) -> list[Answer | Skipped | Failed]:
-    waiting = [ask(node, outputs) for node in nodes if node.program is None]
-    if len(waiting) > 1:
-        import asyncio  # loaded only where judges are waited for together
+async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, Answer | Skipped | Failed]:
+    """What judges answer for those nodes that ask one; they are asked together."""
+    asking = [node for node in nodes if node.program is None]
+    if len(asking) == 1:
+        return {asking[0].name: await ask(asking[0], outputs)}
+    import asyncio  # loaded only where judges are waited for together
 
-        said = iter(await asyncio.gather(*waiting))
-    else:
-        said = iter([await each for each in waiting])
-    return [next(said) if node.program is None else _evaluated(node, evaluation, outputs) for node in nodes]
+    answers = await asyncio.gather(*(ask(node, outputs) for node in asking))
+    return {node.name: answer for node, answer in zip(asking, answers, strict=True)}
 
 
-def _evaluated(node: Node, evaluation: Evaluation, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
-    program = node.program
-    assert program is not None
+def _evaluated(node: Node, program: Program, evaluation: Evaluation, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
+    labels = {label: outputs[label] for label in program.labels} if program.labels else _NO_LABELS
     try:
-        value = evaluation.of(program, {label: outputs[label] for label in outputs if label in program.reading.names})
+        value = evaluation.of(program, labels)
     except Unavailable as unavailable:
         return Skipped(f"{node.name}: {unavailable}")
     except Invalid as invalid:
         return Failed("ExpressionError", f"{node.name}: {invalid}")
-    if node.kind != "task" and not any(value == each.verdict and type(value) is type(each.verdict) for each in node.verdicts):
+    if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
         return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
     return Answer(value)
+
+
+_NO_LABELS: Final[Mapping[str, Any]] = {}

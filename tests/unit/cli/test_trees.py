@@ -1,0 +1,116 @@
+"""Decision trees are drawn as Mermaid flowcharts."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_eval.cli import main
+
+NODES = """
+        nodes:
+          names:
+            type: task
+            cel: calls.map(c, c.name)
+            output_label: tools
+            children: [looked]
+          looked:
+            type: binary
+            cel: '"search" in tools'
+            children:
+              - {verdict: true, then: polite}
+              - {verdict: false, then: {scorer: {type: tool_errors, name: errors}}}
+          polite:
+            type: choice
+            criteria: 'Is it "polite"?'
+            reads: [output]
+            children: [{verdict: "yes; quite", score: 10}, {verdict: no, score: 2.5}]
+"""
+CONFIG = f"""
+judges:
+  main: {{base_url: "https://models.example/v1", model: m, api_key_env: NO_SUCH_KEY}}
+evaluations:
+  - name: first
+    scorers:
+      - type: tool_errors
+      - type: dag
+        judge: main
+        root: names{NODES}
+  - name: second
+    scorers:
+      - {{type: dag, name: few, root: a, nodes: {{a: {{type: choice, cel: "'x'", children: [{{verdict: x, score: 1}}]}}}}}}
+"""
+FIRST = """%% first / dag
+flowchart TD
+    n0{"looked<br/>#34;search#34; in tools"}
+    n1["names<br/>calls.map#40;c, c.name#41;"]
+    n2{{"polite<br/>judge#58; Is it #34;polite#34;#63;"}}
+    n0 -- "false" --> n0v0[["errors #40;tool_errors#41;"]]
+    n0 -- "true" --> n2
+    n1 -. "tools" .-> n0
+    n2 -- "no" --> n2v0(["2.5"])
+    n2 -- "yes#59; quite" --> n2v1(["10"])
+"""
+SECOND = """%% second / few
+flowchart TD
+    n0{{"a<br/>#39;x#39;"}}
+    n0 -- "x" --> n0v0(["1"])
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "eval.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn"),
+    [
+        ([], f"{FIRST}\n{SECOND}"),
+        (["--evaluation", "second"], SECOND),
+        (["--scorer", "dag"], FIRST),
+        (["--evaluation", "first", "--scorer", "dag"], FIRST),
+    ],
+)
+def test_trees_are_drawn(config, options, drawn, capsys):
+    """All, or those of an evaluation, or of a scorer; neither a judge nor its key is needed."""
+    assert main(["dag", config, *options]) == 0
+    assert capsys.readouterr().out == drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--evaluation", "secnd"], "--evaluation: 'secnd' has no decision tree; did you mean 'second'?"),
+        (["--scorer", "tool_errors"], "--scorer: 'tool_errors' has no decision tree; choose one of dag, few"),
+        (["--evaluation", "second", "--scorer", "dag"], "there is no scorer of type dag"),
+    ],
+)
+def test_a_tree_that_is_not_there_is_told(config, options, said, capsys):
+    """In one line, with exit code 2."""
+    assert main(["dag", config, *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_configuration_without_trees_is_told(tmp_path, capsys):
+    """It has nothing to draw."""
+    path = tmp_path / "eval.yaml"
+    path.write_text("evaluations: [{name: e, scorers: [{type: tool_errors}]}]", encoding="utf-8")
+    assert main(["dag", str(path)]) == 2
+    assert "there is no scorer of type dag; add one" in capsys.readouterr().err
+
+
+def test_problems_of_a_tree_are_told_with_their_whole_path(tmp_path, capsys):
+    """All at once."""
+    path = tmp_path / "eval.yaml"
+    wrong = CONFIG.replace("calls.map(", "call.map(").replace("criteria:", "critera:").replace("then: polite", "then: polit")
+    path.write_text(wrong, encoding="utf-8")
+    assert main(["dag", str(path)]) == 2
+    said = capsys.readouterr().err
+    for problem in (
+        "evaluations[0].scorers[1].nodes.names.cel: column 1: 'call' is not known; did you mean 'calls'?",
+        "evaluations[0].scorers[1].nodes.polite.critera: unknown key; did you mean 'criteria'?",
+        "evaluations[0].scorers[1].nodes.looked.children[0].then: there is no node 'polit'; did you mean 'polite'?",
+    ):
+        assert problem in said

@@ -1,0 +1,242 @@
+"""How a tree is walked: what runs, when, how often, and what comes out."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.scorers import create_scorer
+from otel_eval.testing import call, trajectory
+
+
+def dag(nodes, root="a", **parameters):
+    return create_scorer({"type": "dag", "root": root, "nodes": nodes, **parameters})
+
+
+def task(cel, *children, **keys):
+    return {"type": "task", "cel": cel, "children": [*children], **keys}
+
+
+def binary(cel, true=10, false=0):
+    return {"type": "binary", "cel": cel, "children": [leaf(True, true), leaf(False, false)]}
+
+
+def leaf(verdict, end):
+    return {"verdict": verdict, "score" if isinstance(end, int | float) else "then": end}
+
+
+RUN = trajectory(call("search", arguments={"q": "x"}), call("open", error="404"), output="# One\n# Two")
+HEADINGS = {
+    "a": task(r'run.output.split("\n")', "there", "right", output_label="headings"),
+    "there": binary("headings.size() == 2", "right", 0),
+    "right": {
+        "type": "choice",
+        "cel": 'headings == ["# One", "# Two"] ? "right" : headings[0] == "# Two" ? "wrong" : "other"',
+        "children": [leaf("right", 10), leaf("wrong", 2.5)],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("output", "value", "path"),
+    [
+        ("# One\n# Two", 1.0, "a → there: true → right: right → 10 of 10"),
+        ("# Two\n# One", 0.25, "a → there: true → right: wrong → 2.5 of 10"),
+        ("# One", 0.0, "a → there: false → 0 of 10"),
+    ],
+)
+def test_the_score_is_the_leafs_and_the_explanation_the_way(output, value, path):
+    """A tenth of it."""
+    outcome = dag(HEADINGS)(trajectory(output=output))
+    assert isinstance(outcome, Scored)
+    assert (outcome.value, outcome.explanation) == (value, path)
+
+
+def test_details_tell_the_way_as_data():
+    """Verdicts as they are written; a task has none."""
+    path = [{"node": "a"}, {"node": "there", "verdict": True}, {"node": "right", "verdict": "right"}]
+    assert dag(HEADINGS)(RUN).details == {"path": path, "score": 10}
+
+
+def test_strict_floors_everything_below_ten():
+    """A half-good leaf is worth nothing then."""
+    tree = {"a": binary("calls.size() == 2", 9.9, 10)}
+    assert dag(tree, strict=True)(RUN) == Scored(
+        0.0, False, "a: true → 9.9 of 10", {"path": [{"node": "a", "verdict": True}], "score": 9.9}
+    )
+    assert dag(tree, strict=True)(trajectory()).value == 1
+
+
+def test_the_threshold_is_of_the_value():
+    """As everywhere."""
+    assert dag({"a": binary("true", 7)}, threshold=0.7)(RUN).passed
+    assert not dag({"a": binary("true", 7)}, threshold=0.71)(RUN).passed
+
+
+def test_a_verdict_outside_those_allowed_fails():
+    """And is not quoted, for it may be content, but in the message that stays in the process."""
+    outcome = dag(HEADINGS)(trajectory(output="x\ny"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == "UnknownVerdict"
+    assert outcome.message.startswith("right: ")
+    assert outcome.details["path"][-1] == {"node": "there", "verdict": True}
+
+
+def test_one_is_not_true():
+    """Nor is zero false."""
+    outcome = dag({"a": binary("run.output")})(trajectory(output=1))
+    assert isinstance(outcome, Failed)
+
+
+def test_what_was_not_recorded_skips_with_the_nodes_name():
+    """Only where the way leads by."""
+    tree = {"a": binary("calls.size() == 2", "b", 3), "b": binary("run.input == 'x'")}
+    assert dag(tree)(RUN) == Skipped("b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]})
+    assert dag(tree)(trajectory()).value == 0.3
+
+
+def test_calls_that_nobody_records_skip_only_those_that_look_at_them():
+    """The others decide."""
+    tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
+    assert dag(tree)(trajectory(output="x", tool_data=False)).value == 1
+    assert dag(tree)(trajectory(output="y", tool_data=False)).why == "b: calls not recorded"
+
+
+def test_incomplete_evidence_skips():
+    """As everywhere."""
+    assert dag({"a": binary("true")})(trajectory(incomplete="spans dropped")) == Skipped("incomplete: spans dropped")
+
+
+def test_an_expression_that_does_not_fit_fails_with_the_nodes_name():
+    """An index that there is not."""
+    outcome = dag({"a": binary("calls[5].name == 'x'")})(RUN)
+    assert (outcome.error_type, outcome.message) == ("ExpressionError", "a: UNKNOWN: Index error: index=5 size=2")
+
+
+def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
+    """The way ends without them here."""
+    tree = {
+        "asked": task("run.input.size()", "long"),
+        "a": binary("calls.size() == 2", 10, "long"),
+        "long": binary("asked > 3", 5, 4),
+    }
+    assert dag(tree, ["a", "asked"])(RUN).value == 1
+    assert dag(tree, ["a", "asked"])(trajectory()) == Skipped(
+        "asked: run.input not recorded", {"path": [{"node": "a", "verdict": False}]}
+    )
+    assert dag(tree, ["a", "asked"])(trajectory(input="What?")).value == 0.5
+
+
+def test_a_successor_that_is_a_tasks_child_as_well_runs_only_on_its_verdict():
+    """The edge of data alone does not open it."""
+    tree = {"a": task("1", "b", "c"), "b": binary("calls.size() == 2", "c", 1), "c": binary("a == 1", 7)}
+    assert dag(tree)(RUN).explanation == "a → b: true → c: true → 7 of 10"
+    assert dag(tree)(trajectory()).explanation == "a → b: false → 1 of 10"
+
+
+def test_a_node_waits_for_every_task_that_it_reads():
+    """Whether it is listed as a child or read by its label."""
+    tree = {
+        "a": task("1", "b", "d"),
+        "b": task("a + 1", "c"),
+        "c": task("b + 1", "d"),
+        "d": binary("a == 1 && c == 3", 10),
+    }
+    assert dag(tree)(RUN).explanation == "a → b → c → d: true → 10 of 10"
+
+
+def test_a_shared_node_runs_once():
+    """Two decisions lead to it, in one run or the other."""
+    tree = {
+        "t": task("1", "a", "b"),
+        "a": binary("calls.size() == 2", "c", "c"),
+        "b": binary("calls.size() == 2", "c", "c"),
+        "c": binary("true", 8),
+    }
+    assert dag(tree, "t")(RUN).explanation == "t → a: true → b: true → c: true → 8 of 10"
+
+
+def test_two_verdicts_that_lead_to_one_node_do_not_stand_in_for_a_task():
+    """It waits for what it reads, however often it is asked to go on."""
+    tree = {
+        "t": task("1", "a", "b", "u"),
+        "u": task("t + 1", "v"),
+        "v": task("u + 1", "c"),
+        "a": binary("true", "c", "c"),
+        "b": binary("true", "c", "c"),
+        "c": binary("v == 3", 8),
+    }
+    assert dag(tree, "t")(RUN).value == 0.8
+
+
+def test_named_verdicts_can_be_shared():
+    """By as many decisions as list them."""
+    tree = {
+        "good": {"type": "verdict", "verdict": True, "score": 10},
+        "a": {"type": "binary", "cel": "calls.size() == 2", "children": ["good", leaf(False, "b")]},
+        "b": {"type": "binary", "cel": "calls.size() == 0", "children": [leaf(False, 1), "good"]},
+    }
+    assert [dag(tree)(run).value for run in (RUN, trajectory(), trajectory(call("x")))] == [1, 1, 0.1]
+
+
+def scores(spec):
+    return {"verdict": True, "then": {"scorer": spec}}
+
+
+def test_a_verdict_may_lead_to_another_scorer():
+    """Whose score is not a tenth of anything."""
+    tree = {"a": {"type": "binary", "cel": "calls.size() > 0", "children": [scores({"type": "tool_errors"}), leaf(False, 0)]}}
+    scorer = dag(tree)
+    outcome = scorer(RUN)
+    assert (outcome.value, outcome.explanation) == (0.5, "a: true → tool_errors: 1 of 2 calls failed: open (1)")
+    assert outcome.details["scorer"]["details"]["failed"] == 1
+    assert not scorer.asynchronous
+
+
+def test_another_scorers_skip_and_failure_are_the_trees():
+    """With its name."""
+    tree = {
+        "a": {"type": "binary", "cel": "true", "children": [scores({"type": "error_recovery", "name": "mended"}), leaf(False, 0)]}
+    }
+    assert dag(tree)(trajectory()).why == "mended: no call failed"
+    tree["a"]["children"][0] = scores({"type": "expression", "expression": "2"})
+    assert dag(tree)(trajectory()).error_type == "ValueError"
+
+
+def test_what_must_be_read_is_what_nodes_and_further_scorers_look_at():
+    """Also on ways that are rarely taken."""
+    tree = {
+        "a": binary("calls.all(c, has(c.arguments.q))", "b", 0),
+        "b": {
+            "type": "binary",
+            "cel": "run.attributes.tier == 'gold'",
+            "children": [scores({"type": "label_distribution", "label": "intent"}), leaf(False, 0)],
+        },
+    }
+    scorer = dag(tree)
+    assert (scorer.needs, scorer.asked) == ({"arguments", "content"}, {"tier", "intent"})
+
+
+def test_a_reference_is_read_from_an_attribute():
+    """By every node that looks at it."""
+    tree = {"a": binary("run.output == reference.answer")}
+    run = trajectory(output="Rome", attributes={"wanted": '{"answer": "Rome"}'})
+    assert dag(tree, reference="wanted")(run).value == 1
+    assert dag(tree, reference="wanted")(RUN).why == "a: reference not recorded"
+
+
+def test_calls_kept_by_a_task_are_calls():
+    """Their fields are checked and read."""
+    tree = {"a": task("calls.filter(c, c.error == null)", "b"), "b": binary("a.all(c, c.arguments.q == 'x')")}
+    assert dag(tree)(RUN).value == 1
+    assert dag(tree)(trajectory(call("b"))).why == "b: arguments of b (0) not recorded"
+
+
+def test_long_ways_and_names_are_cut_in_the_explanation():
+    """Not in the details."""
+    names = [f"{'n' * 70}{at}" for at in range(40)]
+    tree = {name: binary("true", then, 0) for name, then in zip(names, [*names[1:], 10], strict=True)}
+    outcome = dag(tree, names[0])(RUN)
+    assert outcome.explanation.endswith(" → 10 more → 10 of 10")
+    assert len(outcome.explanation) < 2200
+    assert len(outcome.details["path"]) == 40
