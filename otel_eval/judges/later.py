@@ -24,6 +24,7 @@ __all__ = ["Later"]
 _log = logging.getLogger("otel_eval")
 
 _GIVEN_UP_S: Final = 1.0  # for those that were told to end
+_MOST_LEFT: Final = 3  # threads that may be left to whoever blocks them
 
 
 @dataclass(slots=True)
@@ -33,14 +34,24 @@ class _Tally:
     late_results: int = 0
     late_timeouts: int = 0
     late_refused: int = 0  # the queue was full
-    late_lost: int = 0  # nothing could be said of them: something holds the loop up
+    late_lost: int = 0  # given up, because something holds their thread up
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A pending result: whose, how much memory its run takes, and whether something was said of it."""
+
+    report: Report
+    pending: Pending
+    size: int
+    told: bool = False
 
 
 class Later:
     """Runs what is pending in reports.
 
     Args:
-        emit: takes each late report out; called on the loop's thread, or on that of `put` where there is no room.
+        emit: takes each late report out; called on the loop's thread, or on that of a caller who gives a result up.
         max_queue: results that may be pending at one time; further ones are failed with `judge_queue_full`.
         concurrency: how many of them are worked on at one time.
         timeout_s: how long one may be worked on; then it is failed with `timeout`.
@@ -57,11 +68,10 @@ class Later:
         max_bytes: int = 256 * 2**20,
     ) -> None:
         self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
-        self._slots: Final = asyncio.Semaphore(concurrency)
-        self._tasks: Final[set[asyncio.Task[None]]] = set()  # of the loop's thread
+        self._concurrency: Final = concurrency
         self._changed: Final = threading.Condition()  # guards what follows
-        self._open: Final[dict[int, int]] = {}  # number of what is pending → bytes, oldest first
-        self._last = 0
+        self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
+        self._last = self._left = 0
         self._tally: Final = _Tally()
         self._thread: LoopThread | None = None
         self._stopped = False
@@ -70,56 +80,65 @@ class Later:
         """Begin with what is pending in the report. Never blocks."""
         if not report.pending:
             return
+        self._leave_blocked()
         size = weight(report.trajectory) // len(report.pending)
         with self._changed:
             taken, refused = self._admitted(report.pending, size)
-            numbers = range(self._last + 1, self._last + 1 + len(taken))
-            self._last += len(taken)
-            self._open.update(dict.fromkeys(numbers, size))
+            for pending in taken:
+                self._begin_soon(_Job(report, pending, size))
             self._tally.late_refused += len(refused)
-            for number, pending in zip(numbers, taken, strict=True):
-                self._thread = self._thread or LoopThread("otel-eval-later")
-                self._thread.call(self._begin, number, report, pending)
         for pending in refused:
-            self._tell(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
+            self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
 
     def _admitted(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
         """Those that there is room for, and the others. One run is always let in, however large."""
-        heavy = bool(self._open) and sum(self._open.values()) + size * len(pending) > self._max_bytes
+        held = sum(job.size for job in self._open.values())
+        heavy = bool(self._open) and held + size * len(pending) > self._max_bytes
         room = 0 if self._stopped or heavy else max(0, self._max - len(self._open))
         return pending[:room], pending[room:]
 
+    def _begin_soon(self, job: _Job) -> None:
+        self._last += 1
+        self._open[self._last] = job
+        if self._thread is None:
+            self._thread = LoopThread("otel-eval-later", self._concurrency)
+        self._thread.begin(self._finish(self._thread, self._last, job))
+
     # ------------------------------------------------------------- on the loop
 
-    def _begin(self, number: int, report: Report, pending: Pending) -> None:
-        task = asyncio.get_running_loop().create_task(self._finish(number, report, pending))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _finish(self, number: int, report: Report, pending: Pending) -> None:
+    async def _finish(self, thread: LoopThread, number: int, job: _Job) -> None:
         try:
             with unseen():
-                outcome = await self._outcome(report, pending)
-        except asyncio.CancelledError:  # we are stopping
-            outcome = self._timed_out()
-        self._tell(report, pending, outcome)
-        with self._changed:
-            self._open.pop(number, None)
-            self._changed.notify_all()
+                outcome = await self._outcome(thread, job)
+        except asyncio.CancelledError as error:
+            outcome = self._timed_out() if self._stopped else Failed(type(error).__name__)
+        self._tell(number, job, outcome)
 
-    async def _outcome(self, report: Report, pending: Pending) -> Outcome:
-        async with self._slots:
+    async def _outcome(self, thread: LoopThread, job: _Job) -> Outcome:
+        async with thread.slots:
             try:
                 async with asyncio.timeout(self._timeout_s) as limit:
-                    return outcome_of(await pending.evaluate(report.trajectory))
-            except Exception as error:  # noqa: BLE001 - whatever a user's scorer does
+                    return outcome_of(await job.pending.evaluate(job.report.trajectory))
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a user's scorer does
                 return self._timed_out() if limit.expired() else Failed(type(error).__name__, str(error))
 
     def _timed_out(self) -> Failed:
         self._tally.late_timeouts += 1
         return Failed("timeout")
 
-    def _tell(self, report: Report, pending: Pending, outcome: Outcome) -> None:
+    def _tell(self, number: int, job: _Job, outcome: Outcome) -> bool:
+        """Have the result leave, unless something was said of it already."""
+        with self._changed:
+            if job.told:
+                return False
+            job.told = True
+        self._out(job.report, job.pending, outcome)
+        with self._changed:
+            self._open.pop(number, None)
+            self._changed.notify_all()
+        return True
+
+    def _out(self, report: Report, pending: Pending, outcome: Outcome) -> None:
         self._tally.late_results += 1
         try:
             self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True))
@@ -145,22 +164,37 @@ class Later:
         with self._changed:
             self._stopped = True
         done = self.wait(timeout_s)
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return done
-        if not done:
-            thread.call(self._give_up)
-            self._thread = thread
-            self.wait(_GIVEN_UP_S)
+        thread = self._thread
+        if thread is not None:
+            if not done:
+                thread.cancel()
+                self.wait(_GIVEN_UP_S)
             self._thread = None
-        if not thread.close(_GIVEN_UP_S) or self._open:
-            self._tally.late_lost += len(self._open)
-            _log.warning("%d results were given up: something a judge does holds their thread up", len(self._open))
+            thread.close(_GIVEN_UP_S)
+            self._give_up()
         return done
 
+    def _leave_blocked(self) -> None:
+        """Where somebody blocks the thread of all, leave it to him and go on with another."""
+        thread = self._thread
+        if thread is None or self._left >= _MOST_LEFT or not thread.is_blocked(self._timeout_s):
+            return
+        with self._changed:
+            if self._thread is not thread:
+                return
+            self._thread = None
+            self._left += 1
+        thread.close(0.0)
+        self._give_up()
+
     def _give_up(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        """Say of everything that is pending that it did not come in time."""
+        with self._changed:
+            jobs = list(self._open.items())
+        lost = sum([self._tell(number, job, Failed("timeout")) for number, job in jobs])
+        if lost:
+            self._tally.late_lost += lost
+            _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
 
     def counts(self) -> dict[str, int]:
         """What became of the results, and how many are pending."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval.app.gathering import Gathering
-from otel_eval.judges import Later
+from otel_eval.judges import Later, loop
 from otel_eval.model import Failed, Outcome, Pending, Report, Scored, Trajectory
 from otel_eval.testing import call, trajectory
 
@@ -149,8 +150,23 @@ async def own_timeout(trajectory: Trajectory) -> Outcome:
     raise TimeoutError("of its own")
 
 
+async def exits(trajectory: Trajectory) -> Outcome:
+    sys.exit("enough")
+
+
+async def cancels_itself(trajectory: Trajectory) -> Outcome:
+    raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
-    ("evaluate", "error_type"), [(held_up, "OSError"), (no_outcome, "TypeError"), (own_timeout, "TimeoutError")]
+    ("evaluate", "error_type"),
+    [
+        (held_up, "OSError"),
+        (no_outcome, "TypeError"),
+        (own_timeout, "TimeoutError"),
+        (exits, "SystemExit"),
+        (cancels_itself, "CancelledError"),
+    ],
 )
 def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
     """Whatever it raises or returns."""
@@ -173,26 +189,53 @@ def test_the_end_waits_and_then_gives_up():
     assert seen.outcomes() == [Scored(1.0, True), *[Failed("timeout")] * 3]
 
 
-def test_one_that_blocks_the_thread_holds_nobody_up_but_its_like(caplog: pytest.LogCaptureFixture):
-    """Waiting and stopping keep their time; what could not be told is counted."""
-    freed = threading.Event()
+class Blocking:
+    """Holds the thread of all up until it is told to let go."""
 
-    async def blocking(trajectory: Trajectory) -> Outcome:
-        freed.wait(10.0)
+    def __init__(self) -> None:
+        self.freed = threading.Event()
+
+    async def __call__(self, trajectory: Trajectory) -> Outcome:
+        self.freed.wait(10.0)
         return Scored(1.0, True)
 
-    later = Later(Seen())
+    def free(self) -> None:
+        self.freed.set()
+        for thread in threading.enumerate():
+            if thread.name == "otel-eval-later":
+                thread.join(5.0)
+
+
+def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCaptureFixture):
+    """Waiting and stopping keep their time; what did not come is told as failed, once."""
+    blocking, seen = Blocking(), Seen()
+    later = Later(seen)
     began = time.monotonic()
     later.put(report_of(blocking, after(0.0)))
     assert not later.wait(0.1)
     assert not later.stop(0.1)
     assert time.monotonic() - began < 3.5
+    blocking.free()
+    assert seen.outcomes() == [Failed("timeout")] * 2
     assert later.counts()["late_lost"] == 2
     assert "2 results were given up" in caplog.text
-    freed.set()
-    for thread in threading.enumerate():
-        if thread.name == "otel-eval-later":
-            thread.join(5.0)
+
+
+def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
+    """Those that come after the limit of time run on another thread; there are not many of these."""
+    monkeypatch.setattr(loop, "_BEAT_S", 0.05)
+    blocking = Blocking()
+    with running(timeout_s=0.1, max_queue=2) as (later, seen):
+        for _ in range(5):
+            later.put(report_of(blocking, after(0.0)))
+            time.sleep(0.3)
+        assert threading.active_count() < 10
+        assert later.counts()["late_lost"] == 6
+        blocking.freed.set()
+        assert later.wait(5.0)
+    blocking.free()
+    assert [each for each in seen.outcomes() if isinstance(each, Failed)][:6] == [Failed("timeout")] * 6
+    assert len(seen.reports) == 10
 
 
 def test_waiting_is_for_what_was_put_before():

@@ -30,7 +30,7 @@ class Attempts:
 
 def test_no_window_has_more_attempts_than_the_budget():
     """Whatever was asked at once; the budget is used up, though."""
-    limits, attempts = Limits(per_minute=4, window_s=0.3), Attempts()
+    limits, attempts = Limits(per_minute=4, window_s=0.5), Attempts()
 
     async def ask() -> None:
         await asyncio.gather(*[limits.repeat(attempts) for _ in range(12)])
@@ -38,9 +38,9 @@ def test_no_window_has_more_attempts_than_the_budget():
     began = time.monotonic()
     asyncio.run(ask())
     times = attempts.times
-    assert len([at for at in times if at - began < 0.2]) == 4
-    assert all(later - earlier >= 0.29 for earlier, later in zip(times, times[4:], strict=False))
-    assert time.monotonic() - began < 1.5
+    assert len([at for at in times if at - began < 0.3]) == 4
+    assert all(later - earlier >= 0.4 for earlier, later in zip(times, times[4:], strict=False))
+    assert time.monotonic() - began < 2.0
 
 
 def test_a_repetition_counts_against_the_budget():
