@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from fault_rig.outcome import Scenario
-from fault_rig.scenarios import attackers, crashing, disk, ending, order, pressure, scorers
+from fault_rig.scenarios import attackers, crashing, disk, ending, order, pressure, scorers, sinks, strangers
 
 __all__ = ["SCENARIOS"]
 
+OUTAGE: Final = {"times": 1, "seconds": 1, "runs": 40}
+OUTAGES: Final = {"times": 3, "seconds": 20, "runs": 6000}
+
 SCENARIOS: Final = (
-    Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 3, "runs": 5000}, {"times": 100, "runs": 100_000}),
+    Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 2, "runs": 3000}, {"times": 100, "runs": 100_000}),
     Scenario(
         "SIGKILL between spans of a run",
         crashing.sigkill,
@@ -18,12 +21,15 @@ SCENARIOS: Final = (
         {"times": 50, "runs": 5000, "mixed": True},
     ),
     Scenario(
-        "SIGKILL between score and delivery", crashing.killed_at, {"steps": 4, "runs": 20_000}, {"rounds": 10, "runs": 200_000}
+        "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 10, "runs": 200_000}
     ),
     Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 30, "runs": 200}),
     Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 30, "runs": 200}),
+    Scenario("sink down", sinks.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}),
+    Scenario("sink slow", sinks.trouble, {"kind": "slow", **OUTAGE}, {"kind": "slow", **OUTAGES}),
+    Scenario("sink refusing", sinks.trouble, {"kind": "UNAVAILABLE", **OUTAGE}, {"kind": "UNAVAILABLE", **OUTAGES}),
     Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 30, "runs": 20_000}),
-    Scenario("storage limit reached", disk.storage_limit, {"runs": 600}, {"runs": 5000}),
+    Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 5000}),
     Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
     Scenario("SIGTERM under load", ending.sigterm, {"times": 2, "runs": 3000}, {"times": 20, "runs": 5000}),
     Scenario("memory limit reached", pressure.memory_limit, {"runs": 600}, {"runs": 10_000}),
@@ -43,6 +49,8 @@ SCENARIOS: Final = (
         {"connections": 240, "seconds": 30, "runs": 2000},
     ),
     Scenario("connection flood", attackers.flood, {"connections": 150, "runs": 50}, {"connections": 5000, "runs": 2000}),
+    Scenario("bad TLS", strangers.bad_tls, {"times": 1, "runs": 20}, {"times": 50, "runs": 1000}),
+    Scenario("wrong token", strangers.wrong_token, {"times": 1, "runs": 20}, {"times": 100, "runs": 1000}),
     Scenario("scorers that raise", scorers.raising, {"runs": 30}, {"runs": 2000}),
     Scenario("scorer that hangs", scorers.hanging, {"runs": 60}, {"runs": 2000}),
     Scenario("scorer that allocates", scorers.allocating, {"runs": 6}, {"runs": 50}),

@@ -75,9 +75,18 @@ class Sender:
         told: how often each answer was given: "ok", "refused", "lost" (no answer), "rejected" (for good).
     """
 
-    def __init__(self, runs: Iterable[Run], address: Callable[[], tuple[str, str]], *, protocol: str = "grpc") -> None:
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        address: Callable[[], tuple[str, str]],
+        *,
+        protocol: str = "grpc",
+        channel: Callable[..., grpc.Channel] = grpc.insecure_channel,
+        token: str = "",
+    ) -> None:
         self._left = {run.number: len(run.calls) + 1 for run in runs}
         self._address, self._protocol = address, protocol
+        self._channel, self._metadata = channel, (("authorization", f"Bearer {token}"),) if token else ()
         self._lock = threading.Lock()  # guards what follows
         self.acknowledged: set[int] = set()
         self.told: Counter[str] = Counter()
@@ -96,7 +105,7 @@ class Sender:
             worker.join(within_s + REQUEST_S)
 
     def _work(self, waiting: queue.SimpleQueue[Request], deadline: float, pace_s: float) -> None:
-        connection = _GrpcConnection(self._address) if self._protocol == "grpc" else _HttpConnection(self._address)
+        connection = self._connection()
         try:
             while time.monotonic() < deadline and not self.stopped.is_set():
                 try:
@@ -108,6 +117,11 @@ class Sender:
                     time.sleep(pace_s)
         finally:
             connection.close()
+
+    def _connection(self) -> _GrpcConnection | _HttpConnection:
+        if self._protocol == "http":
+            return _HttpConnection(self._address)
+        return _GrpcConnection(self._address, self._channel, self._metadata)
 
     def _until_taken(self, connection: _GrpcConnection | _HttpConnection, request: Request, deadline: float) -> None:
         while time.monotonic() < deadline and not self.stopped.is_set():
@@ -130,16 +144,18 @@ class Sender:
 
 
 class _GrpcConnection:
-    def __init__(self, address: Callable[[], tuple[str, str]]) -> None:
-        self._address = address
+    def __init__(
+        self, address: Callable[[], tuple[str, str]], make: Callable[..., grpc.Channel], metadata: tuple[tuple[str, str], ...]
+    ) -> None:
+        self._address, self._make, self._metadata = address, make, metadata
         self._channel: grpc.Channel | None = None
 
     def send(self, data: bytes) -> str:
         if self._channel is None:
             options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 100)]
-            self._channel = grpc.insecure_channel(self._address()[0], options=[*options, ("grpc.min_reconnect_backoff_ms", 50)])
+            self._channel = self._make(self._address()[0], options=[*options, ("grpc.min_reconnect_backoff_ms", 50)])
         try:
-            self._channel.unary_unary(METHOD)(data, timeout=REQUEST_S)
+            self._channel.unary_unary(METHOD)(data, timeout=REQUEST_S, metadata=self._metadata)
         except grpc.RpcError as error:
             return self._meaning(error)
         return "ok"

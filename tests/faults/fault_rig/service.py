@@ -36,13 +36,28 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def configuration(folder: Path, *, traces: Mapping[str, Any] | None = None, scorers: tuple[Any, ...] = (), **more: Any) -> Path:
-    """Write a configuration with results as JSON Lines in `results.jsonl`; further top-level keys as given."""
-    protocols = {name: {"endpoint": f"127.0.0.1:{free_port()}"} for name in ("grpc", "http")}
+def configuration(
+    folder: Path,
+    *,
+    traces: Mapping[str, Any] | None = None,
+    scorers: tuple[Any, ...] = (),
+    protocol: Mapping[str, Any] | None = None,
+    receiver: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Path:
+    """Write a configuration with results as JSON Lines in `results.jsonl`.
+
+    Args:
+        folder: where to.
+        traces, protocol, receiver: keys beside the rig's own, of `traces`, of both protocols, of the OTLP receiver.
+        scorers: of a second evaluation.
+        more: further top-level keys.
+    """
+    protocols = {name: {"endpoint": f"127.0.0.1:{free_port()}", **(protocol or {})} for name in ("grpc", "http")}
     whole = {
         "traces": {**QUICK, **(traces or {})},
         "evaluations": [EVALUATION, *([{"name": "broken", "scorers": list(scorers)}] if scorers else [])],
-        "receivers": {"otlp": {"protocols": protocols}},
+        "receivers": {"otlp": {"protocols": protocols, **(receiver or {})}},
         "exporters": {"jsonl": {"path": str(folder / "results.jsonl")}},
         **more,
     }
