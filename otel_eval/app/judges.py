@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint
-from otel_eval.config.door import lines_of
+from otel_eval.config.door import joined, lines_of
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.judging import Judge, resolve
 
@@ -43,7 +43,7 @@ def opened(spec: Mapping[str, Any], where: str) -> Judge:
     try:
         endpoint = JudgeEndpoint.model_validate(spec)
     except ValidationError as error:
-        raise ConfigError(*[f"{where}.{line}" for line in lines_of(error, JudgeEndpoint)]) from None
+        raise ConfigError(*[joined(where, line) for line in lines_of(error, JudgeEndpoint)]) from None
     return _client(endpoint, where)
 
 

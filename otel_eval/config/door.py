@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from otel_eval.config.units import quoted
 from otel_eval.errors import ConfigError
 
-__all__ = ["Shape", "did_you_mean", "lines_of"]
+__all__ = ["Shape", "did_you_mean", "joined", "lines_of"]
 
 _SECRET: Final = "headers"  # their values are never shown
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d]\w*(?::|\[\d|\.\S)")
@@ -56,7 +56,7 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
 def _told(problem: Any, shape: type[BaseModel]) -> list[str]:
     cause = problem["ctx"]["error"] if problem["type"] == "value_error" else None
     if isinstance(cause, ConfigError):
-        return [_joined(_path(problem["loc"]), each) for each in cause.problems]
+        return [joined(_path(problem["loc"]), each) for each in cause.problems]
     return [_line(problem, shape)]
 
 
@@ -69,7 +69,7 @@ def _line(problem: Any, shape: type[BaseModel]) -> str:
     if kind == "missing":
         return f"{_path(location)}: is missing; add it"
     if kind == "value_error":
-        return _joined(_path(location), str(problem["ctx"]["error"]))
+        return joined(_path(location), str(problem["ctx"]["error"]))
     return f"{_path(location) or 'configuration'}: {_complaint(problem, location)}"
 
 
@@ -86,7 +86,7 @@ def _complaint(problem: Any, location: tuple[Any, ...]) -> str:
     return f"{value} cannot be used: {problem['msg']}"
 
 
-def _joined(path: str, message: str) -> str:
+def joined(path: str, message: str) -> str:
     """The path before the message; a message that begins with a key of its own continues the path."""
     if not path:
         return message

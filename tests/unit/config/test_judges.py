@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from otel_eval.config import EvalConfig, Evaluation, JudgeEndpoint, load
 from otel_eval.errors import ConfigError
 from otel_eval.judges.client import Client
 
+ROOT = Path(__file__).parents[3]
 MAIN = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
 POLITE = {"type": "llm_judge", "judge": "main", "criteria": "It is polite."}
 
@@ -139,3 +142,37 @@ def test_a_configuration_shows_no_key(monkeypatch: pytest.MonkeyPatch):
     config = load(config_of(judges={"main": {**MAIN, "api_key_env": "JUDGE_API_KEY"}}))
     shown = f"{config!r} {config.model_dump()} {judges_of(config)!r} {app.engine_of(config).evaluations!r}"
     assert SECRET not in shown
+
+
+def program(text: str) -> str:
+    """What a program prints."""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT, timeout=50)
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_endpoints_need_the_extra_and_say_so():
+    """Named or inline; everything else works without it."""
+    endpoint = "{'base_url': 'http://127.0.0.1:9/v1', 'model': 'm'}"
+    printed = program(
+        "import sys; sys.modules['openai'] = None\n"
+        "from otel_eval import create_scorer; from otel_eval.config import load\n"
+        f"for build in (lambda: load({{'judges': {{'main': {endpoint}}}}}),\n"
+        f"              lambda: create_scorer({{'type': 'llm_judge', 'criteria': 'x', 'judge': {endpoint}}})):\n"
+        "    try: build()\n"
+        "    except ValueError as error: print(error)\n"
+        "load({}); create_scorer({'type': 'tool_errors'})\n"
+    )
+    remedy = "endpoints are asked through the package openai; install otel-eval[judge]"
+    assert printed.splitlines() == [f"judges.main: {remedy}", f"judge: {remedy}"]
+
+
+def test_nothing_of_judges_is_loaded_where_nobody_is_asked():
+    """No client; and none before the first question where somebody is."""
+    assert program(
+        "import sys; from otel_eval import create_scorer, app; from otel_eval.config import load\n"
+        "def loaded(): print(sorted({'asyncio', 'openai', 'otel_eval.judges.client'} & {*sys.modules}))\n"
+        "create_scorer({'type': 'tool_errors'}); loaded()\n"
+        "app.engine_of(load({'judges': {'main': {'base_url': 'http://127.0.0.1:9', 'model': 'm'}}}))\n"
+        "print('openai' in sys.modules)"
+    ).splitlines() == ["[]", "False"]
