@@ -225,6 +225,28 @@ def test_a_child_process_asks_for_itself(serve: Callable[..., Any], scripted: Mo
     ]  # fmt: skip
 
 
+def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(
+    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path
+):
+    """No empty line, no empty span; by the receiver and in the process."""
+    endpoint, path, memory = serve(reading(scripted, after_s=0.3)), tmp_path / "received.jsonl", InMemorySpanExporter()
+    config = config_of(endpoint.url, path)
+    config["evaluations"][0]["scorers"] = config["evaluations"][0]["scorers"][:1]
+    server = Server(load(config))
+    bound = server.start()
+    try:
+        here = EvalSpanProcessor(config | {"exporters": {}})
+        there = SimpleSpanProcessor(OTLPSpanExporter(endpoint=bound.grpc, insecure=True))
+        with traced(here, SimpleSpanProcessor(memory), there) as provider:
+            agent(provider)
+            assert provider.force_flush(10_000)
+    finally:
+        assert server.stop(10.0)
+    assert [row["scorer"] for row in rows(path)] == ["careful"]
+    (judged,) = [span for span in memory.get_finished_spans() if span.name == "evaluate e"]
+    assert [event.attributes["gen_ai.evaluation.score.value"] for event in judged.events] == [0.2]
+
+
 def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(
     serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path
 ):
