@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from otel_eval.model import Report
 from otel_eval.ports import Sink
+from otel_eval.sinks import attributes as names
 from otel_eval.sinks import providers
 from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
@@ -135,6 +136,4 @@ class AmbientSink:
 
 
 def _through(provider: Any) -> tuple[Sink, Any]:
-    from otel_eval.sinks import attributes as names
-
     return SpanSink(provider.get_tracer(names.SCOPE), getattr(provider, "force_flush", None)), provider

@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+# Here and not where they are used: a process that forks while a thread imports leaves a child with half a module.
+from opentelemetry._logs import get_logger_provider
+from opentelemetry.metrics import get_meter_provider
+from opentelemetry.trace import get_tracer_provider
+
 __all__ = ["global_logger_provider", "global_meter_provider", "global_tracer_provider", "is_real", "is_shut_down"]
 
 _API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
@@ -20,22 +25,16 @@ def is_real(provider: Any) -> bool:
 
 def global_logger_provider() -> Any:
     """The global one, if somebody set one."""
-    from opentelemetry._logs import get_logger_provider
-
     return _real(get_logger_provider())
 
 
 def global_meter_provider() -> Any:
     """The global one, if somebody set one."""
-    from opentelemetry.metrics import get_meter_provider
-
     return _real(get_meter_provider())
 
 
 def global_tracer_provider() -> Any:
     """The global one, if somebody set one."""
-    from opentelemetry.trace import get_tracer_provider
-
     return _real(get_tracer_provider())
 
 
