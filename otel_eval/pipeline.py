@@ -112,7 +112,7 @@ class Pipeline:
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
-        self._later: Final = later
+        self._later = later
         self._keeper: Final = keeper
         self._behind: Final = behind
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
@@ -184,6 +184,13 @@ class Pipeline:
             if not self.step():
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
+
+    def judge_by(self, engine: Engine, later: Later | None) -> None:
+        """Judge by another engine from the next trace on. `later` as at the beginning; one that was there stays."""
+        if engine.waits and later is None:
+            raise ValueError("some scorers are waited for; pass later")
+        with self._judging:
+            self._engine, self._later = engine, self._later or later
 
     def step(self) -> bool:
         """Judge what is due; True if there may be more at once."""
@@ -293,6 +300,8 @@ class Pipeline:
 
     def counts(self) -> dict[str, Any]:
         """Everything the pipeline and its buffer counted, and what they hold now."""
-        held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes}
+        with self._lock:
+            oldest = round(self._buffer.age(self._clock()), 3)
+        held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
         later = self._later.counts() if self._later is not None else {}
         return asdict(self._tally) | asdict(self._buffer.tally) | held | later

@@ -12,6 +12,7 @@ from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.durable import Durable
 from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
+from otel_eval.app.operating import Operating
 from otel_eval.app.outlets import delivery_of, metric_sinks
 from otel_eval.app.recovery import Recovery
 from otel_eval.config import EvalConfig
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from otel_eval.sources.receiver import Relay
 
 __all__ = ["Server"]
+
+_NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage", "telemetry")
 
 _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
@@ -59,6 +62,7 @@ class Server:
     """
 
     def __init__(self, config: EvalConfig) -> None:
+        self._config: Final = config
         self._counters: Final = Tally()
         engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
         self._forward: Final = _forward_of(config, engine, self._counters)
@@ -67,8 +71,8 @@ class Server:
         forward: list[Sink] = [self._forward] if self._forward else []
         self._outlet: Final = Fanout([*forward, *metric_sinks(config, self._counters)], self._counters)
         judged = self._forward.judged if self._forward else lambda _: None
-        self._engine: Final = engine
-        self._later: Final = later_of(config, engine, self._emit_late)
+        self._engine = engine
+        self._later = later_of(config, engine, self._emit_late)
         self._pipeline: Final = Pipeline(
             engine,
             self._emit,
@@ -80,6 +84,7 @@ class Server:
         )
         relay = _relay(self._forward, self._pipeline)
         self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
+        self.operating: Final = Operating(config.telemetry, self.counts, lambda: self._receiver.is_open)
 
     def _emit(self, report: Report) -> None:
         self._outlet.emit(report)
@@ -111,6 +116,7 @@ class Server:
         """
         tune_malloc()
         tune_gc()
+        self.operating.start()  # first, to say that the rest is not ready yet
         self._recover()
         self._delivery.start()
         self._pipeline.start()
@@ -127,6 +133,7 @@ class Server:
         delivered = self._deliver(deadline)
         if self._durable:
             self._durable.close()
+        self.operating.stop(max(0.2, min(2.0, deadline - time.monotonic())))
         return scored and delivered and passed_on
 
     def _deliver(self, deadline: float) -> bool:
@@ -147,6 +154,20 @@ class Server:
         self._pipeline.halt(timeout_s)
         self._pipeline.stop_waiting(0.0)
         return True
+
+    def reload(self, config: EvalConfig) -> list[str]:
+        """Judge by other evaluations from now on, open traces included; the keys that changed and need a restart.
+
+        Raises:
+            ConfigError: a scorer or a judge cannot be built; then everything stays as it was.
+        """
+        engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
+        later = self._later or later_of(config, engine, self._emit_late)
+        if self._forward:
+            self._forward.judge_by(engine)
+        self._pipeline.judge_by(engine, later)
+        self._engine, self._later = engine, later
+        return [key for key in _NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
     def counts(self) -> dict[str, Any]:
         """What every part counted."""

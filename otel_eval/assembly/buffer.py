@@ -338,6 +338,10 @@ class TraceBuffer:
         """Open traces."""
         return len(self._open)
 
+    def age(self, now: float) -> float:
+        """Of the oldest open trace, in seconds; 0 if none is open."""
+        return max(0.0, now - next(iter(self._open.values())).created) if self._open else 0.0
+
     def is_undecided(self, trace_id: bytes) -> bool:
         """Whether the trace is open, or closed and not yet handed over."""
         return trace_id in self._open or trace_id in self._ready

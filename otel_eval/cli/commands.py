@@ -64,12 +64,13 @@ def cli(context: click.Context) -> None:
 def serve(config: str | None) -> int:
     """Take OTLP spans and score each run.
 
-    Prints one line when it listens: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores what is pending and ends.
+    Prints one line when it listens: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores what is pending and ends. SIGHUP reads
+    the evaluations, judges and conventions of the file again.
     """
     from otel_eval.cli.serving import run
     from otel_eval.config import load
 
-    return run(load(config))
+    return run(lambda: load(config))
 
 
 @cli.command()

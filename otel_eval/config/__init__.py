@@ -26,6 +26,7 @@ from otel_eval.config.places import (
 from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
 from otel_eval.config.source import load
 from otel_eval.config.storing import Storage
+from otel_eval.config.telemetry import MetricsOtlp, Telemetry
 
 __all__ = [
     "Auth",
@@ -39,12 +40,14 @@ __all__ = [
     "JudgeEndpoint",
     "Judging",
     "Match",
+    "MetricsOtlp",
     "OtlpExporter",
     "OtlpReceiver",
     "Protocols",
     "Receivers",
     "ServerTls",
     "Storage",
+    "Telemetry",
     "TlsFiles",
     "Traces",
     "load",

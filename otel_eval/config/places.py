@@ -16,6 +16,7 @@ from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
 
 __all__ = [
+    "Address",
     "Auth",
     "Count",
     "Exporters",
@@ -32,6 +33,7 @@ __all__ = [
     "Share",
     "Signals",
     "Size",
+    "Target",
     "TlsFiles",
 ]
 

@@ -16,6 +16,7 @@ from otel_eval.config.door import Shape
 from otel_eval.config.judges import JudgeSpec, Judging
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
 from otel_eval.config.storing import Storage
+from otel_eval.config.telemetry import Telemetry
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 
@@ -180,6 +181,8 @@ class EvalConfig(Shape):
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
     storage: Storage | None = None
     """Where `otel-eval serve` keeps what must survive a crash. Left out: everything is held in memory."""
+    telemetry: Telemetry = Telemetry()
+    """What `otel-eval serve` tells of itself."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
     conventions: tuple[ConventionSpec, ...] = ()

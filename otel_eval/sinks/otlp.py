@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_eval.model import Report
     from otel_eval.ports import Sink
 
-__all__ = ["Endpoint", "otlp_sinks", "own_resource"]
+__all__ = ["Endpoint", "metric_exporter", "otlp_sinks", "own_resource"]
 
 _QUEUE: Final = 8192
 _DELAY_MS: Final = 1000.0  # "seconds after each run", not the SDK's five
@@ -87,6 +87,16 @@ def otlp_sinks(
         for signal in PATHS
         if signal in signals
     ]
+
+
+def metric_exporter(to: Endpoint) -> Any:
+    """The SDK's exporter of metrics for an endpoint.
+
+    Raises:
+        ConfigError: the endpoint cannot be used.
+    """
+    exporters = _grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to)
+    return exporters["metrics"]()
 
 
 def own_resource() -> Any:

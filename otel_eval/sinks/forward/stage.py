@@ -58,13 +58,17 @@ class Forward:
     ) -> None:
         self._counters: Final = counters
         self._held: Final = Held()
-        self._waiting: Final = Waiting(engine)
+        self._waiting = Waiting(engine)
         warnings = Warnings()
         senders = {signal: sender(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
         self._closers: Final = [close for _, close in senders.values()]
         self._lanes: Final = {
             signal: Lane(signal, send, counters, warnings, limit_bytes=limit_bytes) for signal, (send, _) in senders.items()
         }
+
+    def judge_by(self, engine: Engine) -> None:
+        """From now on this one tells what may be a run; what waits already goes on when its trace was judged."""
+        self._waiting = Waiting(engine)
 
     def start(self) -> None:
         """Begin to send."""

@@ -113,6 +113,11 @@ class OtlpReceiver:
                 server.start()
         return Bound(bound_grpc, bound_http)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are taken."""
+        return (self._grpc is not None or self._http is not None) and not self._admission.closed
+
     def _bind_grpc(self, address: str) -> str:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr

@@ -117,3 +117,43 @@ def test_it_ends_in_time_though_nobody_takes_the_scores(config: Write, recorded:
             _, err = process.communicate(timeout=15)
     assert process.returncode == 0
     assert err == "otel-eval: not every score could be delivered within 10 s; some are lost\n"
+
+
+def said(process: subprocess.Popen[str], wanted: str) -> str:
+    """The next line on stderr that has this in it."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if wanted in line:
+            return line
+    raise AssertionError(f"{wanted!r} was never said")
+
+
+def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> None:
+    """Open traces are judged by the new ones; a file that cannot be used is one line, and the old ones stay."""
+    settle = ANYWHERE + "\ntraces: {settle: 5s, settle_partial: 6s}"
+    path = config(SCORER, more=settle)
+    with serving(path) as process:
+        post(ready(process), recorded)
+        path.write_text("evaluations: 3", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        assert "stays" in said(process, "reload: ")
+        config("{type: time_cost, max_ms: 1}", more=settle)
+        process.send_signal(signal.SIGHUP)
+        said(process, "reload: done")
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=20)
+    assert [json.loads(each)["scorer"] for each in out.splitlines()] == ["time_cost"]
+    assert process.returncode == 0
+
+
+def test_log_lines_are_json_if_asked_for(config: Write) -> None:
+    """One object a line, with a time and a level."""
+    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json, endpoint: '127.0.0.1:0'}")
+    with serving(path) as process:
+        assert re.search(r" telemetry=127\.0\.0\.1:[1-9]\d*$", ready(process))
+        path.write_text("evaluations: 3", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        line = json.loads(said(process, "reload"))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert (line["level"], line["logger"], sorted(line)) == ("warning", "otel_eval", ["level", "logger", "message", "time"])

@@ -1,0 +1,61 @@
+"""What the receiver tells of itself, from the configuration.
+
+Knows the keys of `telemetry`; opens what they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.config import MetricsOtlp, Telemetry
+from otel_eval.operations import Site
+
+if TYPE_CHECKING:
+    from otel_eval.operations.beat import Beat
+
+__all__ = ["Operating"]
+
+
+class Operating:
+    """The pages and the metrics of one receiver.
+
+    Args:
+        given: the configuration's `telemetry`.
+        counts: what every part counted.
+        ready: whether requests are taken.
+
+    Raises:
+        ConfigError: the endpoint for metrics cannot be used.
+    """
+
+    def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
+        self._site: Final = Site(given.endpoint, counts, ready) if given.endpoint else None
+        self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
+        self.address: str | None = None
+
+    def start(self) -> None:
+        """Serve the pages and begin to send.
+
+        Raises:
+            ConfigError: the address cannot be had.
+        """
+        self.address = self._site.start() if self._site else None
+        if self._beat:
+            self._beat.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Send once more, then close the address."""
+        if self._beat:
+            self._beat.stop(timeout_s)
+        if self._site:
+            self._site.stop()
+
+
+def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> Beat:
+    # Deferred: the exporters load grpc's client or requests.
+    from otel_eval.operations.beat import Beat
+    from otel_eval.sinks.otlp import Endpoint, metric_exporter, own_resource
+
+    to = Endpoint(endpoint=given.endpoint, protocol=given.protocol, headers=given.headers, timeout_s=given.timeout)
+    return Beat(metric_exporter(to), counts, own_resource(), given.interval)

@@ -1,0 +1,11 @@
+"""What an operator sees of a receiver that runs: health, numbers and a page.
+
+Knows how numbers are called outside and how they are asked for. Knows no part of the receiver: it is handed a function.
+"""
+
+from __future__ import annotations
+
+from otel_eval.operations.readings import Reading, readings
+from otel_eval.operations.site import Site
+
+__all__ = ["Reading", "Site", "readings"]

@@ -1,0 +1,138 @@
+"""Counts under the names that operators know from the Collector.
+
+Knows the Collector's stems, labels and units; the prefix is our own, because `otelcol_` is reserved for its components. What
+has no counterpart there keeps its name. Source: opentelemetry.io/docs/collector/internal-telemetry.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["PREFIX", "Reading", "process_readings", "readings"]
+
+PREFIX: Final = "otel_eval_"
+_RECEIVER: Final = (("receiver", "otlp"),)
+_BEGUN: Final = time.monotonic()
+
+# Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
+_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "accepted_logs": ("receiver_accepted_log_records", "{records}"),
+    "rejected_logs": ("receiver_rejected_log_records", "{records}"),
+    "refused_logs": ("receiver_refused_log_records", "{records}"),
+    "own_logs": ("receiver_own_log_records", "{records}"),
+    "ignored_logs": ("receiver_ignored_log_records", "{records}"),
+    "spans_kept": ("processor_accepted_spans", "{spans}"),
+    "spans_refused": ("processor_refused_spans", "{spans}"),
+    "open_traces": ("processor_traces_on_memory", "{traces}"),
+    "traces_opened": ("processor_new_trace_id_received", "{traces}"),
+    "traces_over_limit": ("processor_trace_dropped_too_early", "{traces}"),
+    "oldest_trace_s": ("processor_oldest_trace_age", "s"),
+    "held_bytes": ("processor_held_bytes", "By"),
+    "results.emitted": ("exporter_sent_results", "{results}"),
+    "results.failed": ("exporter_send_failed_results", "{results}"),
+    "results.refused": ("exporter_enqueue_failed_results", "{results}"),
+    "forward.sent": ("exporter_sent_items", "{items}"),
+    "forward.refused": ("exporter_send_failed_items", "{items}"),
+    "forward.waiting_bytes": ("exporter_queue_size", "By"),
+    "storage.bytes": ("storage_size", "By"),
+}
+_LABELS: Final = {"sink": "exporter", "signal": "data_type"}
+_GAUGES: Final = frozenset(
+    {
+        "open_traces",
+        "held_bytes",
+        "oldest_trace_s",
+        "forward.held_spans",
+        "forward.waiting_bytes",
+        "storage.bytes",
+        "storage.reports_waiting",
+        "late_pending",
+    }
+)
+_FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
+_LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number.
+
+    Attributes:
+        name: with our prefix.
+        value: a count that only rises, or what is the case now if `gauge`.
+        unit: in UCUM, as OpenTelemetry writes it.
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+    unit: str = ""
+    gauge: bool = False
+
+
+def readings(counts: Mapping[str, Any]) -> list[Reading]:
+    """Everything that was counted, and the process's own, ordered by name.
+
+    Args:
+        counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
+    """
+    found = [each for key, value in counts.items() if key != "requests" for each in _read(key, value)]
+    return sorted([*found, *_outcomes(counts), *process_readings()], key=lambda each: (each.name, each.labels))
+
+
+def _read(key: str, value: Any) -> Iterator[Reading]:
+    if isinstance(value, Mapping):  # of the receiver, by transport
+        name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
+        for transport in ("grpc", "http"):
+            yield Reading(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
+    elif isinstance(value, int | float):
+        name, labels = _split(key)
+        told, unit = _NAMES.get(name, (_plain(name), ""))
+        yield Reading(PREFIX + told, labels, value, unit, gauge=name in _GAUGES)
+
+
+def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    found = _LABELLED.fullmatch(key)
+    if found is None:
+        return key, ()
+    pairs = (pair.partition("=") for pair in found[2].split(","))
+    labels = [(_LABELS.get(label, label), value) for label, _, value in pairs]
+    if found[1].startswith("forward."):
+        labels.append(("exporter", "forward"))
+    return found[1], tuple(sorted(labels))
+
+
+def _plain(name: str) -> str:
+    """Of a part that names itself, that name; otherwise of what is done to spans between coming and going."""
+    return name.replace(".", "_") if "." in name else f"processor_{name}"
+
+
+def _outcomes(counts: Mapping[str, Any]) -> Iterator[Reading]:
+    """The Collector's `receiver_requests`, by outcome."""
+    for transport in ("grpc", "http"):
+        told = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
+        failures = sum(told[name] for name in _FAILURES)
+        good = told["requests"] - told["refused_requests"] - failures
+        for outcome, value in (("success", good), ("refused", told["refused_requests"]), ("failure", failures)):
+            labels = (*_RECEIVER, ("transport", transport), ("outcome", outcome))
+            yield Reading(f"{PREFIX}receiver_requests", labels, value, "{requests}")
+
+
+def process_readings() -> list[Reading]:
+    """Uptime, CPU and memory of this process."""
+    used = os.times()
+    found = [
+        Reading(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
+        Reading(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
+    ]
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:  # not Linux
+        return found
+    return [*found, Reading(f"{PREFIX}process_memory_rss", (), pages * os.sysconf("SC_PAGE_SIZE"), "By", gauge=True)]

@@ -1,0 +1,137 @@
+"""The address where a receiver tells how it is: /healthz, /readyz, /metrics and /status.
+
+Knows the standard library's HTTP server. It has an address and threads of its own, so that it answers when the receiver is full.
+Numbers are gathered when somebody asks; it takes nothing in and shows no content of spans, so it asks for no token.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.operations.exposition import CONTENT_TYPE, exposition
+from otel_eval.operations.readings import readings
+from otel_eval.operations.status import page, status, text
+
+__all__ = ["Site"]
+
+_AT_ONCE: Final = 16
+_PATIENCE_S: Final = 5.0
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _PATIENCE_S
+
+    def do_GET(self) -> None:
+        pages: dict[str, Callable[[], tuple[int, str, str]]] = {
+            "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
+            "/readyz": self._readiness,
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, exposition(readings(self.server.counts()))),
+            "/status": self._status,
+        }
+        asked = pages.get(self.path.partition("?")[0])
+        self._answer(*(asked() if asked else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n")))
+
+    do_HEAD = do_GET
+
+    def _readiness(self) -> tuple[int, str, str]:
+        if self.server.ready():
+            return HTTPStatus.OK, _PLAIN, "ready\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, "not ready\n"
+
+    def _status(self) -> tuple[int, str, str]:
+        told = status(self.server.counts(), ready=self.server.ready(), uptime_s=time.monotonic() - self.server.begun)
+        if "text/html" in self.headers.get("Accept", ""):
+            return HTTPStatus.OK, "text/html; charset=utf-8", page(told)
+        return HTTPStatus.OK, "application/json", text(told)
+
+    def _answer(self, code: int, kind: str, body: str) -> None:
+        data = body.encode()
+        self.send_response(code)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(data))), ("Cache-Control", "no-store")):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def version_string(self) -> str:
+        return "otel-eval"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.counts, self.ready, self.begun = counts, ready, time.monotonic()
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server who we are, as the base class does."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            return super().process_request(request, client_address)
+        return self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away."""
+
+
+class Site:
+    """Serves the pages.
+
+    Args:
+        address: host:port; port 0 takes a free one.
+        counts: what every part counted; called from the site's own threads.
+        ready: whether requests are taken.
+    """
+
+    def __init__(self, address: str, counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
+        self._address, self._counts, self._ready = address, counts, ready
+        self._server: _Server | None = None
+
+    def start(self) -> str:
+        """Listen; the address that was bound.
+
+        Raises:
+            ConfigError: it cannot be had.
+        """
+        host, _, port = self._address.rpartition(":")
+        try:
+            self._server = _Server((host.strip("[]"), int(port)), self._counts, self._ready)
+        except OSError as error:
+            raise ConfigError(
+                f"telemetry.endpoint: {self._address!r}: cannot listen there ({error.strerror}); choose another address or port 0"
+            ) from None
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="otel-eval-site", daemon=True).start()
+        return f"{host}:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        """Close the address."""
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None

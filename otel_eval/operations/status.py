@@ -1,0 +1,81 @@
+"""The state of a receiver on one page, for a person or a program.
+
+Knows which counts mean that something was lost, and how a page looks. Shows numbers only: no name of a trace, no content.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["page", "status", "text"]
+
+# Counts that mean that something is not scored, not whole or not delivered, with the reason.
+DROPS: Final[Mapping[str, str]] = {
+    "rejected_spans": "unusable ids or fields",
+    "rejected_logs": "unusable ids or fields",
+    "spans_over_limit": "their trace is over max_spans_per_trace or max_bytes_per_trace",
+    "spans_too_late": "their trace was judged and forgotten",
+    "traces_over_limit": "max_traces or max_bytes was reached: judged too early",
+    "traces_failed": "could not be judged",
+    "late_given_up": "no room to wait for late spans",
+    "late_timeouts": "a judge took too long",
+    "late_refused": "the queue of judges was full",
+    "late_lost": "a judge hung",
+    "results.failed": "could not be delivered",
+    "results.undeliverable": "could not be delivered",
+    "results.refused": "the queue of the exporter was full",
+    "forward.refused": "refused by the backend",
+    "forward.lost": "not passed on before the end",
+    "storage.records_damaged": "damaged on disk",
+}
+_TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
+_QUEUES: Final = ("late_pending", "forward.waiting_bytes", "forward.held_spans", "storage.bytes", "storage.reports_waiting")
+
+
+def status(counts: Mapping[str, Any], *, ready: bool, uptime_s: float) -> dict[str, Any]:
+    """What matters first, then everything."""
+    flat = {key: sum(value.values()) if isinstance(value, Mapping) else value for key, value in counts.items()}
+    return {
+        "ready": ready,
+        "uptime_s": round(uptime_s, 1),
+        "traces": {told: flat.get(key, 0) for told, key in _TRACES.items()},
+        "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
+        "drops": {
+            key: {"count": value, "why": DROPS[key.partition("{")[0]]}
+            for key, value in flat.items()
+            if value and key.partition("{")[0] in DROPS
+        },
+        "counts": dict(counts),
+    }
+
+
+def text(told: Mapping[str, Any]) -> str:
+    """As JSON."""
+    return json.dumps(told, indent=2) + "\n"
+
+
+def page(told: Mapping[str, Any]) -> str:
+    """As plain HTML, without a script, a picture or a word from elsewhere."""
+    drops = {f"{key}: {each['why']}": each["count"] for key, each in told["drops"].items()}
+    state = "ready" if told["ready"] else "not ready"
+    tables = [
+        ("Open traces", told["traces"]),
+        ("Queues", told["queues"]),
+        ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
+        ("Everything", told["counts"]),
+    ]
+    body = "".join(f"<h2>{html.escape(title)}</h2>{_table(rows)}" for title, rows in tables)
+    head = '<!doctype html><meta charset="utf-8"><title>otel-eval</title><style>td{padding:0 2em 0 0}</style>'
+    return f"{head}<h1>otel-eval: {state}, up {told['uptime_s']:g} s</h1>{body}\n"
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    cells = "".join(f"<tr><td>{html.escape(str(key))}<td>{html.escape(_cell(value))}" for key, value in rows.items())
+    return f"<table>{cells}</table>"
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,90 @@
+"""The files for deployment say what the package does."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from otel_eval.cli.commands import cli
+from otel_eval.cli.serving import STOP_S
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "docs/deploy"
+
+
+@pytest.fixture
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "otel-eval.service", encoding="utf-8")
+    return parser
+
+
+def test_the_unit_runs_commands_that_exist(unit: configparser.ConfigParser) -> None:
+    """With the options they have, and with time enough to end."""
+    service = unit["Service"]
+    for key in ("ExecStartPre", "ExecStart"):
+        program, command, *_ = service[key].split()
+        assert (Path(program).name, command in cli.commands) == ("otel-eval", True)
+    assert float(service["TimeoutStopSec"].removesuffix("s")) > STOP_S + 2
+
+
+def test_the_unit_gives_nothing_away(unit: configparser.ConfigParser) -> None:
+    """No root, no capability, nothing to write to but its state."""
+    service = unit["Service"]
+    assert (service["DynamicUser"], service["CapabilityBoundingSet"], service["NoNewPrivileges"]) == ("yes", "", "yes")
+    assert (service["ProtectSystem"], service["ProtectHome"]) == ("strict", "yes")
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """`systemd-analyze verify`, with a program that is there in the place of ours; where there is systemd."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("not run: systemd-analyze is not installed")
+    text = (DEPLOY / "otel-eval.service").read_text(encoding="utf-8")
+    copy = tmp_path / "otel-eval.service"
+    copy.write_text(text.replace("/opt/otel-eval/bin/otel-eval", shutil.which("true") or "/bin/true"), encoding="utf-8")
+    done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=50)
+    if "Failed to initialize manager" in done.stderr:
+        pytest.skip(f"not run: {done.stderr.strip()}")
+    ours = [line for line in done.stderr.splitlines() if "otel-eval.service" in line]
+    assert (ours, done.returncode) == ([], 0)
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's, lines that go on joined."""
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    """By number, so that an orchestrator can see it; and the stage that compiles is not what runs."""
+    stages = [index for index, (word, _) in enumerate(instructions()) if word == "FROM"]
+    last = instructions()[stages[-1] :]
+    assert len(stages) == 2
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", dict(last)["USER"])
+    assert not any("gcc" in rest for _, rest in last)
+
+
+def test_the_image_copies_what_is_there_and_runs_what_exists() -> None:
+    """Each source of a COPY, each command."""
+    found = instructions()
+    copied = [part for word, rest in found if word == "COPY" and "--from" not in rest for part in rest.split()[:-1]]
+    assert copied
+    assert [part for part in copied if not (ROOT / part).exists()] == []
+    assert json.loads(dict(found)["ENTRYPOINT"]) == ["otel-eval"]
+    command, option, _ = json.loads(dict(found)["CMD"])
+    assert option in [name for each in cli.commands[command].params for name in each.opts]
+
+
+def test_every_word_of_the_dockerfile_is_one() -> None:
+    """A slip would be found only when somebody builds."""
+    known = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+    assert {word for word, _ in instructions()} <= known

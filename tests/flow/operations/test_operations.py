@@ -1,0 +1,215 @@
+"""What an operator sees: health, metrics and a page, of a receiver that runs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from otel_eval.app.server import Server
+from otel_eval.config import load
+from otel_eval.errors import ConfigError
+from otel_eval.sources.receiver import Bound, OtlpReceiver
+
+OPEN = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
+Begin = Callable[..., tuple[Server, Bound]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Starts receivers and stops them."""
+    running: list[Server] = []
+
+    def start(**more: Any) -> tuple[Server, Bound]:
+        given = {"receivers": OPEN, "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}}}
+        server = Server(load(given | {"telemetry": {"endpoint": "127.0.0.1:0"}} | more))
+        running.append(server)
+        return server, server.start()
+
+    yield start
+    for each in running:
+        each.stop(5.0)
+
+
+def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
+    """Status, type and body of a page."""
+    assert server.operating.address is not None
+    connection = http.client.HTTPConnection(server.operating.address, timeout=10)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    finally:
+        connection.close()
+
+
+def send(bound: Bound, *names: str) -> None:
+    """A span for each name, each a trace of its own."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"http://{bound.grpc}", insecure=True)))
+    for name in names:
+        agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        provider.get_tracer("t").start_span(name, attributes=agent).end()
+    provider.shutdown()
+
+
+def test_health_follows_the_receiver(begin: Begin) -> None:
+    """Alive and ready while requests are taken."""
+    server, _ = begin()
+    assert [got(server, path)[0] for path in ("/healthz", "/readyz", "/elsewhere")] == [200, 200, 404]
+
+
+def test_it_is_alive_and_not_ready_before_requests_are_taken(begin: Begin) -> None:
+    """As while a journal is read."""
+    server, _ = begin()
+    server._receiver.stop(0.5)
+    assert [got(server, path)[0] for path in ("/healthz", "/readyz")] == [200, 503]
+
+
+def metrics(server: Server) -> dict[str, float]:
+    """The samples of /metrics, each line of which has to be in the text format."""
+    status, kind, text = got(server, "/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        sample = re.fullmatch(r'([a-z_]+(?:\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})?) (\S+)', line)
+        assert sample or re.fullmatch(r"# (TYPE [a-z_]+ (counter|gauge)|HELP [a-z_]+ in \S+)", line), line
+        if sample:
+            assert sample[1] not in found
+            found[sample[1]] = float(sample[2])
+    return found
+
+
+def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
+    """What came, what was refused, what is open, what left."""
+    server, bound = begin(traces={"settle": 5, "settle_partial": 6})
+    send(bound, "a", "b")
+    told = metrics(server)
+    assert told['otel_eval_receiver_accepted_spans{receiver="otlp",transport="grpc"}'] == 2
+    assert told['otel_eval_receiver_accepted_spans{receiver="otlp",transport="http"}'] == 0
+    assert told['otel_eval_receiver_refused_spans{receiver="otlp",transport="grpc"}'] == 0
+    assert told['otel_eval_receiver_requests{receiver="otlp",transport="grpc",outcome="success"}'] == 2
+    assert told["otel_eval_processor_traces_on_memory"] == 2
+    assert told["otel_eval_processor_oldest_trace_age"] > 0
+    assert told["otel_eval_process_uptime"] > 0
+
+
+def test_names_of_metrics_are_each_of_one_type(begin: Begin) -> None:
+    """As the format asks."""
+    server, _ = begin()
+    typed = re.findall(r"# TYPE (\S+)", got(server, "/metrics")[2])
+    assert len(typed) == len(set(typed))
+
+
+def test_the_status_tells_what_was_lost_and_why(begin: Begin) -> None:
+    """For a program as JSON, for a person as a page; nothing that a span said is in it."""
+    server, bound = begin(traces={"max_traces": 1, "settle": 5, "settle_partial": 6})
+    send(bound, "<script>a", "b", "c")
+    status, kind, text = got(server, "/status")
+    told = json.loads(text)
+    assert (status, kind, told["ready"], told["traces"]["open"]) == (200, "application/json", True, 1)
+    assert told["drops"]["traces_over_limit"]["count"] >= 1
+    status, kind, text = got(server, "/status", Accept="text/html,*/*")
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert "judged too early" in text
+    assert "script" not in text
+
+
+def test_pages_answer_while_a_client_holds_connections(begin: Begin) -> None:
+    """A silent client is let go."""
+    server, _ = begin()
+    assert server.operating.address is not None
+    host, port = server.operating.address.rsplit(":", 1)
+    silent = [socket.create_connection((host, int(port)), 5) for _ in range(4)]
+    assert got(server, "/healthz")[0] == 200
+    for each in silent:
+        each.close()
+
+
+def test_an_address_that_is_taken_stops_the_start(begin: Begin, tmp_path: Path) -> None:
+    """In one line that names the key."""
+    server, _ = begin()
+    with pytest.raises(ConfigError, match=r"^telemetry\.endpoint: .*cannot listen there") as caught:
+        begin(telemetry={"endpoint": server.operating.address}, exporters={"jsonl": {"path": str(tmp_path / "other")}})
+    assert "\n" not in str(caught.value)
+
+
+class _Kept:
+    """Keeps metrics, as the relay of a receiver that passes on."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportMetricsServiceRequest] = []
+
+    def traces(self, body: bytes, framed: Any) -> None: ...
+
+    def logs(self, body: bytes, framed: Any) -> None: ...
+
+    def spans(self, framed: Any) -> None: ...
+
+    def metrics(self, body: bytes) -> bool:
+        self.requests.append(ExportMetricsServiceRequest.FromString(body))
+        return True
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_metrics_are_sent_by_otlp(begin: Begin, protocol: str) -> None:
+    """The same numbers, with units and kinds, again and again and at the end."""
+    kept = _Kept()
+    backend = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", intake=kept, relay=kept)
+    there = backend.start()
+    address = there.grpc if protocol == "grpc" else there.http
+    _, bound = begin(telemetry={"otlp": {"endpoint": f"http://{address}", "protocol": protocol, "interval": 0.1}})
+    send(bound, "a")
+    until = time.monotonic() + 10
+    while time.monotonic() < until and not any(value == 1 for value in _accepted(kept)):
+        time.sleep(0.02)
+    backend.stop(1.0)
+    assert 1 in _accepted(kept)
+    by_name = {metric.name: metric for metric in _metrics(kept)}
+    assert by_name["otel_eval_receiver_accepted_spans"].sum.is_monotonic
+    assert by_name["otel_eval_receiver_accepted_spans"].unit == "{spans}"
+    assert by_name["otel_eval_processor_traces_on_memory"].HasField("gauge")
+
+
+def _metrics(kept: _Kept) -> list[Any]:
+    scopes = [scope for each in kept.requests for group in each.resource_metrics for scope in group.scope_metrics]
+    return [metric for scope in scopes for metric in scope.metrics]
+
+
+def _accepted(kept: _Kept) -> list[float]:
+    metrics = [each for each in _metrics(kept) if each.name == "otel_eval_receiver_accepted_spans"]
+    return [point.as_double or point.as_int for metric in metrics for point in metric.sum.data_points]
+
+
+def test_a_backend_that_is_down_is_said_once(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """And stops nothing."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    nobody = {"endpoint": "http://127.0.0.1:1", "protocol": "http/protobuf", "interval": 0.05, "timeout": 0.05}
+    _, bound = begin(telemetry={"otlp": nobody})
+    send(bound, "a")
+    time.sleep(1.0)
+    assert len([line for line in caplog.messages if line.startswith("telemetry.otlp")]) == 1
+
+
+def test_open_traces_are_judged_by_what_is_read_again(begin: Begin, tmp_path: Path) -> None:
+    """A reload loses no trace."""
+    server, bound = begin(traces={"settle": 1, "settle_partial": 1})
+    send(bound, "a")
+    new = {"name": "new", "scorers": [{"type": "tool_errors"}]}
+    again = load({"evaluations": [new], "traces": {"settle": 0.5, "settle_partial": 1}})
+    assert server.reload(again) == ["traces", "receivers", "exporters", "telemetry"]
+    server.stop(5.0)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {row["evaluation"] for row in rows} == {"new"}
