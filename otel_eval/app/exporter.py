@@ -41,6 +41,7 @@ _TICK_S: Final = 0.05
 _BATCH: Final = 512
 _SHUTDOWN_S: Final = 30.0
 _LATE_S: Final = 1.0
+_REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 Framed = tuple[bytes, bytes, Frame, int]
 
@@ -72,7 +73,8 @@ class EvalSpanExporter(SpanExporter):
         self._inner, self._max_wait = inner, max_wait
         self._tally: Final = Tally()
         self._warnings: Final = Warnings()
-        self._outlet: Final = Fanout([_OnSpans(self), *exporter_sinks(self._settings, self._tally)], self._tally)
+        self._others: Final = exporter_sinks(self._settings, self._tally)
+        self._outlet: Final = Fanout([_OnSpans(self), *self._others], self._tally)
         self._ending: Final = threading.Event()
         self._begin()
         if hasattr(os, "register_at_fork"):
@@ -82,6 +84,10 @@ class EvalSpanExporter(SpanExporter):
     def _begin(self) -> None:
         """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
         engine = engine_of(self._settings)
+        if engine.waits and not self._others:
+            self._warnings.once(
+                "judges", "judges answer when runs' spans have left, and their scores have no other way; %s", _REMEDY
+            )
         self._waiting = Waiting(engine)
         self._held = HeldSpans()
         later = later_of(self._settings, engine, self._outlet.emit)

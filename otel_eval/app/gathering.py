@@ -60,6 +60,8 @@ class Gathering:
         with self._came:
             while not self._is_there(report):
                 self._came.wait(_LOOK_S)
+                if self._later is not None:
+                    self._later.wait(0.0)  # has it look after a thread that somebody blocks
             came = [self._results[pending.result_id].popleft() for pending in report.pending]
             for pending in report.pending:
                 if not self._results[pending.result_id]:

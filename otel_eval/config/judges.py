@@ -88,11 +88,19 @@ class JudgeEndpoint(Shape):
 
 
 def _judge(given: Any, endpoint: Any) -> Any:
-    """A coroutine function as it is, else an endpoint."""
-    if not callable(given):
+    """A coroutine function as it is, or the one at a path; else an endpoint."""
+    is_path = isinstance(given, str) and ":" in given
+    if not callable(given) and not is_path:
         return endpoint(given)
-    from otel_eval.scorers.coroutines import is_awaited  # deferred: it loads every scorer, which `schema` has no need of
+    # Deferred: they load every scorer, which `schema` has no need of.
+    from otel_eval.scorers.coroutines import is_awaited
+    from otel_eval.scorers.registry import imported
 
+    if is_path:
+        try:
+            given = imported("", given)
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix(": ")) from None
     if not is_awaited(given):
         raise ValueError(f"{quoted(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
     return given

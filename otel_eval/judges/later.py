@@ -149,6 +149,7 @@ class Later:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for all that was put before; False if it did not come in time."""
+        self._leave_blocked()
         last, thread = self._last, self._thread
         if thread is not None and not thread.is_alone:
             thread.run(lambda: self._is_over(last), timeout_s)

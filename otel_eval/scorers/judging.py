@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.parameters import did_you_mean, shown, wrong
+from otel_eval.scorers.registry import imported
 
 __all__ = ["Judge", "JudgeError", "Structured", "ask", "named", "reply_of", "resolve", "trusting"]
 
@@ -91,8 +92,8 @@ def resolve(spec: object, where: str) -> Judge:
     """The judge that is meant.
 
     Args:
-        spec: a coroutine function that takes a prompt and returns the answer, a mapping that describes an endpoint, or a
-            name in the configuration's `judges`.
+        spec: a coroutine function that takes a prompt and returns the answer, or its path `package.module:function`, a
+            mapping that describes an endpoint, or a name in the configuration's `judges`.
         where: the key it stands under, for errors.
 
     Raises:
@@ -102,6 +103,8 @@ def resolve(spec: object, where: str) -> Judge:
         if is_awaited(spec):
             return cast(Judge, spec)
         raise wrong(where, spec, "a coroutine function", "write async def judge(prompt: str) -> str")
+    if isinstance(spec, str) and ":" in spec:
+        return resolve(imported(where, spec), where)
     if isinstance(spec, str) and spec:
         return _by_name.get()(spec, where)
     if isinstance(spec, Mapping):

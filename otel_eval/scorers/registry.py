@@ -15,7 +15,7 @@ from otel_eval.scorers.parameters import did_you_mean
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "list_scorers", "resolve", "scorer"]
+__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "imported", "list_scorers", "resolve", "scorer"]
 
 GROUP: Final = "otel_eval.scorers"
 ALIASES: Final = {
@@ -114,7 +114,10 @@ def resolve(kind: str) -> tuple[str, Any]:
     if name in _registered:
         return name, _registered[name]
     if "." in name or ":" in name:
-        return name, _imported(name)
+        thing = imported("type", name)
+        if not callable(thing):
+            raise ConfigError(f"type: {name!r} is not a scorer class or function; name something that can be called")
+        return name, thing
     try:
         return name, get_scorer(name)
     except KeyError:
@@ -123,8 +126,16 @@ def resolve(kind: str) -> tuple[str, Any]:
         raise ConfigError(f"type: {kind!r} cannot be loaded ({type(error).__name__}); repair or remove its package") from error
 
 
-def _imported(path: str) -> Any:
-    """What a dotted path `package.module:attribute` or `package.module.attribute` names."""
+def imported(key: str, path: str) -> Any:
+    """What a dotted path `package.module:attribute` or `package.module.attribute` names.
+
+    Args:
+        key: where the path stands, for the error.
+        path: of anything.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
     module, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         thing = import_module(module)
@@ -132,7 +143,5 @@ def _imported(path: str) -> Any:
             thing = getattr(thing, part)
     except Exception as error:
         remedy = "write package.module:attribute of something that can be imported"
-        raise ConfigError(f"type: {path!r} cannot be imported ({type(error).__name__}); {remedy}") from error
-    if not callable(thing):
-        raise ConfigError(f"type: {path!r} is not a scorer class or function; name something that can be called")
+        raise ConfigError(f"{key}: {path!r} cannot be imported ({type(error).__name__}); {remedy}") from error
     return thing

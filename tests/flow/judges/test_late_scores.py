@@ -177,6 +177,17 @@ def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], scri
     assert exporter.counts()["exporter.scores_unplaced"] == 2
 
 
+def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
+    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """At the start, with the remedy."""
+    url = serve(scripted.score(1)).url
+    EvalSpanExporter(InMemorySpanExporter(), config_of(url, tmp_path / "live.jsonl")).shutdown()
+    assert caplog.text == ""
+    EvalSpanExporter(InMemorySpanExporter(), config_of(url)).shutdown()
+    assert "their scores have no other way; name exporters: otlp or jsonl as well" in caplog.text
+
+
 def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
     """Within the time that stopping may take, and with the other scores untouched."""
     endpoint, path = serve(reading(scripted, after_s=8.0)), tmp_path / "received.jsonl"

@@ -51,6 +51,20 @@ def test_a_coroutine_function_may_be_named_from_python():
         assert app.engine_of(config).evaluations[0].scorers[0].judge is judge  # type: ignore[attr-defined]
 
 
+def test_a_coroutine_function_may_be_named_by_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """So that YAML can do what Python can: in the scorer or among the judges."""
+    (tmp_path / "judged_by_path.py").write_text("async def judge(prompt): return prompt\ndef other(prompt): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = "judged_by_path:judge"
+    inline = [{"name": "e", "scorers": [{**POLITE, "judge": path}]}]
+    for config in (load(config_of(judges={"main": path})), load(config_of(judges={}, evaluations=inline))):
+        assert app.engine_of(config).evaluations[0].scorers[0].judge.__name__ == "judge"  # type: ignore[attr-defined]
+    assert "is not a coroutine function" in said(judges={"main": "judged_by_path:other"})
+    assert said(judges={"main": "no:judge"}).startswith("judges.main: 'no:judge' cannot be imported (ModuleNotFoundError);")
+    wrong = [{"name": "e", "scorers": [{**POLITE, "judge": "no_such_module:judge"}]}]
+    assert "evaluations[0].scorers[0].judge: 'no_such_module:judge' cannot be imported" in said(evaluations=wrong)
+
+
 def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
     """What can be written in YAML can be written in Python, and the reverse."""
     named = EvalConfig(judges={"main": JudgeEndpoint(**MAIN)}, evaluations=[Evaluation(name="e", scorers=[POLITE])])
