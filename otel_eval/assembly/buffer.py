@@ -24,34 +24,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from otel_eval.assembly.evidence import Wait, outlook, rank
+from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, closed
 from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame, LogFrame, Verdict
+from otel_eval.ports import ClosedTrace, Frame, LogFrame
 
 __all__ = ["TraceBuffer"]
-
-# What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
-SPAN_OVERHEAD_BYTES: Final = 280
-
-
-@dataclass(slots=True, eq=False)
-class _Trace:
-    """What is held of one trace."""
-
-    touched: float
-    created: float
-    check: float  # when it is looked at next
-    frames: dict[bytes, Frame] = field(default_factory=dict)
-    logs: dict[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
-    size: int = 0
-    cut: str = ""
-    changed: set[bytes] | None = None
-    verdicts: dict[bytes, Verdict] = field(default_factory=dict)
 
 
 class TraceBuffer:
@@ -63,11 +45,11 @@ class TraceBuffer:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits: Final = limits or Limits()
         self.tally: Final = Tally()
-        self._open: dict[bytes, _Trace] = {}
-        self._late: dict[bytes, _Trace] = {}  # by the instant of closing
+        self._open: dict[bytes, HeldTrace] = {}
+        self._late: dict[bytes, HeldTrace] = {}  # by the instant of closing
         self._gone: dict[bytes, float] = {}  # ids only, by the instant they are forgotten
-        self._checks: list[tuple[float, int, bytes, _Trace]] = []
-        self._ready: dict[bytes, tuple[_Trace, Completeness]] = {}  # closed, not yet handed over
+        self._checks: list[tuple[float, int, bytes, HeldTrace]] = []
+        self._ready: dict[bytes, tuple[HeldTrace, Completeness]] = {}  # closed, not yet handed over
         self._bytes = 0  # of what is open or late
         self._backlog = 0  # of what is ready
         self._sequence = 0
@@ -80,36 +62,41 @@ class TraceBuffer:
 
     def push_many(self, spans: Iterable[tuple[bytes, bytes, Frame, int]], now: float) -> None:
         """Take spans as `(trace id, span id, frame, size)`; the order does not matter."""
-        traces, limits = self._open, self.limits
-        soon, most, most_bytes = now + limits.settle_s, limits.max_spans_per_trace, limits.max_bytes_per_trace
-        before = after = 0
-        for trace_id, span_id, frame, size in spans:
-            trace = traces.get(trace_id)
-            if trace is None:
-                trace = self._enter(trace_id, now)
-                if trace is None:
-                    continue
-            frames = trace.frames
-            if span_id in frames:
-                self._settle_duplicate(trace, span_id, frame, size)
-                continue
-            if len(frames) >= most or trace.size + size > most_bytes:
-                self._cut(trace_id, trace, most if len(frames) >= most else 0)
-                continue
-            frames[span_id] = frame
-            size += SPAN_OVERHEAD_BYTES
-            trace.size += size
-            after += size
-            before += 1
-            trace.touched = now
-            if trace.changed is not None:
-                trace.changed.add(span_id)
-                self.tally.spans_late += 1
-            if soon < trace.check:
-                self._schedule(trace_id, trace, soon)
-        self.tally.spans_kept += before
-        self._bytes += after
+        most, most_bytes = self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
+        now, soon = float(now), now + self.limits.settle_s
+        listed = spans if type(spans) is list else list(spans)
+        at = 0
+        while at < len(listed):
+            at, added, size = add_plain(listed, at, self._open, now, soon, most, most_bytes)
+            self.tally.spans_kept += added
+            self._bytes += size
+            if at < len(listed):
+                trace_id, span_id, frame, length = listed[at]
+                self._push(trace_id, span_id, frame, length, now)
+                at += 1
         self._relieve()
+
+    def _push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
+        trace = self._open.get(trace_id) or self._enter(trace_id, now)
+        if trace is None:
+            return None
+        frames, most, most_bytes = trace.frames, self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
+        if span_id in frames:
+            return self._settle_duplicate(trace, span_id, frame, size)
+        if len(frames) >= most or trace.size + size > most_bytes:
+            return self._cut(trace_id, trace, most if len(frames) >= most else 0)
+        frames[span_id] = frame
+        size += SPAN_OVERHEAD_BYTES
+        trace.size += size
+        self._bytes += size
+        self.tally.spans_kept += 1
+        trace.touched = now
+        if trace.changed is not None:
+            trace.changed.add(span_id)
+            self.tally.spans_late += 1
+        if now + self.limits.settle_s < trace.check:
+            self._schedule(trace_id, trace, now + self.limits.settle_s)
+        return None
 
     def push_logs(self, logs: Iterable[tuple[bytes, bytes, LogFrame, int]], now: float) -> None:
         """Take log records as `(trace id, span id, frame, size)`: content that travels beside its span."""
@@ -133,14 +120,14 @@ class TraceBuffer:
                 self._schedule(trace_id, trace, now + self.limits.settle_s)
         self._relieve()
 
-    def _enter(self, trace_id: bytes, now: float) -> _Trace | None:
+    def _enter(self, trace_id: bytes, now: float) -> HeldTrace | None:
         """The trace to put a span of an id that is not open into; None if it comes too late for any."""
         if trace_id in self._gone:
             self.tally.spans_too_late += 1
             return None
         trace = self._reopen(trace_id)
         if trace is None:
-            trace = _Trace(touched=now, created=now, check=float("inf"))
+            trace = HeldTrace(touched=now, created=now, check=float("inf"))
             self.tally.traces_opened += 1
         elif trace.cut:
             self.tally.spans_over_limit += 1
@@ -150,7 +137,7 @@ class TraceBuffer:
         self._schedule(trace_id, trace, now + self.limits.settle_s)
         return trace
 
-    def _reopen(self, trace_id: bytes) -> _Trace | None:
+    def _reopen(self, trace_id: bytes) -> HeldTrace | None:
         """A trace that was closed: taken back before anyone judged it, or because late spans change it."""
         if trace_id in self._ready:
             trace, _ = self._ready[trace_id]
@@ -165,7 +152,7 @@ class TraceBuffer:
             late.changed = set()
         return late
 
-    def _settle_duplicate(self, trace: _Trace, span_id: bytes, frame: Frame, size: int) -> None:
+    def _settle_duplicate(self, trace: HeldTrace, span_id: bytes, frame: Frame, size: int) -> None:
         self.tally.spans_duplicate += 1
         if rank(frame) <= rank(trace.frames[span_id]):
             return
@@ -175,7 +162,7 @@ class TraceBuffer:
         if trace.changed is not None:
             trace.changed.add(span_id)
 
-    def _cut(self, trace_id: bytes, trace: _Trace, most: int) -> None:
+    def _cut(self, trace_id: bytes, trace: HeldTrace, most: int) -> None:
         """A limit of one trace: it closes now, and nothing that is not there can be judged."""
         self.tally.spans_over_limit += 1
         limit = (
@@ -247,7 +234,7 @@ class TraceBuffer:
             else:
                 self._schedule(trace_id, trace, deadline)
 
-    def _deadline(self, trace: _Trace) -> tuple[float, Completeness]:
+    def _deadline(self, trace: HeldTrace) -> tuple[float, Completeness]:
         """When the trace closes if nothing more comes, and why."""
         limits = self.limits
         wait, reason = outlook(trace.frames)
@@ -257,7 +244,7 @@ class TraceBuffer:
         aged = trace.created + limits.max_age_s
         return (aged, Completeness.AGED) if aged < quiet else (quiet, reason)
 
-    def _schedule(self, trace_id: bytes, trace: _Trace, when: float) -> None:
+    def _schedule(self, trace_id: bytes, trace: HeldTrace, when: float) -> None:
         trace.check = when
         self._sequence += 1
         heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
@@ -267,7 +254,7 @@ class TraceBuffer:
             ]
             heapq.heapify(self._checks)
 
-    def _set_ready(self, trace_id: bytes, trace: _Trace, reason: Completeness) -> None:
+    def _set_ready(self, trace_id: bytes, trace: HeldTrace, reason: Completeness) -> None:
         if self._open.pop(trace_id, None) is not None:
             self._ready[trace_id] = (trace, reason)
             self._bytes -= trace.size
@@ -277,15 +264,15 @@ class TraceBuffer:
         """A trace that is ready, as whoever judges it gets it; None if nothing but log records came."""
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
-        closed = _closed(trace_id, trace, reason) if trace.frames else None
-        self.tally.traces_closed += closed is not None
+        handed = closed(trace_id, trace, reason) if trace.frames else None
+        self.tally.traces_closed += handed is not None
         self._keep(trace_id, trace, now)
-        return closed
+        return handed
 
-    def _keep(self, trace_id: bytes, trace: _Trace, now: float) -> None:
+    def _keep(self, trace_id: bytes, trace: HeldTrace, now: float) -> None:
         """Keep a judged trace for late spans; of one that a limit closed only the id: what comes now is over it too."""
         if trace.cut:
-            trace = _Trace(now, now, now, cut=trace.cut)
+            trace = HeldTrace(now, now, now, cut=trace.cut)
         trace.touched = now
         self._late[trace_id] = trace
         self._bytes += trace.size
@@ -297,7 +284,7 @@ class TraceBuffer:
         for trace_id in [t for t, until in _head(self._gone, now)]:
             del self._gone[trace_id]
 
-    def _forget(self, trace_id: bytes, trace: _Trace) -> None:
+    def _forget(self, trace_id: bytes, trace: HeldTrace) -> None:
         self._bytes -= trace.size
         self._gone[trace_id] = trace.touched + self.limits.max_age_s
         if len(self._gone) > self.limits.max_traces:
@@ -366,12 +353,7 @@ class TraceBuffer:
         return self._checks[0][0] if self._checks else None
 
 
-def _closed(trace_id: bytes, trace: _Trace, reason: Completeness) -> ClosedTrace:
-    changed = None if trace.changed is None else frozenset(trace.changed)
-    return ClosedTrace(trace_id, dict(trace.frames), reason, dict(trace.logs), trace.cut, changed, trace.verdicts)
-
-
-def _older(traces: dict[bytes, _Trace], before: float) -> list[bytes]:
+def _older(traces: dict[bytes, HeldTrace], before: float) -> list[bytes]:
     """The ids at the head of an ordered dictionary that were touched at or before an instant."""
     ids = []
     for trace_id, trace in traces.items():
