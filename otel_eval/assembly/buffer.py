@@ -240,7 +240,10 @@ class TraceBuffer:
         wait, reason = outlook(trace.frames)
         if wait is Wait.OPEN:
             reason = Completeness.IDLE
-        quiet = trace.touched + {Wait.SETTLE: limits.settle_s, Wait.PARTIAL: limits.settle_partial_s}.get(wait, limits.idle_s)
+        if wait is Wait.SETTLE:
+            quiet = trace.touched + limits.settle_s
+        else:
+            quiet = trace.touched + (limits.settle_partial_s if wait is Wait.PARTIAL else limits.idle_s)
         aged = trace.created + limits.max_age_s
         return (aged, Completeness.AGED) if aged < quiet else (quiet, reason)
 

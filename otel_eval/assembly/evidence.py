@@ -28,7 +28,7 @@ class Wait(Enum):
 def outlook(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
     """What a trace waits for, and what it is called if it closes so."""
     tops = [frame for frame in frames.values() if frame[0] not in frames]
-    if tops and not any(frame[0] for frame in tops):
+    if (len(tops) == 1 and not tops[0][0]) or (tops and not any(frame[0] for frame in tops)):
         envelopes = {frame[2] for frame in frames.values()}  # far fewer than spans
         services = {envelope.service for envelope in envelopes} if len(envelopes) > 1 else envelopes
         return (Wait.SETTLE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
