@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.c' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
+SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint fix bench peers sdk-range fuzz faults examples clean
@@ -83,7 +83,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml setup.py constraints.txt $(SOUR
 	@$(PIP) install -c constraints.txt .
 	@touch $@
 
-$(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py otel_eval/_native.c otel_eval/_forest.c constraints.txt
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml setup.py $(filter %.c %.h,$(SOURCES)) constraints.txt
 	@echo "installing into $(VENV) for development"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@

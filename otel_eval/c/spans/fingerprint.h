@@ -1,0 +1,162 @@
+/* What of a tool or other span can be told without decoding it: a fingerprint of some attributes, and whether a call
+ * surely did not fail.
+ *
+ * Knows bytes; which attributes and words matter is said by whoever asks.
+ */
+
+/* Of how many wanted attributes a fingerprint is made at most; more of them are no shortcut. */
+#define MARKS 16
+
+/* Add a pair's bytes to the ranges, unless its key is there already: then Python must decide which one counts. */
+static int mark(const Lookup *lookup, Range key, Range pair, Range *marks, Key **seen, int *count)
+{
+    Key *held = find_key(lookup, key);
+    if (held == NULL)
+        return 1;
+    for (int number = 0; number < *count; number++)
+        if (seen[number] == held)
+            return 0;
+    if (*count == MARKS)
+        return 0;
+    seen[*count] = held;
+    marks[(*count)++] = pair;
+    return 1;
+}
+
+static PyObject *join(const Range *ranges, int count)
+{
+    Py_ssize_t size = 0;
+    for (int number = 0; number < count; number++)
+        size += ranges[number].end - ranges[number].at;
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, size);
+    if (joined == NULL)
+        return NULL;
+    char *to = PyBytes_AS_STRING(joined);
+    for (int number = 0; number < count; number++) {
+        size = ranges[number].end - ranges[number].at;
+        memcpy(to, ranges[number].at, (size_t)size);
+        to += size;
+    }
+    return joined;
+}
+
+static PyObject *view_fingerprint(PyObject *object, PyObject *wanted)
+{
+    Lookup *lookup = lookup_of(wanted);
+    if (lookup == NULL)
+        return NULL;
+    Range in = ((View *)object)->head.attributes, key, value, marks[MARKS];
+    Key *seen[MARKS];
+    int count = 0, plain = PyTuple_GET_SIZE(lookup->prefixes) == 0;
+    while (plain && in.at < in.end) {
+        Bytes start = in.at;
+        plain = take_pair(&in, &key, &value) && mark(lookup, key, (Range){start, in.at}, marks, seen, &count);
+    }
+    PyObject *made = plain ? join(marks, count) : Py_NewRef(Py_None);
+    let_go(lookup);
+    return made;
+}
+
+/* Whether the bytes hold the word. */
+static int holds(Range in, Range word)
+{
+    size_t size = (size_t)(word.end - word.at);
+    while (size > 0 && (size_t)(in.end - in.at) >= size) {
+        in.at = memchr(in.at, *word.at, (size_t)(in.end - in.at) - size + 1);
+        if (in.at == NULL)
+            return 0;
+        if (memcmp(in.at, word.at, size) == 0)
+            return 1;
+        in.at++;
+    }
+    return 0;
+}
+
+/* Whether the value is a text that holds none of the words. */
+static int is_harmless(Range value, PyObject *words)
+{
+    Range content;
+    if (value.at == value.end || *value.at++ != 0x0A || !take(&value, &content) || value.at != value.end)
+        return 0;
+    for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(words); number++) {
+        PyObject *word = PyTuple_GET_ITEM(words, number);
+        Bytes at = (Bytes)PyBytes_AS_STRING(word);
+        if (holds(content, (Range){at, at + PyBytes_GET_SIZE(word)}))
+            return 0;
+    }
+    return 1;
+}
+
+/* What one walk along a tool span's attributes finds. */
+typedef struct {
+    Lookup *said, *id, *result;
+    PyObject *words;
+    Range marks[MARKS], call_id;
+    Key *seen[MARKS];
+    int count;
+} Call;
+
+static int walk_call(Range in, Call *call)
+{
+    Range key, value;
+    while (in.at < in.end) {
+        Bytes start = in.at;
+        if (!take_pair(&in, &key, &value) || !mark(call->said, key, (Range){start, in.at}, call->marks, call->seen, &call->count))
+            return 0;
+        if (find_key(call->result, key) != NULL && !is_harmless(value, call->words))
+            return 0;
+        if (find_key(call->id, key) == NULL)
+            continue;
+        if (call->call_id.at != NULL || value.at == value.end || *value.at++ != 0x0A)
+            return 0;
+        if (!take(&value, &call->call_id) || value.at != value.end)
+            return 0;
+    }
+    return 1;
+}
+
+static int did_not_fail(Range status)
+{
+    int code;
+    Range message;
+    return read_status(status, &code, &message) && code != 2;
+}
+
+static int are_words(PyObject *words)
+{
+    for (Py_ssize_t number = 0; PyTuple_CheckExact(words) && number < PyTuple_GET_SIZE(words); number++)
+        if (!PyBytes_CheckExact(PyTuple_GET_ITEM(words, number)))
+            return 0;
+    return PyTuple_CheckExact(words);
+}
+
+static PyObject *call_of(const View *self, Call *call)
+{
+    if (!did_not_fail(self->head.status) || !walk_call(self->head.attributes, call))
+        Py_RETURN_NONE;
+    PyObject *made = NULL, *joined = join(call->marks, call->count), *id = text_of(call->call_id);
+    if (joined != NULL && id != NULL)
+        made = PyTuple_Pack(2, joined, id);
+    Py_XDECREF(joined);
+    Py_XDECREF(id);
+    return made;
+}
+
+static PyObject *view_call(PyObject *object, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 4 || !are_words(given[3])) {
+        PyErr_SetString(PyExc_TypeError, "call(said, id, result, words: tuple of bytes)");
+        return NULL;
+    }
+    Call call = {.words = given[3]};
+    PyObject *made = NULL;
+    call.said = lookup_of(given[0]);
+    call.id = call.said == NULL ? NULL : lookup_of(given[1]);
+    call.result = call.id == NULL ? NULL : lookup_of(given[2]);
+    if (call.result != NULL)
+        made = call_of((View *)object, &call);
+    let_go(call.said);
+    let_go(call.id);
+    let_go(call.result);
+    return made;
+}

@@ -1,0 +1,69 @@
+/* The type of views.
+ *
+ * Knows names of methods; knows nothing of how they do it.
+ */
+
+static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    View *self = (View *)object;
+    if (!self->head.has_events)
+        return PyList_New(0);
+    PyObject *pure = pure_of(self);
+    return pure == NULL ? NULL : PyObject_CallMethodNoArgs(pure, str_events);
+}
+
+static PyMethodDef view_methods[] = {
+    {"attributes", view_attributes, METH_O, "The wanted attributes that the span has."},
+    {"fingerprint", view_fingerprint, METH_O, "Bytes that are equal only where `attributes` gives equals; None if unusual."},
+    {"call", (PyCFunction)(void (*)(void))view_call, METH_FASTCALL,
+     "call(said, id, result, words): (fingerprint of `said`, call id) of a span that did not fail, has at most one id and no\n"
+     "result but texts without any of the words; None of any other."},
+    {"events", view_events, METH_NOARGS, "The events in the order of the span."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef view_getters[] = {
+    {"name", view_name, NULL, "The span's name.", NULL},
+    {"span_kind", view_kind, NULL, "OTLP's number of the kind.", NULL},
+    {"start_ns", view_start, NULL, "Unix nanoseconds.", NULL},
+    {"end_ns", view_end, NULL, "Unix nanoseconds.", NULL},
+    {"status_code", view_status_code, NULL, "0 unset, 1 ok, 2 error.", NULL},
+    {"status_message", view_status_message, NULL, "What the status says, or \"\".", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot view_slots[] = {
+    {Py_tp_dealloc, view_dealloc},
+    {Py_tp_methods, view_methods},
+    {Py_tp_getset, view_getters},
+    {Py_tp_doc, "One span, readable; made by `view`."},
+    {0, NULL},
+};
+
+static PyType_Spec view_spec = {
+    .name = "otel_eval._native.View",
+    .basicsize = sizeof(View),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = view_slots,
+};
+
+static PyObject *make_view(PyObject *Py_UNUSED(module), PyObject *payload)
+{
+    Head head;
+    if (pure_view == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "configure() was not called");
+        return NULL;
+    }
+    if (!PyBytes_CheckExact(payload))
+        return PyObject_CallOneArg(pure_view, payload);
+    Bytes at = (Bytes)PyBytes_AS_STRING(payload);
+    if (!walk_span((Range){at, at + PyBytes_GET_SIZE(payload)}, &head))
+        return PyObject_CallOneArg(pure_view, payload);
+    View *self = PyObject_New(View, view_type);
+    if (self == NULL)
+        return NULL;
+    self->payload = Py_NewRef(payload);
+    self->pure = NULL;
+    self->head = head;
+    return (PyObject *)self;
+}

@@ -1,0 +1,147 @@
+/* Sets of wanted keys, made fit for look-ups.
+ *
+ * Knows keys as bytes; holds at most SLOTS sets. Knows no span.
+ */
+
+typedef struct {
+    char *at; /* owned by `key_bytes` */
+    Py_ssize_t size;
+    PyObject *key_bytes, *key_text;
+} Key;
+
+/* One `Wanted`, made fit for look-ups: an open hash over its keys, and its prefixes. */
+typedef struct {
+    PyObject *wanted; /* a strong reference, so that its address means it alone */
+    Key *table;
+    size_t mask;
+    PyObject *prefixes; /* a tuple of bytes */
+    int holders;        /* its slot, and every walk that uses it: Python may run during one and fill the slot anew */
+} Lookup;
+
+#define SLOTS 256
+static Lookup *lookups[SLOTS];
+
+/* Keys of one family begin alike, so their length and their last bytes tell them apart. */
+static size_t hash_of(const char *at, Py_ssize_t size)
+{
+    uint64_t tail = 0;
+    memcpy(&tail, size > 8 ? at + size - 8 : at, size > 8 ? 8 : (size_t)size);
+    return (size_t)(((tail ^ (uint64_t)size) * 0x9E3779B97F4A7C15ull) >> 40);
+}
+
+static void let_go(Lookup *lookup)
+{
+    if (lookup == NULL || --lookup->holders > 0)
+        return;
+    for (size_t place = 0; lookup->table != NULL && place <= lookup->mask; place++) {
+        Py_XDECREF(lookup->table[place].key_bytes);
+        Py_XDECREF(lookup->table[place].key_text);
+    }
+    PyMem_Free(lookup->table);
+    Py_XDECREF(lookup->prefixes);
+    Py_XDECREF(lookup->wanted);
+    PyMem_Free(lookup);
+}
+
+static int add_key(Lookup *lookup, PyObject *key)
+{
+    char *at;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(key, &at, &size) < 0)
+        return -1;
+    PyObject *as_text = PyUnicode_DecodeUTF8(at, size, "replace");
+    if (as_text == NULL)
+        return -1;
+    PyUnicode_InternInPlace(&as_text);
+    size_t place = hash_of(at, size) & lookup->mask;
+    while (lookup->table[place].at != NULL)
+        place = (place + 1) & lookup->mask;
+    lookup->table[place] = (Key){at, size, Py_NewRef(key), as_text};
+    return 0;
+}
+
+static int fill(Lookup *lookup, PyObject *keys)
+{
+    Py_ssize_t count = PyObject_Size(keys);
+    if (count < 0)
+        return -1;
+    size_t room = 8;
+    while (room < (size_t)count * 4) /* mostly empty: most attributes are not wanted */
+        room *= 2;
+    lookup->table = PyMem_Calloc(room, sizeof(Key));
+    if (lookup->table == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    lookup->mask = room - 1;
+    PyObject *each, *iterator = PyObject_GetIter(keys);
+    if (iterator == NULL)
+        return -1;
+    int failed = 0;
+    while (!failed && (each = PyIter_Next(iterator)) != NULL) {
+        failed = add_key(lookup, each) < 0;
+        Py_DECREF(each);
+    }
+    Py_DECREF(iterator);
+    return failed || PyErr_Occurred() ? -1 : 0;
+}
+
+static Lookup *new_lookup(PyObject *wanted)
+{
+    Lookup *lookup = PyMem_Calloc(1, sizeof *lookup);
+    if (lookup == NULL)
+        return (Lookup *)PyErr_NoMemory();
+    lookup->holders = 1;
+    lookup->wanted = Py_NewRef(wanted);
+    lookup->prefixes = PyObject_GetAttr(wanted, str_raw_prefixes);
+    PyObject *keys = lookup->prefixes == NULL ? NULL : PyObject_GetAttr(wanted, str_raw_keys);
+    int failed = keys == NULL || fill(lookup, keys) < 0;
+    if (!failed && !PyTuple_Check(lookup->prefixes)) {
+        PyErr_SetString(PyExc_TypeError, "raw_prefixes must be a tuple");
+        failed = 1;
+    }
+    Py_XDECREF(keys);
+    if (!failed)
+        return lookup;
+    let_go(lookup);
+    return NULL;
+}
+
+/* What the wanted keys are looked up in; the caller lets go of it. */
+static Lookup *lookup_of(PyObject *wanted)
+{
+    Lookup **slot = &lookups[((uintptr_t)wanted >> 4) % SLOTS];
+    if (*slot == NULL || (*slot)->wanted != wanted) {
+        Lookup *fresh = new_lookup(wanted);
+        if (fresh == NULL)
+            return NULL;
+        Lookup *old = *slot;
+        *slot = fresh;
+        let_go(old);
+    }
+    (*slot)->holders++;
+    return *slot;
+}
+
+static Key *find_key(const Lookup *lookup, Range key)
+{
+    Py_ssize_t size = key.end - key.at;
+    size_t place = hash_of((const char *)key.at, size) & lookup->mask;
+    for (Key *held; (held = &lookup->table[place])->at != NULL; place = (place + 1) & lookup->mask)
+        if (held->size == size && memcmp(held->at, key.at, (size_t)size) == 0)
+            return held;
+    return NULL;
+}
+
+static int has_prefix(const Lookup *lookup, Range key)
+{
+    for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(lookup->prefixes); number++) {
+        char *at;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(lookup->prefixes, number), &at, &size) < 0)
+            return -1;
+        if (size <= key.end - key.at && memcmp(at, key.at, (size_t)size) == 0)
+            return 1;
+    }
+    return 0;
+}
