@@ -75,7 +75,7 @@ class Expression(BuiltIn):
         if self.reference in trajectory.attributes:
             reference = decoded(trajectory.attributes[self.reference or ""])
         try:
-            value = Evaluation(bind(self.expression.reading, trajectory, reference)).of(self.expression, {})
+            value = Evaluation(bind(self.expression.reading, trajectory, reference)).of(self.expression)
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
         except Invalid as invalid:

@@ -6,9 +6,9 @@ is left out, never made up: looking at it is an error of CEL, which `&&` and `||
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from itertools import chain
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Trajectory
@@ -67,13 +67,20 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
         Unavailable: they are too large.
     """
     values: dict[str, Any] = {}
+    contents: list[Any] = []
     if reading.run:
         values["run"] = _run(trajectory, reading)
+        contents += values["run"].values()
     if "calls" in reading.names and trajectory.tool_data:
-        values["calls"] = _calls(trajectory, reading.calls)
+        columns = [_COLUMNS[name](trajectory) for name in reading.calls]
+        values["calls"] = _rows(reading.calls, columns, len(trajectory.calls))
+        contents += chain.from_iterable(columns)
+        if reading.gathers:
+            _refuse_long(values["calls"])
     if "reference" in reading.names and reference is not UNRECORDED:
         values["reference"] = reference
-    return Bound(fitting(values, gathers=reading.gathers), reading, trajectory)
+        contents.append(reference)
+    return Bound(fitting(values, contents, gathers=reading.gathers), reading, trajectory)
 
 
 def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:
@@ -83,14 +90,12 @@ def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not UNRECORDED}
 
 
-def _calls(run: Trajectory, fields: frozenset[str]) -> list[dict[str, Any]]:
-    wanted = [(name, _OF_A_CALL[name]) for name in fields if name != "start_ms"]
-    found = [{name: value for name, of in wanted if (value := of(call)) is not UNRECORDED} for call in run.calls]
-    if "start_ms" in fields and run.start_ns is not None:
-        for each, call in zip(found, run.calls, strict=True):
-            if call.start_ns is not None:
-                each["start_ms"] = (call.start_ns - run.start_ns) / _NS_PER_MS
-    return found
+def _rows(names: Iterable[str], columns: list[list[Any]], number: int) -> list[dict[str, Any]]:
+    """Mappings of names to the values in their columns; what was not recorded is left out."""
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if columns else [{} for _ in range(number)]
+    if all(value is not UNRECORDED for column in columns for value in column):
+        return rows
+    return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]
 
 
 def _elapsed(start_ns: int | None, end_ns: int | None) -> Any:
@@ -122,26 +127,33 @@ _FACTS: Final[Mapping[str, Any]] = {
     "input": lambda run: _opened(run.input),
     "output": lambda run: _opened(run.output),
 }
-_OF_A_CALL: Final[Mapping[str, Any]] = {
-    "name": attrgetter("name"),
-    "arguments": lambda call: _opened(call.arguments),
-    "result": lambda call: _opened(call.result),
-    "error": lambda call: None if call.error is None else {"type": call.error.type, "message": call.error.message},
-    "duration_ms": lambda call: _elapsed(call.start_ns, call.end_ns),
-    "agent": lambda call: _known(call.agent_path[-1]) if call.agent_path else UNRECORDED,
+# A column at a time, each in one go: this is done for all calls of every run.
+_COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
+    "name": lambda run: [call.name for call in run.calls],
+    "arguments": lambda run: [_opened(call.arguments) for call in run.calls],
+    "result": lambda run: [_opened(call.result) for call in run.calls],
+    "error": lambda run: [call.error and {"type": call.error.type, "message": call.error.message} for call in run.calls],
+    "duration_ms": lambda run: [_elapsed(call.start_ns, call.end_ns) for call in run.calls],
+    "start_ms": lambda run: [_elapsed(run.start_ns, call.start_ns) for call in run.calls],
+    "agent": lambda run: [call.agent_path[-1] if call.agent_path else UNRECORDED for call in run.calls],
 }
 
 
-def fitting(values: dict[str, Any], *, gathers: bool) -> dict[str, Any]:
+def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> dict[str, Any]:
     """The values as CEL takes them: plain lists and mappings of texts, numbers of 64 bits.
+
+    Args:
+        values: variables by name.
+        contents: what is in them that somebody else wrote, which may be of any size and kind.
+        gathers: whether lists are built from them.
 
     Raises:
         Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
     """
-    level: list[Any] = [*values.values()]
-    room, characters, clean = _MOST_VALUES, MOST_CHARACTERS, True
+    level = contents
+    room, characters, clean = _MOST_VALUES - len(level), MOST_CHARACTERS, True
     for _ in range(_DEEPEST):
-        texts, below, plain = _surveyed(level, MOST_GATHERED if gathers else _MOST_VALUES)
+        texts, below, plain = _surveyed(level, gathers=gathers)
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
             said = f"{_MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
@@ -152,7 +164,7 @@ def fitting(values: dict[str, Any], *, gathers: bool) -> dict[str, Any]:
     raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels")
 
 
-def _surveyed(level: list[Any], longest: int) -> tuple[int, list[Any], bool]:
+def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]:
     """The characters on a level of nesting, what is below it, and whether all of it is as CEL takes it."""
     characters, below, clean = 0, list[Any](), True
     for each in level:  # the commonest first: all values of every run come by here
@@ -166,16 +178,22 @@ def _surveyed(level: list[Any], longest: int) -> tuple[int, list[Any], bool]:
             characters += len(keys)
             clean = clean and (keys.isascii() or _is_unicode(keys))
         elif kind is list or kind is tuple:
-            if len(each) > longest:
-                raise Unavailable(f"{TOO_LARGE}: a list of {len(each)} items")
+            if gathers:
+                _refuse_long(each)
             clean = clean and kind is list
             below += each
         elif kind is int:
             clean = clean and -_BEYOND <= each < _BEYOND
-        elif each is not None and kind is not bool and kind is not float:
+        elif each is not None and kind is not bool and kind is not float and each is not UNRECORDED:
             clean = False
             below += each.values() if isinstance(each, Mapping) else ()
     return characters, below, clean
+
+
+def _refuse_long(items: Sequence[Any]) -> None:
+    """Lists that are built from a list cost the square of its length."""
+    if len(items) > MOST_GATHERED:
+        raise Unavailable(f"{TOO_LARGE}: a list of {len(items)} items")
 
 
 _BEYOND: Final = 2**63

@@ -60,21 +60,31 @@ class Evaluation:
 
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
-        self._activation: Any = None
+        self._plain: Any = None
+        self._labelled: Any = None
+        self._known: dict[str, Any] = {}
+        self._unfit: dict[str, Unavailable] = {}
 
-    def of(self, program: Program, labels: Mapping[str, Any]) -> Any:
+    def know(self, label: str, value: Any) -> None:
+        """From now on, a label stands for a value."""
+        try:
+            self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
+        except Unavailable as unavailable:  # matters only to those that look at it
+            self._unfit[label] = unavailable
+        self._labelled = None
+
+    def of(self, program: Program) -> Any:
         """The value, of plain Python types.
-
-        Args:
-            program: what is evaluated.
-            labels: values of the further variables that it looks at.
 
         Raises:
             Unavailable: something that decides was not recorded, or is too large.
             Invalid: the expression does not go with what was recorded.
         """
+        activation = self._labelled if program.labels else self._plain
+        if activation is None:
+            activation = self._prepared(program)
         try:
-            found = program._expression.eval(self._prepared(program, labels))
+            found = program._expression.eval(activation)
             value = found.plain_value()
         except RuntimeError as error:
             raise Invalid(_first_line(str(error))) from None
@@ -82,13 +92,15 @@ class Evaluation:
             raise self._told(value)
         return value
 
-    def _prepared(self, program: Program, labels: Mapping[str, Any]) -> Any:
-        if labels:
-            mine = fitting(dict(labels), gathers=program.reading.gathers)
-            return program._environment.Activation({**self._bound.values, **mine})
-        if self._activation is None:
-            self._activation = program._environment.Activation(self._bound.values)
-        return self._activation
+    def _prepared(self, program: Program) -> Any:
+        for label in program.labels & self._unfit.keys():
+            raise self._unfit[label]
+        if program.labels:
+            activation = program._environment.Activation({**self._bound.values, **self._known})
+            self._labelled = None if self._unfit else activation
+        else:
+            activation = self._plain = program._environment.Activation(self._bound.values)
+        return activation
 
     def _told(self, message: str) -> Exception:
         if TOO_LARGE in message:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from otel_eval.model import Failed, Skipped
 from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable
@@ -69,13 +69,15 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
     while ready and way.end is None:
         coming: list[str] = []
         nodes = [plan.nodes[name] for name in ready]
-        judged = {} if plan.asking.isdisjoint(ready) else await _judged(nodes, way.outputs, ask)
+        judged = await _judged(nodes, way.outputs, ask) if plan.asking else {}
         for node in nodes:
-            answer = _evaluated(node, node.program, evaluation, way.outputs) if node.program else judged[node.name]
-            if isinstance(answer, Answer):
-                coming += way.go(node, answer)
-            else:
+            answer = _evaluated(node, node.program, evaluation) if node.program else judged[node.name]
+            if not isinstance(answer, Answer):
                 trouble = trouble or answer
+                continue
+            if node.kind == "task":
+                evaluation.know(node.label, answer.value)
+            coming += way.go(node, answer)
         ready = sorted(coming) if len(coming) > 1 else coming
     return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
@@ -91,7 +93,7 @@ class _Way:
         self.path: list[Step] = []
         self.end: Verdict | None = None
 
-    def go(self, node: Node, answer: Answer) -> list[str]:
+    def go(self, node: Node, answer: Answer) -> Sequence[str]:
         """Note what a node came to; the nodes that can run because of it."""
         if node.kind == "task":
             self.path.append(Step(node.name, None))
@@ -104,17 +106,20 @@ class _Way:
         elif verdict.then not in self._opened:
             self._opened.add(verdict.then)
             return self._free((verdict.then,))
-        return []
+        return ()
 
-    def _free(self, names: Sequence[str]) -> list[str]:
+    def _free(self, names: Sequence[str]) -> Sequence[str]:
+        waits = self._waits
         for name in names:
-            self._waits[name] -= 1
-        return [name for name in names if self._waits[name] == 0]
+            waits[name] -= 1
+        return names if len(names) == 1 and not waits[names[0]] else [name for name in names if not waits[name]]
 
 
 async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, Answer | Skipped | Failed]:
     """What judges answer for those nodes that ask one; they are asked together."""
     asking = [node for node in nodes if node.program is None]
+    if not asking:
+        return {}
     if len(asking) == 1:
         return {asking[0].name: await ask(asking[0], outputs)}
     import asyncio  # loaded only where judges are waited for together
@@ -123,10 +128,9 @@ async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -
     return {node.name: answer for node, answer in zip(asking, answers, strict=True)}
 
 
-def _evaluated(node: Node, program: Program, evaluation: Evaluation, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
-    labels = {label: outputs[label] for label in program.labels} if program.labels else _NO_LABELS
+def _evaluated(node: Node, program: Program, evaluation: Evaluation) -> Answer | Skipped | Failed:
     try:
-        value = evaluation.of(program, labels)
+        value = evaluation.of(program)
     except Unavailable as unavailable:
         return Skipped(f"{node.name}: {unavailable}")
     except Invalid as invalid:
@@ -134,6 +138,3 @@ def _evaluated(node: Node, program: Program, evaluation: Evaluation, outputs: Ma
     if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
         return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
     return Answer(value)
-
-
-_NO_LABELS: Final[Mapping[str, Any]] = {}
