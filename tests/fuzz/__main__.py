@@ -4,7 +4,7 @@
 
 Each target runs in a process of its own, so long. With atheris installed the coverage of the package guides the search, and
 what it finds is kept in the folder for the next time; without it, inputs are spoilt at random (--seed). `--pure` does
-without the extension in C; `--sanitized` compiles it with the address and undefined-behaviour sanitizers and runs the
+without the extensions in C; `--sanitized` compiles them with the address and undefined-behaviour sanitizers and runs the
 inputs of the folder, and spoilt ones, over that. Exit 1 if something broke; the input is in the folder.
 """
 

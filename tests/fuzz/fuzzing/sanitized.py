@@ -1,4 +1,4 @@
-"""The extension in C, compiled with sanitizers.
+"""The extensions in C, compiled with sanitizers.
 
 Knows the compiler's flags and how a sanitized library is loaded into an ordinary Python.
 """
@@ -18,7 +18,7 @@ FLAGS: Final = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,unde
 
 
 def build(folder: Path) -> Path:
-    """A folder with a copy of the package whose extension is sanitized.
+    """A folder with a copy of the package whose extensions are sanitized.
 
     Raises:
         subprocess.CalledProcessError: the compiler cannot.
@@ -27,11 +27,10 @@ def build(folder: Path) -> Path:
     shutil.copytree(
         ROOT / "otel_eval", copy / "otel_eval", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
-    target = copy / "otel_eval" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     include = f"-I{sysconfig.get_paths()['include']}"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", *FLAGS, include, str(ROOT / "otel_eval" / "_native.c"), "-o", str(target)], check=True
-    )
+    for source in (ROOT / "otel_eval").glob("*.c"):
+        target = copy / "otel_eval" / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        subprocess.run(["gcc", "-shared", "-fPIC", *FLAGS, include, str(source), "-o", str(target)], check=True)
     return copy
 
 
