@@ -46,6 +46,8 @@ _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
+_PATIENCE_S: Final = 2.0  # with a client that has a connection and sends no request, when others want one
+_ROOM_S: Final = 0.25  # for its thread to end; nobody else is let in meanwhile
 _LINGER_S: Final = 2.0
 _HANDSHAKE_S: Final = 10.0
 _HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
@@ -58,7 +60,7 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: of one body, as sent and unpacked.
-        connections: at once; one more is answered 503.
+        connections: at once; one more takes the place of one that only waits, or is answered 503.
         idle_s: how long a connection may wait for the next request, its headers included.
         request_s: how long a body may take to arrive.
     """
@@ -83,7 +85,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self._timed.allow(self.server.limits.idle_s, _HEADER_BYTES)
+        self.server.waits()
         super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        parsed = super().parse_request()
+        self.server.works()
+        return parsed
 
     def handle_expect_100(self) -> bool:
         if not self._let_in():  # before the client sends what nobody will read
@@ -221,8 +229,9 @@ class HttpServer(ThreadingHTTPServer):
         self.certificates, self.tokens = certificates, tokens
         self.stopping = False
         self._places = threading.BoundedSemaphore(limits.connections)
-        self._lock = threading.Lock()  # guards _open
+        self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
+        self._waiting: dict[threading.Thread, float] = {}  # for a request, since when
         self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name="otel-eval-http", daemon=True)
 
     def start(self) -> None:
@@ -238,7 +247,7 @@ class HttpServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, or refuse it if there are too many."""
-        if not self._places.acquire(blocking=False):
+        if not self._places.acquire(blocking=False) and not self._make_room():
             self.counters.add("http", refused_connections=1)
             request.setblocking(False)
             try:
@@ -248,6 +257,27 @@ class HttpServer(ThreadingHTTPServer):
                 self.shutdown_request(request)
             return
         super().process_request(request, client_address)
+
+    def _make_room(self) -> bool:
+        """End the connection that has kept us waiting for a request the longest, for one that may have more to say."""
+        before = time.monotonic() - _PATIENCE_S
+        with self._lock:
+            waiting = [(self._waiting.get(thread, before), number) for number, thread in enumerate(self._open.values())]
+            since, number = min(waiting, default=(before, 0))
+            if since >= before:
+                return False
+            _close(list(self._open)[number], socket.SHUT_RDWR)
+        return self._places.acquire(timeout=_ROOM_S)
+
+    def waits(self) -> None:
+        """The connection of this thread waits for a request."""
+        with self._lock:
+            self._waiting[threading.current_thread()] = time.monotonic()
+
+    def works(self) -> None:
+        """It has one."""
+        with self._lock:
+            self._waiting.pop(threading.current_thread(), None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection to its end."""
@@ -263,6 +293,7 @@ class HttpServer(ThreadingHTTPServer):
                 self.shutdown_request(request)
             with self._lock:
                 del self._open[request]
+                self._waiting.pop(threading.current_thread(), None)
             self._places.release()
 
     def _secured(self, request: Any) -> Any:

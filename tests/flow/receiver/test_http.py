@@ -14,6 +14,8 @@ import pytest
 from google.rpc import status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from otel_eval.sources.receiver import http_server
+
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 TRACE, SPAN = "ab" * 16, "cd" * 8
 DOCUMENT = json.dumps(
@@ -222,6 +224,23 @@ def test_too_many_connections_are_refused(start: Any, opened: Any) -> None:
     second.connect()
     assert second.sock.recv(100).startswith(b"HTTP/1.1 503")
     assert receiver.counters.total("refused_connections") == 1
+
+
+def test_a_connection_that_only_waits_makes_room(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it has sent nothing, half a request, or one long ago; one that is being served does not."""
+    monkeypatch.setattr(http_server, "_PATIENCE_S", 0.05)
+    receiver, bound = start(http_connections=2)
+    silent, half = opened(bound.http), opened(bound.http)
+    silent.connect()
+    half.connect()
+    half.sock.sendall(HEAD)
+    time.sleep(0.2)
+    for _ in range(2):
+        third = opened(bound.http)
+        third.request("POST", "/v1/traces", b"", {"Content-Type": PROTOBUF})
+        assert Reply(third.getresponse()).status == 200
+    assert (silent.sock.recv(100), half.sock.recv(100)) == (b"", b"")
+    assert receiver.counters.total("refused_connections") == 0
 
 
 def raw(bound: str, data: bytes) -> bytes:
