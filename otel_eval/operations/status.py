@@ -24,6 +24,7 @@ DROPS: Final[Mapping[str, str]] = {
     "late_timeouts": "a judge took too long",
     "late_refused": "the queue of judges was full",
     "late_lost": "a judge hung",
+    "scorers.hung": "a scorer of your own did not return",
     "results.failed": "could not be delivered",
     "results.undeliverable": "could not be delivered",
     "results.refused": "the queue of the exporter was full",

@@ -10,29 +10,29 @@ from fault_rig.scenarios import attackers, crashing, disk, ending, order, pressu
 __all__ = ["SCENARIOS"]
 
 OUTAGE: Final = {"times": 1, "seconds": 1, "runs": 40}
-OUTAGES: Final = {"times": 3, "seconds": 20, "runs": 6000}
+OUTAGES: Final = {"times": 2, "seconds": 10, "runs": 6000}
 
 SCENARIOS: Final = (
-    Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 2, "runs": 3000}, {"times": 100, "runs": 100_000}),
+    Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 2, "runs": 3000}, {"times": 60, "runs": 100_000}),
     Scenario(
         "SIGKILL between spans of a run",
         crashing.sigkill,
         {"times": 2, "runs": 100, "mixed": True},
-        {"times": 50, "runs": 5000, "mixed": True},
+        {"times": 20, "runs": 2000, "mixed": True},
     ),
     Scenario(
-        "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 10, "runs": 200_000}
+        "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 4, "runs": 100_000}
     ),
-    Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 30, "runs": 200}),
-    Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 30, "runs": 200}),
+    Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
+    Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
     Scenario("sink down", sinks.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}),
     Scenario("sink slow", sinks.trouble, {"kind": "slow", **OUTAGE}, {"kind": "slow", **OUTAGES}),
     Scenario("sink refusing", sinks.trouble, {"kind": "UNAVAILABLE", **OUTAGE}, {"kind": "UNAVAILABLE", **OUTAGES}),
-    Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 30, "runs": 20_000}),
-    Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 5000}),
+    Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 10, "runs": 5000}),
+    Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 2000}),
     Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
-    Scenario("SIGTERM under load", ending.sigterm, {"times": 2, "runs": 3000}, {"times": 20, "runs": 5000}),
-    Scenario("memory limit reached", pressure.memory_limit, {"runs": 600}, {"runs": 10_000}),
+    Scenario("SIGTERM under load", ending.sigterm, {"times": 2, "runs": 3000}, {"times": 10, "runs": 5000}),
+    Scenario("memory limit reached", pressure.memory_limit, {"runs": 600}, {"runs": 4000}),
     Scenario("too many traces", pressure.too_many_traces, {"runs": 100}, {"runs": 5000}),
     Scenario("giant trace", pressure.giant_trace, {"spans": 2000, "runs": 12}, {"spans": 100_000, "runs": 500}),
     Scenario("endless trace", pressure.endless_trace, {"seconds": 4, "runs": 20}, {"seconds": 30, "runs": 500}),
@@ -40,13 +40,13 @@ SCENARIOS: Final = (
     Scenario("late spans", order.late_spans, {"runs": 20}, {"runs": 2000}),
     Scenario("senders' clocks", order.senders_clocks, {"runs": 50}, {"runs": 2000}),
     Scenario("clock jumps of the host", order.clock_jumps, {"runs": 100, "jumps": 10}, {"runs": 3000, "jumps": 100}),
-    Scenario("malformed payloads", attackers.malformed, {"bodies": 40, "runs": 50}, {"bodies": 3000, "runs": 2000}),
+    Scenario("malformed payloads", attackers.malformed, {"bodies": 40, "runs": 50}, {"bodies": 2000, "runs": 1000}),
     Scenario("bombs", attackers.bombs, {"mib": 70, "runs": 20}, {"mib": 1000, "runs": 500}),
     Scenario(
         "slow loris",
         attackers.slow_loris,
         {"connections": 60, "seconds": 2, "runs": 50},
-        {"connections": 240, "seconds": 30, "runs": 2000},
+        {"connections": 240, "seconds": 20, "runs": 2000},
     ),
     Scenario("connection flood", attackers.flood, {"connections": 150, "runs": 50}, {"connections": 5000, "runs": 2000}),
     Scenario("bad TLS", strangers.bad_tls, {"times": 1, "runs": 20}, {"times": 50, "runs": 1000}),

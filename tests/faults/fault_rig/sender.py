@@ -72,6 +72,7 @@ class Sender:
 
     Attributes:
         acknowledged: numbers of the runs of which every span was acknowledged.
+        taken: spans that were acknowledged, each once.
         told: how often each answer was given: "ok", "refused", "lost" (no answer), "rejected" (for good).
     """
 
@@ -90,6 +91,7 @@ class Sender:
         self._lock = threading.Lock()  # guards what follows
         self.acknowledged: set[int] = set()
         self.told: Counter[str] = Counter()
+        self.taken = 0
         self.stopped = threading.Event()
 
     def send(self, requests: Sequence[Request], *, within_s: float, threads: int = 4, pace_s: float = 0.0) -> None:
@@ -139,6 +141,7 @@ class Sender:
         with self._lock:
             for number, count in request.spans:
                 self._left[number] -= count
+                self.taken += count
                 if self._left[number] == 0:
                     self.acknowledged.add(number)
 

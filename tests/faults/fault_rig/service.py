@@ -5,6 +5,7 @@ Knows its command line and what /proc tells of it. Every process started here is
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -58,6 +59,7 @@ def configuration(
         "traces": {**QUICK, **(traces or {})},
         "evaluations": [EVALUATION, *([{"name": "broken", "scorers": list(scorers)}] if scorers else [])],
         "receivers": {"otlp": {"protocols": protocols, **(receiver or {})}},
+        "telemetry": {"endpoint": "127.0.0.1:0"},
         "exporters": {"jsonl": {"path": str(folder / "results.jsonl")}},
         **more,
     }
@@ -84,7 +86,7 @@ class Service:
         self.results = self.folder / "results.jsonl"
         self._limits, self._env, self.before = dict(limits or {}), dict(env or {}), before
         self.process: subprocess.Popen[bytes] | None = None
-        self.grpc = self.http = ""
+        self.grpc = self.http = self.telemetry = ""
         self.starts = 0
         self.highest_rss = 0
 
@@ -111,8 +113,8 @@ class Service:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             text = self.errors.read_bytes()[said:].decode(errors="replace")
-            if found := re.search(r"^ready grpc=(\S+) http=(\S+)$", text, re.MULTILINE):
-                self.grpc, self.http = found[1], found[2]
+            if found := re.search(r"^ready grpc=(\S+) http=(\S+) telemetry=(\S+)$", text, re.MULTILINE):
+                self.grpc, self.http, self.telemetry = found.groups()
                 return self
             if may_die and not self.alive:
                 return self
@@ -158,6 +160,19 @@ class Service:
         found = re.search(r"VmHWM:\s+(\d+) kB", status)
         assert found
         return int(found[1]) * 1024
+
+    def metric(self, name: str) -> int:
+        """The sum of one of the receiver's own metrics over its labels."""
+        host, port = self.telemetry.rsplit(":", 1)
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        found = re.findall(rf"^otel_eval_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+        assert found, f"no metric {name}"
+        return int(sum(map(float, found)))
 
     def terminate(self) -> int:
         """SIGTERM; its exit code."""

@@ -34,12 +34,14 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
         load.join()
         scored(service, sender.acknowledged, 60 + runs * 0.02)
         grown = service.peak() - before
+        _agree(service, sender)
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} acknowledged"
     assert sender.told["refused"] > 0
     assert grown < 4 * limit + 32 * MIB, f"grew by {grown // MIB} MiB"
     refused = sender.told["refused"]
-    figures = f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB while it refused {refused} requests, then took all"
+    figures = f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB at most; refused by its own metrics as often as the"
+    figures += f" sender was ({refused}), then took all {runs} runs"
     return Outcome("load faster than scoring, until senders are refused", refused, books, figures)
 
 
@@ -118,6 +120,13 @@ def endless_trace(folder: Path, *, seconds: float, runs: int) -> Outcome:
         books,
         f"max_age 2s: skipped as incomplete, closed as {', '.join(reasons)}",
     )
+
+
+def _agree(service: Service, sender: Sender) -> None:
+    """What the receiver says it refused is what the sender was refused, and what it took what was acknowledged."""
+    assert service.metric("receiver_refused_requests") == sender.told["refused"]
+    assert service.metric("receiver_accepted_spans") == sender.taken
+    assert service.metric("receiver_internal_errors") == 0
 
 
 def _of(service: Service, run: Run) -> list[dict[str, Any]]:
