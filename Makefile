@@ -64,7 +64,7 @@ fuzz: ## look for bytes that break a decoder, SECONDS for each; downloads a fuzz
 	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --pure
 
 EXAMPLES := .venv-examples
-examples: ## run the examples with agent frameworks, in an environment of their own; downloads them
+examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in an environment of their own; downloads them
 	@cmp -s tests/frameworks/requirements.txt $(EXAMPLES)/.installed || { rm -rf $(EXAMPLES) && "$(PYTHON)" -m venv $(EXAMPLES) && \
 		$(EXAMPLES)/bin/python -m pip --disable-pip-version-check --quiet install -r tests/frameworks/requirements.txt -e . && \
 		cp tests/frameworks/requirements.txt $(EXAMPLES)/.installed; } || \

@@ -1,9 +1,13 @@
-"""What scoring costs a traced program as a whole: caller's thread and process CPU, with and without our processor.
+"""What scoring costs a traced program as a whole: caller's thread and process CPU, with and without us.
 
-Four pipelines in one process, interleaved: nothing, a batch processor, ours, both. Ours is the real `EvalSpanProcessor` with
-three scorers that sends log events through a batching `LoggerProvider` to an exporter that takes everything at once.
-Prints microseconds a span (medians of rounds of 20-span traces with eight attributes), and what one run's scoring and
-emission costs: process CPU of ours less that of nothing, less its two callbacks.
+Five pipelines in one process, interleaved: nothing, a batch processor, our processor, both, and a batch processor whose exporter
+is wrapped by ours. Ours is the real `EvalSpanProcessor` with three scorers that sends log events through a batching
+`LoggerProvider` to an exporter that takes everything at once; the wrapper is the real `EvalSpanExporter` around one that does.
+
+Prints microseconds a span (medians of rounds of 20-span traces with eight attributes), of the caller's thread and of the process,
+traces back to back, so that the caller shares the interpreter with the worker that scores; what the caller pays where it does not
+is what on_end.py prints. And what one run's scoring and emission costs: process CPU less that of the pipeline without us, less
+the callbacks.
 Run: python tests/bench/in_process.py
 """
 
@@ -14,15 +18,16 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
-from otel_eval import EvalSpanProcessor
+from otel_eval import EvalSpanExporter, EvalSpanProcessor
 
 TRACES, SPANS, ROUNDS = 100, 20, 15
 SCORERS = [
@@ -37,6 +42,7 @@ class Nowhere:
 
     def export(self, batch: Any) -> Any:
         del batch
+        return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
         return
@@ -57,42 +63,59 @@ def play(tracer: trace.Tracer) -> None:
                 pass
 
 
-def measure(provider: TracerProvider) -> tuple[float, float]:
+def measure(tracer: trace.Tracer, deliver: Callable[[], object]) -> tuple[float, float]:
     """Microseconds a span: caller's thread CPU, and process CPU until everything is delivered."""
-    tracer = provider.get_tracer("bench")
     gc.collect()
     process, thread = time.process_time_ns(), time.thread_time_ns()
     for _ in range(TRACES):
         play(tracer)
     caller = time.thread_time_ns() - thread
-    provider.force_flush()
+    deliver()
     return caller / (TRACES * SPANS) / 1e3, (time.process_time_ns() - process) / (TRACES * SPANS) / 1e3
+
+
+def pipelines(loggers: LoggerProvider) -> dict[str, tuple[TracerProvider, Callable[[], object]]]:
+    """Providers by name, and how to have each deliver what it holds."""
+    nowhere: Any = Nowhere()
+    config = {"evaluations": [{"name": "bench", "scorers": SCORERS}], "signals": ["logs"]}
+    made: dict[str, tuple[TracerProvider, Callable[[], object]]] = {}
+    for name in ("nothing", "batch", "ours", "batch + ours", "wrapped"):
+        provider = TracerProvider(shutdown_on_exit=False)
+        wrapper = EvalSpanExporter(nowhere, config)
+        if "batch" in name:
+            provider.add_span_processor(BatchSpanProcessor(nowhere, max_queue_size=100_000))
+        if "ours" in name:
+            provider.add_span_processor(EvalSpanProcessor(config, logger_provider=loggers))
+        if name == "wrapped":
+            provider.add_span_processor(BatchSpanProcessor(wrapper, max_queue_size=100_000))
+            made[name] = provider, lambda provider=provider, wrapper=wrapper: (provider.force_flush(), wrapper.force_flush())
+        else:
+            made[name] = provider, provider.force_flush
+    return made
 
 
 def main() -> int:
     loggers = LoggerProvider(shutdown_on_exit=False)
     nowhere: Any = Nowhere()
     loggers.add_log_record_processor(BatchLogRecordProcessor(nowhere, max_queue_size=100_000))
-    config = {"evaluations": [{"name": "bench", "scorers": SCORERS}], "signals": ["logs"]}
-    providers = {name: TracerProvider(shutdown_on_exit=False) for name in ("nothing", "batch", "ours", "batch + ours")}
-    for name, provider in providers.items():
-        if "batch" in name:
-            provider.add_span_processor(BatchSpanProcessor(nowhere, max_queue_size=100_000))
-        if "ours" in name:
-            provider.add_span_processor(EvalSpanProcessor(config, logger_provider=loggers))
+    providers = pipelines(loggers)
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in providers}
     for _ in range(ROUNDS):
         for name in random.sample(list(providers), len(providers)):
-            figures[name].append(measure(providers[name]))
+            provider, deliver = providers[name]
+            figures[name].append(measure(provider.get_tracer("bench"), deliver))
     middle = {name: [statistics.median(row[i] for row in rows) for i in (0, 1)] for name, rows in figures.items()}
     for name, (caller, process) in middle.items():
         print(f"{name:13} caller {caller:6.2f} us a span, process {process:6.2f} us a span")
-    print(f"batch + ours / batch: caller {middle['batch + ours'][0] / middle['batch'][0]:.2f}", end=", ")
-    print(f"process {middle['batch + ours'][1] / middle['batch'][1]:.2f}")
+    for name in ("batch + ours", "wrapped"):
+        caller, process = (mine / theirs for mine, theirs in zip(middle[name], middle["batch"], strict=True))
+        print(f"{name} / batch: caller {caller:.2f}, process {process:.2f}")
     callbacks = middle["ours"][0] - middle["nothing"][0]
     run = (middle["ours"][1] - middle["nothing"][1] - callbacks) * SPANS
     print(f"one run of {SPANS} spans, read, scored by {len(SCORERS)} scorers and emitted: {run:.0f} us of a worker thread")
-    for provider in providers.values():
+    held = (middle["wrapped"][1] - middle["batch"][1]) * SPANS
+    print(f"the same through the wrapper, its root held, judged and exported with its scores: {held:.0f} us of its threads")
+    for provider, _ in providers.values():
         provider.shutdown()
     loggers.shutdown()
     return 0

@@ -77,6 +77,15 @@ def fork(results: str) -> None:
     processes("fork", results)
 
 
+def imports(results: str) -> None:
+    """Prints the modules that the first run's scoring loads: what forks meanwhile would have half of them."""
+    provider = traced(results)
+    before = set(sys.modules)
+    agent("first")
+    provider.force_flush()
+    print(*sorted(set(sys.modules) - before), file=sys.stderr)
+
+
 def spawn(results: str) -> None:
     processes("spawn", results)
 

@@ -43,6 +43,13 @@ def test_every_process_of_multiprocessing_scores_its_own_runs(method: str, tmp_p
     assert errors == ""
 
 
+def test_scoring_loads_no_module(tmp_path: Path):
+    """A process that forks while a thread imports leaves a child with half a module."""
+    rows, loaded = live("imports", tmp_path / "results.jsonl")
+    assert agents(rows) == ["first"]
+    assert loaded.split() == []
+
+
 @unix
 def test_workers_that_a_server_forks_score_what_they_serve(tmp_path: Path):
     """What is set up before the fork works after it; the last scores arrive though nobody flushes."""
