@@ -1,12 +1,11 @@
 """What a decision tree of ten expressions costs a run, against a scorer that does nothing and against the expressions alone.
 
 Run it by hand: ``python tests/bench/decision_tree.py``. The least of many rounds, in CPU time; the ratios travel between
-machines, the microseconds do not. Exits 1 if ten nodes take more than 100 µs on a run of five calls.
+machines, the microseconds do not. Wanted: 100 µs for ten nodes.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from otel_eval.scorers.cel import bind
 from otel_eval.scorers.dag import Dag
 from otel_eval.testing import call, trajectory
 
-ROUNDS, TIMES, MOST_US = 40, 200, 100.0
+ROUNDS, TIMES = 40, 200
 
 
 def decides(cel: str, then: str | int, score: int) -> dict[str, Any]:
@@ -74,12 +73,11 @@ def least_us(function: Callable[[], object]) -> float:
     return min(found)
 
 
-def main() -> int:
+def main() -> None:
     """Print a line for each size of run."""
     scorer, nothing = create_scorer({"type": "dag", "root": "names", "nodes": NODES}), Nothing()
     assert isinstance(scorer, Dag)
     programs = [node.program for node in scorer.plan.nodes.values() if node.program is not None and not node.program.labels]
-    took = {}
     for calls in (2, 5, 20):
         run = run_of(calls)
         assert scorer(run).value == 1, scorer(run)  # type: ignore[union-attr]
@@ -90,14 +88,11 @@ def main() -> int:
             for program in programs:
                 program._expression.eval(activation).plain_value()
 
-        took[calls] = least_us(partial(scorer, run))
+        took = least_us(partial(scorer, run))
         floor, empty = least_us(alone), least_us(partial(nothing, run))
-        print(
-            f"10 nodes, {calls:2} calls: {took[calls]:.1f} us, {took[calls] / empty:4.1f} times an empty scorer ({empty:.2f} us)"
-        )
-        print(f"    {took[calls] / floor:.1f} times CEL alone on {len(programs)} of the nodes ({floor:.1f} us)")
-    return int(took[5] > MOST_US)
+        print(f"10 nodes, {calls:2} calls: {took:.1f} us, {took / empty:4.1f} times an empty scorer ({empty:.2f} us)")
+        print(f"    {took / floor:.1f} times CEL alone on {len(programs)} of the nodes ({floor:.1f} us)")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -31,6 +31,9 @@ _NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
 _NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
 
 
+_SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
+
+
 class Invalid(Exception):
     """An evaluation failed: the expression does not go with what it was given. The message may quote content."""
 
@@ -85,7 +88,7 @@ class Evaluation:
             activation = self._prepared(program)
         try:
             found = program._expression.eval(activation)
-            value = found.plain_value()
+            value = found.value() if program.returns in _SCALARS else found.plain_value()
         except RuntimeError as error:
             raise Invalid(_first_line(str(error))) from None
         if type(value) is str and found.type().name() == "ERROR":  # then the value is its message

@@ -22,12 +22,11 @@ from otel_eval.scorers.dag.drawing import drawn
 from otel_eval.scorers.dag.joints import nodes
 from otel_eval.scorers.dag.judging import answered, instruction_of, shown_of
 from otel_eval.scorers.dag.reach import Plan, outcomes
-from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict, words
+from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict
 from otel_eval.scorers.dag.walk import Answer, Step, finished, walk
 from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, text, wrong
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import tool
 
 __all__ = ["Dag"]
 
@@ -178,8 +177,8 @@ class Dag(BuiltIn):
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
         walked = await walk(self.plan, evaluation, ask)
-        details = {"path": [_detail(step, with_reason=self.include_content) for step in walked.path]}
-        said = _way(walked.path, with_reasons=self.include_content)
+        details: dict[str, Any] = {"path": _details(walked.path, with_reasons=self.include_content)}
+        said = _way(self.plan.nodes, walked.path, with_reasons=self.include_content)
         if isinstance(walked.end, Verdict):
             return await _ended(walked.end, trajectory, said, details)
         if isinstance(walked.end, Skipped):
@@ -201,20 +200,16 @@ async def _ended(end: Verdict, trajectory: Trajectory, said: str, details: dict[
     return Failed(outcome.error_type, f"{further.name}: {outcome.message}", details)
 
 
-def _detail(step: Step, *, with_reason: bool) -> dict[str, Any]:
-    detail: dict[str, Any] = {"node": step.node}
-    if step.verdict is not None:
-        detail["verdict"] = step.verdict
-    return detail | ({"reason": step.reason} if with_reason and step.reason else {})
+def _details(path: Sequence[Step], *, with_reasons: bool) -> list[dict[str, Any]]:
+    plain = [{"node": step.node} if step.verdict is None else {"node": step.node, "verdict": step.verdict} for step in path]
+    if not with_reasons:
+        return plain
+    return [detail | ({"reason": step.reason} if step.reason else {}) for detail, step in zip(plain, path, strict=True)]
 
 
-def _way(path: Sequence[Step], *, with_reasons: bool) -> str:
-    said = [_said(step, with_reason=with_reasons) for step in path[:_MOST_SAID]]
+def _way(nodes: Mapping[str, Node], path: Sequence[Step], *, with_reasons: bool) -> str:
+    said = [nodes[node].said[verdict] for node, verdict, _ in path[:_MOST_SAID]]
+    if with_reasons:
+        reasons = [f" ({' '.join(step.reason.split())})" if step.reason else "" for step in path]
+        said = [f"{words}{reason}" for words, reason in zip(said, reasons, strict=False)]
     return " → ".join([*said, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else said)
-
-
-def _said(step: Step, *, with_reason: bool) -> str:
-    if step.verdict is None:
-        return tool(step.node)
-    reason = f" ({' '.join(step.reason.split())})" if with_reason and step.reason else ""
-    return f"{tool(step.node)}: {tool(words(step.verdict))}{reason}"

@@ -11,6 +11,7 @@ from typing import Final
 
 from otel_eval.ports import Scorer
 from otel_eval.scorers.cel import Program
+from otel_eval.scorers.wording import tool
 
 __all__ = ["PARTS", "Node", "Nodes", "Verdict", "words"]
 
@@ -53,6 +54,7 @@ class Node:
         label: what the output of a task is called, or "".
         children: of a task, the names of the nodes that read its output.
         verdicts: of a decision; `by_verdict` finds one.
+        said: how an explanation tells that it came to a verdict; None for the output of a task.
     """
 
     name: str
@@ -64,9 +66,12 @@ class Node:
     children: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     by_verdict: Mapping[bool | str, Verdict] = field(init=False, repr=False, compare=False)
+    said: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        said = {each.verdict: f"{tool(self.name)}: {tool(words(each.verdict))}" for each in self.verdicts}
         object.__setattr__(self, "by_verdict", {each.verdict: each for each in self.verdicts})
+        object.__setattr__(self, "said", {None: tool(self.name), **said})
 
     @property
     def verdict_type(self) -> type:

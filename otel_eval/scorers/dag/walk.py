@@ -8,7 +8,6 @@ that wait for it and nobody else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from otel_eval.model import Failed, Skipped
@@ -38,8 +37,7 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Walked:
+class Walked(NamedTuple):
     """A way through.
 
     Attributes:
@@ -63,7 +61,7 @@ def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
     """The way of one run."""
-    way = _Way(plan)
+    way = _Way(plan, evaluation)
     trouble: Skipped | Failed | None = None
     ready: Sequence[str] = plan.roots
     while ready and way.end is None:
@@ -72,12 +70,10 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
         judged = await _judged(nodes, way.outputs, ask) if plan.asking else {}
         for node in nodes:
             answer = _evaluated(node, node.program, evaluation) if node.program else judged[node.name]
-            if not isinstance(answer, Answer):
+            if isinstance(answer, Answer):
+                coming += way.go(node, answer)
+            else:
                 trouble = trouble or answer
-                continue
-            if node.kind == "task":
-                evaluation.know(node.label, answer.value)
-            coming += way.go(node, answer)
         ready = sorted(coming) if len(coming) > 1 else coming
     return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
@@ -85,8 +81,8 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
 class _Way:
     """How far a walk has come."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, evaluation: Evaluation) -> None:
+        self._plan, self._evaluation = plan, evaluation
         self._waits = dict(plan.waits)
         self._opened: set[str] = set()  # successors that some verdict has asked to go on
         self.outputs: dict[str, Any] = {}
@@ -98,6 +94,7 @@ class _Way:
         if node.kind == "task":
             self.path.append(Step(node.name, None))
             self.outputs[node.label] = answer.value
+            self._evaluation.know(node.label, answer.value)
             return self._free(self._plan.readers[node.name])
         self.path.append(Step(node.name, answer.value, answer.reason))
         verdict = node.by_verdict[answer.value]
