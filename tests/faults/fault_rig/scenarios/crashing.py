@@ -50,7 +50,7 @@ def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outc
     rng = random.Random(times)
     sent = [run_of(number) for number in range(runs)]
     requests = shuffled(sent, seed=runs, at_once=20) if mixed else requests_of(sent)
-    settle = {"settle": "300ms", "settle_partial": "60s", "idle_timeout": "60s"} if mixed else {}
+    settle = {"settle": "300ms", "settle_partial": "60s", "idle_timeout": "60s", "late": "1h"} if mixed else {}
     config = configuration(folder, traces=settle, storage={"directory": str(folder / "kept")})
     with Service(config) as service:
         # Long enough for all the kills: four threads share the requests.
