@@ -28,6 +28,13 @@ SCENARIOS: Final = (
     Scenario("sink down", sinks.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}),
     Scenario("sink slow", sinks.trouble, {"kind": "slow", **OUTAGE}, {"kind": "slow", **OUTAGES}),
     Scenario("sink refusing", sinks.trouble, {"kind": "UNAVAILABLE", **OUTAGE}, {"kind": "UNAVAILABLE", **OUTAGES}),
+    Scenario(
+        "sink down, and SIGKILL",
+        sinks.trouble,
+        {"kind": "down", "kills": 1, **OUTAGE},
+        {"kind": "down", "kills": 3, **OUTAGES},
+    ),
+    Scenario("sink refusing for good", sinks.refusal, {"runs": 40}, {"runs": 2000}),
     Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 10, "runs": 5000}),
     Scenario("storage limit reached", disk.storage_limit, {"runs": 300}, {"runs": 2000}),
     Scenario("restart with spans on disk", disk.restart, {"runs": 300}, {"runs": 10_000}),
