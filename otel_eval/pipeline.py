@@ -121,6 +121,7 @@ class Pipeline:
         self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
         self._tally: Final = _Tally()
         self._wake = threading.Event()
+        self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not judged
         self._stopping = False
         self._worker: threading.Thread | None = None
 
@@ -197,6 +198,8 @@ class Pipeline:
         if self._behind():
             return False
         with self._judging:
+            first, self._first = self._first, ()
+            self._judge(first)
             with self._lock:
                 closed = self._due(self._clock())
             self._judge(closed)
@@ -249,11 +252,9 @@ class Pipeline:
             self._worker.join(timeout_s)
 
     def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
-        """Have the buffer filled with what was held before a restart, and judge what was to be judged then."""
-        with self._judging:
-            with self._lock:
-                closed = replay(self._buffer, self._clock())
-            self._judge(closed)
+        """Have the buffer filled with what was held before a restart; what was to be judged then is judged first."""
+        with self._judging, self._lock:
+            self._first = replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the results that are pending were emitted; False if they did not come in time."""
