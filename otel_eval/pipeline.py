@@ -198,12 +198,15 @@ class Pipeline:
         if self._behind():
             return False
         with self._judging:
-            first, self._first = self._first, ()
-            self._judge(first)
+            self._judge_first()
             with self._lock:
                 closed = self._due(self._clock())
             self._judge(closed)
         return len(closed) >= _AT_ONCE
+
+    def _judge_first(self) -> None:
+        first, self._first = self._first, ()
+        self._judge(first)
 
     def _due(self, now: float) -> list[ClosedTrace]:
         keeper = self._keeper
@@ -225,6 +228,7 @@ class Pipeline:
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
         """Close and judge everything that is held; False if `deadline` (monotonic) came first."""
         with self._judging:
+            self._judge_first()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
                 if self._keeper is not None and not self._keeper.closing([(each.trace_id, each.reason) for each in closed]):

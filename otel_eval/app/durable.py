@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
+from otel_eval.app.forms import form_of
+from otel_eval.app.moving import records_of, weight_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.errors import Overloaded
@@ -19,14 +21,20 @@ from otel_eval.model import Completeness, Pending, Report
 from otel_eval.ports import ClosedTrace
 from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
-from otel_eval.storage import Claim, Journal, Ledger, Segment, StorageFull, key_of
-from otel_eval.storage.entries import Judgement, Kind, from_closings, from_delivered, from_gone, from_judgements
+from otel_eval.storage import SEGMENT_BYTES, Claim, Journal, Ledger, Segment, StorageFull, key_of
+from otel_eval.storage.entries import (
+    Judgement,
+    Kind,
+    from_closings,
+    from_delivered,
+    from_gone,
+    from_judgements,
+    nesting,
+)
 
-__all__ = ["FORMS", "Durable"]
+__all__ = ["Durable"]
 
-FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"))
-"""What a request is; by their place here they are on disks."""
-
+_LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _AGAIN_S: Final = 0.5  # between attempts to write what was judged
 
 
@@ -36,16 +44,27 @@ class Durable:
     Args:
         given: the configuration's storage.
         now: Unix seconds.
+        clock: the pipeline's.
+        segment_bytes: of one file of the journal.
 
     Raises:
         ConfigError: the directory cannot be used, or another process uses it.
     """
 
-    def __init__(self, given: Storage, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        given: Storage,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
         self._claim: Final = Claim(given.directory)
-        self.journal: Final = Journal(self._claim, max_bytes=given.max_size, sync=given.sync)
+        self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
         self.ledger: Final = Ledger()
         self.now: Final = now
+        self._clock: Final = clock
+        self._max: Final = given.max_size
+        self._looked = float("-inf")
         self.sinks: Collection[str] = ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -57,7 +76,7 @@ class Durable:
 
     def taken(self, origin: Origin, trace_ids: Iterable[bytes]) -> int:
         """Write the request down."""
-        form = bytes((FORMS.index((origin.signal, origin.encoding)),))
+        form = form_of(origin.signal, origin.encoding)
         try:
             mark, segment = self.journal.append(Kind.BODY, [form, origin.body], bounded=True)
         except StorageFull:
@@ -117,6 +136,7 @@ class Durable:
         free = []
         for segment in self.journal.finished:
             if not self.ledger.is_free(segment, lambda trace_id: trace_id in self._unfinished or buffer.holds(trace_id)):
+                self._make_way(segment, buffer)
                 break
             free.append(segment)
         if free:
@@ -124,8 +144,31 @@ class Durable:
             for segment in free:
                 self.journal.remove(segment)
 
+    def _make_way(self, segment: Segment, buffer: TraceBuffer) -> None:
+        """Write again what little holds up the oldest segment, when half of what may be on disk is there."""
+        now = self._clock()
+        if self.journal.size < self._max // 2 or now < self._looked + _LOOK_S:
+            return
+        self._looked = now
+        traces = [trace for trace_id in self.ledger.stragglers(segment) if (trace := buffer.held(trace_id)) is not None]
+        if sum(map(weight_of, traces)) > segment.size // 2:
+            return  # it is needed as it is
+        for trace in traces:
+            records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
+            if records is not None and trace.trace_id not in self._unfinished:
+                self._move(trace.trace_id, records)
+
+    def _move(self, trace_id: bytes, records: Sequence[tuple[Kind, bytes]]) -> None:
+        try:
+            mark, segment = self.journal.append(Kind.MOVED, nesting(trace_id, records))
+            self.journal.commit(mark)
+        except OSError as error:
+            self._unwritten(error)
+            return
+        self.ledger.moved(trace_id, segment)
+
     def _remember(self, buffer: TraceBuffer) -> None:
-        ahead = self.now() - time.monotonic()
+        ahead = self.now() - self._clock()
         ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered().items()]
         try:
             self.journal.commit(self.journal.append(Kind.GONE, [from_gone(ids)])[0])

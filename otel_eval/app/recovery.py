@@ -7,19 +7,20 @@ now on, because its spans may have waited for us.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from otel_eval.app.durable import FORMS, Durable
+from otel_eval.app.durable import Durable
+from otel_eval.app.forms import origin_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace, Verdict
-from otel_eval.sources.receiver import Origin, framed_of
+from otel_eval.sources.receiver import framed_of
 from otel_eval.storage import Segment, key_of
-from otel_eval.storage.entries import Judgement, Kind, closings, delivered, gone, judgements
+from otel_eval.storage.entries import Judgement, Kind, closings, delivered, gone, judgements, nested
 
 __all__ = ["Recovered", "Recovery"]
 
@@ -67,7 +68,7 @@ class Recovery:
             Kind.DELIVERED: lambda payload, _: self._deliver(payload),
             Kind.GONE: lambda payload, _: self._forget(buffer, payload, now),
         }
-        for segment, kind, payload in self._durable.journal.replay():
+        for segment, kind, payload in self._records(buffer):
             if kind in does:
                 does[kind](payload, segment)
         for each in fields(buffer.tally):  # these count what comes from now on
@@ -75,10 +76,27 @@ class Recovery:
         self._take_over()
         return [each.trace for closed in self._closed.values() for each in closed]
 
+    def _records(self, buffer: TraceBuffer) -> Iterator[tuple[Segment, int, bytes]]:
+        """Every record, those within others too."""
+        for segment, kind, payload in self._durable.journal.replay():
+            if kind != Kind.MOVED:
+                yield segment, kind, payload
+                continue
+            trace_id, records = nested(payload)
+            self._begin_again(buffer, trace_id, segment)
+            for inner, content in records:
+                yield segment, inner, content
+
+    def _begin_again(self, buffer: TraceBuffer, trace_id: bytes, segment: Segment) -> None:
+        """All that was said of the trace before is in what follows."""
+        buffer.drop(trace_id)
+        self._closed.pop(trace_id, None)
+        self._durable.ledger.moved(trace_id, segment)
+
     def _push(self, buffer: TraceBuffer, payload: bytes, segment: Segment, now: float) -> None:
         self.found.requests += 1
         try:
-            framed = framed_of(Origin(*FORMS[payload[0]], payload[1:]))
+            framed = framed_of(origin_of(payload))
         except (InputError, IndexError):
             self.found.unreadable += 1
             return

@@ -5,6 +5,7 @@ Knows in which order the parts start and stop, and nothing of what they do.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ __all__ = ["Server"]
 
 _NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage", "telemetry")
 
+_DRAIN_S: Final = 24 * 3600.0  # nobody waits for traces that are open; judges and a full disk may take their time
+_LOOK_S: Final = 1.0
 _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
 
@@ -123,6 +126,18 @@ class Server:
         if self._forward:
             self._forward.start()
         return self._receiver.start()
+
+    def drain(self, told: threading.Event) -> bool:
+        """Score and deliver what storage kept, without listening; False if `told` came first."""
+        self._recover()
+        self._delivery.start()
+        done = self._pipeline.stop(timeout_s=_DRAIN_S)
+        while not self._delivery.flush(_LOOK_S) and not told.is_set():
+            pass
+        delivered = self._deliver(time.monotonic() + _STORED_S)
+        if self._durable:
+            self._durable.close()
+        return delivered and done and not told.is_set()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop taking, score what is pending (marked `shutdown`), deliver; False if not all was in time."""

@@ -310,13 +310,21 @@ class TraceBuffer:
 
     def remember(self, trace_id: bytes, until: float) -> None:
         """Nothing of this trace is wanted any more: forget what is held of it and, until then, take no span of it."""
-        for traces in (self._open, self._late):
-            trace = traces.pop(trace_id, None)
-            if trace is not None:
-                self._bytes -= trace.size
-        if trace_id in self._ready:
-            self._backlog -= self._ready.pop(trace_id)[0].size
+        self.drop(trace_id)
         self._gone[trace_id] = until
+
+    def drop(self, trace_id: bytes) -> None:
+        """Forget what is held of a trace."""
+        trace = self._open.pop(trace_id, None) or self._late.pop(trace_id, None)
+        if trace is not None:
+            self._bytes -= trace.size
+        elif trace_id in self._ready:
+            self._backlog -= self._ready.pop(trace_id)[0].size
+
+    def held(self, trace_id: bytes) -> ClosedTrace | None:
+        """All that is held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
+        trace = self._open.get(trace_id) or self._late.get(trace_id)
+        return closed(trace_id, trace, Completeness.COMPLETE) if trace is not None and not trace.cut else None
 
     # ---------------------------------------------------------------- state
 

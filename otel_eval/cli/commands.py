@@ -61,16 +61,19 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
-def serve(config: str | None) -> int:
+@click.option("--drain", "last", is_flag=True, help="Take nothing: score and deliver what storage kept, then end.")
+def serve(config: str | None, last: bool) -> int:
     """Take OTLP spans and score each run.
 
-    Prints one line when it listens: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores what is pending and ends. SIGHUP reads
-    the evaluations, judges and conventions of the file again.
+    Prints one line when it listens: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores what is pending and ends; with
+    storage it leaves what is undecided to the next start. SIGHUP reads the evaluations, judges and conventions of the file
+    again.
     """
+    from otel_eval.cli.draining import drain
     from otel_eval.cli.serving import run
     from otel_eval.config import load
 
-    return run(lambda: load(config))
+    return drain(load(config)) if last else run(lambda: load(config))
 
 
 @cli.command()

@@ -28,10 +28,13 @@ __all__ = [
     "from_judgements",
     "gone",
     "judgements",
+    "nested",
+    "nesting",
 ]
 
 _REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown")))
 """By their place here they are on disks."""
+_NESTED: Final = struct.Struct("<BI")
 _GONE: Final = struct.Struct("<16sd")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
 
@@ -50,7 +53,7 @@ class Kind(IntEnum):
     GONE = 5
     """Every id of which only the id is remembered."""
     MOVED = 6
-    """All there is of one trace, written again so that an old segment can go."""
+    """All there is of one trace, written again so that an old segment can go: its id, then records within this one."""
 
 
 class Closing(NamedTuple):
@@ -135,3 +138,22 @@ def from_gone(ids: Iterable[tuple[bytes, float]]) -> bytes:
 def gone(payload: bytes) -> Iterator[tuple[bytes, float]]:
     """What a GONE record says."""
     yield from _GONE.iter_unpack(payload)
+
+
+def nesting(trace_id: bytes, records: Iterable[tuple[Kind, bytes]]) -> list[bytes]:
+    """The payload of MOVED, in pieces."""
+    pieces = [trace_id]
+    for kind, payload in records:
+        pieces += [_NESTED.pack(kind, len(payload)), payload]
+    return pieces
+
+
+def nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """The trace of a MOVED record, and the records within."""
+    records, at = [], 16
+    while at < len(payload):
+        kind, size = _NESTED.unpack_from(payload, at)
+        at += _NESTED.size
+        records.append((kind, payload[at : at + size]))
+        at += size
+    return payload[:16], records

@@ -22,9 +22,11 @@ from typing import Final
 from otel_eval.storage.directory import Claim, sync_directory
 from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, salt_of, scan, sealed
 
-__all__ = ["Journal", "Segment", "StorageFull"]
+__all__ = ["SEGMENT_BYTES", "Journal", "Segment", "StorageFull"]
 
-_SEGMENT_BYTES: Final = 64 * 2**20
+SEGMENT_BYTES: Final = 64 * 2**20
+"""Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
+
 _SEGMENTS: Final = 8  # at least so many until there is no room
 _PIECES: Final = 512  # of one writev; the kernel takes 1024
 
@@ -61,7 +63,7 @@ class Journal:
         sync: whether `commit` waits for the disk. If not, records survive the process and not the machine.
     """
 
-    def __init__(self, claim: Claim, *, max_bytes: int, segment_bytes: int = _SEGMENT_BYTES, sync: bool = True) -> None:
+    def __init__(self, claim: Claim, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True) -> None:
         # The segment that is written to is never removed: it may be no great part of what there is room for.
         self._claim, self._max, self._most, self._sync = claim, max_bytes, min(segment_bytes, max_bytes // _SEGMENTS), sync
         self.recovery: Final = Recovery()

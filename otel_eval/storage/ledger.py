@@ -85,7 +85,9 @@ class Ledger:
         with self._lock:
             return set(self._traces.get(segment, ()))
 
-    def moved(self, segment: Segment, trace_id: bytes) -> None:
-        """The trace was written again elsewhere."""
+    def moved(self, trace_id: bytes, segment: Segment) -> None:
+        """All there is of the trace was written to this segment."""
         with self._lock:
-            self._traces.get(segment, set()).discard(trace_id)
+            for traces in self._traces.values():
+                traces.discard(trace_id)
+            self._traces.setdefault(segment, set()).add(trace_id)

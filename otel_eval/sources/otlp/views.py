@@ -149,9 +149,10 @@ class SpanEnvelope:
         DecodeError: either is malformed.
     """
 
-    __slots__ = ("_resource", "_scope", "_service", "_shared", "scope_name")
+    __slots__ = ("_resource", "_scope", "_service", "_shared", "raw", "scope_name")
 
     def __init__(self, resource: bytes, scope: bytes) -> None:
+        self.raw = (resource, scope)
         parsed = parse_scope(scope)
         self._resource = parse_resource(resource).attributes
         self._scope = parsed.attributes

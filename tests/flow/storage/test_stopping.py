@@ -29,6 +29,38 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
     assert sorted((row["completeness"], row["value"]) for row in rows) == [("complete", 1.0)] * 2
 
 
+def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
+    """`--drain` scores what is undecided as it is, delivers it, and leaves nothing for a next start."""
+    receiver = served(traces={"settle": "5s", "settle_partial": "6s"})
+    receiver.start()
+    assert receiver.post(whole(1)) == 200
+    assert receiver.post(request((2, 2, 1, "search"))) == 200
+    assert receiver.end(signal.SIGTERM) == 0
+    for _ in range(2):
+        done = drain(receiver)
+        assert (done.returncode, done.stderr) == (0, "")
+        rows = receiver.rows()
+        assert sorted((row["outcome"], row["completeness"]) for row in rows) == [("scored", "shutdown"), ("skipped", "shutdown")]
+
+
+def test_there_is_nothing_to_drain_without_storage(served: Make) -> None:
+    """One line, exit code 2."""
+    receiver = served(storage=None)
+    (receiver.folder / "eval.json").write_text("{}")
+    done = drain(receiver)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--drain" in done.stderr
+
+
+def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
+    """`serve --drain`, to its end."""
+    words = ["serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
+    return subprocess.run(
+        [sys.executable, "-m", "otel_eval", *words], capture_output=True, text=True, timeout=30, env=ENVIRONMENT
+    )
+
+
 def test_a_second_process_is_refused(served: Make) -> None:
     """One line, exit code 2, and the first one goes on."""
     receiver = served()

@@ -1,0 +1,51 @@
+"""Traces that stay long are written again, so that they hold up no more of the journal than themselves.
+
+Knows how all that is held of a trace becomes records that put it back. Without this one run that waits for a person would
+keep everything that arrived after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from otel_eval.app.forms import form_of
+from otel_eval.model import Completeness
+from otel_eval.ports import ClosedTrace
+from otel_eval.sources.otlp import logs_again, traces_again
+from otel_eval.storage.entries import Judgement, Kind, from_closings, from_judgements
+
+__all__ = ["records_of", "weight_of"]
+
+_TRACES: Final = form_of("traces", "protobuf")
+_LOGS: Final = form_of("logs", "protobuf")
+
+
+def weight_of(trace: ClosedTrace) -> int:
+    """Its payloads in bytes."""
+    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
+        len(payload) for records in trace.logs.values() for payload, _ in records
+    )
+
+
+def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[Kind, bytes]] | None:
+    """Records that make the same trace again: what was judged, the verdicts, what came since. None if that cannot be told."""
+    judged = not is_open or trace.changed is not None
+    since = (trace.changed or frozenset()) if judged and is_open else frozenset()
+    if judged and not trace.frames.keys() - since:
+        return None  # every span was replaced after the verdict: rare, and over when it is judged again
+    records = list(_bodies(trace, lambda span_id: span_id not in since))
+    if judged:
+        records.append((Kind.CLOSED, from_closings([(trace.trace_id, Completeness.COMPLETE)])))
+        records.append((Kind.JUDGED, from_judgements([Judgement(trace.trace_id, trace.verdicts)])))
+        records += _bodies(trace, lambda span_id: span_id in since)
+    return records
+
+
+def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Kind, bytes]]:
+    frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
+    logs = [record for span_id, records in trace.logs.items() if wanted(span_id) for record in records]
+    if frames:
+        yield Kind.BODY, _TRACES + traces_again(frames)
+    if logs:
+        yield Kind.BODY, _LOGS + logs_again(logs)

@@ -1,0 +1,36 @@
+"""Score what a receiver that will not come back has left in storage.
+
+Knows signals; what is drained is the application's.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from otel_eval.cli.lines import dress
+from otel_eval.config import EvalConfig
+from otel_eval.errors import ConfigError
+
+__all__ = ["drain"]
+
+
+def drain(config: EvalConfig) -> int:
+    """Score and deliver it without listening; 1 if told to stop before everything was delivered.
+
+    Raises:
+        ConfigError: there is no storage.
+    """
+    from otel_eval.app.server import Server
+
+    if config.storage is None:
+        raise ConfigError("storage: is missing, and --drain scores what storage kept; add it or leave --drain out")
+    dress(config.telemetry.log_format)
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    if Server(config).drain(told):
+        return 0
+    sys.stderr.write("otel-eval: told to stop before everything was delivered; the rest stays in storage\n")
+    return 1
