@@ -70,7 +70,7 @@ class _Work:
     def run(self, run: Candidate) -> Run:
         read = self.read
         ranges = ((run.first, run.last), *run.others)
-        members = frozenset(span_id for first, last in ranges for span_id in read.forest.ids[first:last])
+        members = [span_id for first, last in ranges for span_id in read.forest.ids[first:last]]
         return Run(self._trajectory(run), members, run.span_id)
 
     def _trajectory(self, run: Candidate) -> Trajectory:

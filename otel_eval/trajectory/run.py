@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otel_eval.model import Trajectory
@@ -14,10 +15,10 @@ class Run:
     """A trajectory, and which spans it was read from.
 
     Attributes:
-        members: ids of the spans of the run's subtree, or of all its fragments.
+        members: ids of the spans of the run's subtree, or of all its fragments, each once.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
     """
 
     trajectory: Trajectory
-    members: frozenset[bytes]
+    members: Sequence[bytes]
     span_id: bytes

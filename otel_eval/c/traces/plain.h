@@ -212,12 +212,10 @@ static PyObject *make_calls(Plain *plain, PyObject *make, PyObject *unrecorded, 
 
 static PyObject *members_of(const Plain *plain)
 {
-    PyObject *ids = PyList_New(plain->last - plain->first), *members;
+    PyObject *ids = PyList_New(plain->last - plain->first);
     for (Py_ssize_t place = plain->first; ids != NULL && place < plain->last; place++)
         PyList_SET_ITEM(ids, place - plain->first, Py_NewRef(plain->links->ids[plain->links->order[place]]));
-    members = ids == NULL ? NULL : PyFrozenSet_New(ids);
-    Py_XDECREF(ids);
-    return members;
+    return ids;
 }
 
 /* (what `facts` says, view, envelope, id, members, calls, number of model calls) */
