@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from otel_eval.model import Trajectory
 
@@ -15,10 +15,10 @@ class Run:
     """A trajectory, and which spans it was read from.
 
     Attributes:
-        members: ids of the spans of the run's subtree, or of all its fragments, each once.
+        members: ids of the spans of the run's subtree, or of all its fragments, each once, in any order.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
     """
 
     trajectory: Trajectory
-    members: Sequence[bytes]
+    members: Sequence[bytes] = field(compare=False)
     span_id: bytes
