@@ -101,3 +101,44 @@ def test_metrics_are_taken_and_discarded(start: Any, intake: Any, exporter: Any,
     assert receiver.counters.total("discarded_metrics") >= 1
     assert intake.taken == []
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("exporter", "transport"), WAYS)
+def test_exporters_come_again_after_overload(
+    start: Any, intake: Any, exporter: Any, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When they were told to, and nothing is lost: the way out of overload needs no restart."""
+    receiver, bound = start()
+    intake.retry_after_s = 0.2
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter(bound), schedule_delay_millis=10))
+    provider.get_tracer("agent").start_span("a").end()
+    assert intake.entered.acquire(timeout=10)  # it was refused once
+    intake.retry_after_s = None
+    provider.shutdown()
+    assert intake.names() == ["a"]
+    counts = receiver.counters.as_dict()
+    assert (counts["refused_spans"][transport] >= 1, counts["accepted_spans"]) == (True, {transport: 1})
+
+
+@pytest.mark.parametrize(("exporter", "transport"), WAYS)
+def test_exporters_give_up_what_is_too_great(
+    start: Any, intake: Any, exporter: Any, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As sent, or as it unpacks, and the next batch is taken.
+
+    By HTTP at once. Python's gRPC exporter comes again with RESOURCE_EXHAUSTED until its own time is over, RetryInfo or not.
+    """
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    receiver, bound = start(max_body_bytes=10_000)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter(bound)))
+    tracer = provider.get_tracer("agent")
+    tracer.start_span("great", attributes={"x": "y" * 20_000}).end()
+    provider.force_flush()
+    tracer.start_span("small").end()
+    provider.shutdown()
+    assert intake.names() == ["small"]
+    assert receiver.counters.total("refused_requests") == 0
+    if transport == "http":
+        assert receiver.counters.total("requests") == 2

@@ -1,0 +1,129 @@
+"""Secrets are in no line, page or file that anybody reads; content of spans is where results are, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECRETS = {name: f"s3cret-{name}-7f3a" for name in ("token", "header", "metrics", "forward", "judge")}
+
+CONFIG = """
+receivers:
+  otlp:
+    protocols: {{grpc: {{endpoint: "127.0.0.1:0"}}, http: {{endpoint: "127.0.0.1:0"}}}}
+    auth: {{token_files: [{tokens}], token_env: [TOKEN]}}
+exporters:
+  jsonl: {{path: {results}}}
+  otlp: {{endpoint: "http://127.0.0.1:1", headers: {{authorization: "${{env:HEADER}}"}}, timeout: 100ms}}
+  forward: {{endpoint: "http://127.0.0.1:1", headers: {{authorization: "{forward}"}}, timeout: 100ms}}
+telemetry:
+  endpoint: "127.0.0.1:0"
+  otlp: {{endpoint: "http://127.0.0.1:1", headers: {{authorization: "{metrics}"}}, timeout: 100ms, interval: 100ms}}
+{more}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    (tmp_path / "tokens").write_text(SECRETS["token"], encoding="utf-8")
+
+    def write(more: str = "") -> Path:
+        path = tmp_path / "eval.yaml"
+        places = {"tokens": tmp_path / "tokens", "results": tmp_path / "results.jsonl"}
+        path.write_text(
+            CONFIG.format(more=more, **places, **{k: v for k, v in SECRETS.items() if k != "token"}), encoding="utf-8"
+        )
+        return path
+
+    return write
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "TOKEN": SECRETS["token"] + "x", "HEADER": SECRETS["header"]}
+
+
+def asked(address: str, path: str, token: str | None = None, body: bytes | None = None) -> str:
+    """The headers and the body of an answer, whatever its status."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(f"http://{address}{path}", body, headers)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+            return f"{answer.headers} {answer.read().decode()}"
+    except urllib.error.HTTPError as error:
+        return f"{error.headers} {error.read().decode()}"
+
+
+def leaked(text: str) -> list[str]:
+    return [name for name, secret in SECRETS.items() if secret in text]
+
+
+def test_a_receiver_with_secrets_tells_none(config: Any, tmp_path: Path) -> None:
+    """In what it writes, in its answers and on its pages, while everything that it is to reach is down."""
+    said = []
+    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(config())]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            line = ""
+            while "ready" not in line:
+                line = process.stderr.readline()
+                said.append(line)
+            places = dict(re.findall(r"(\w+)=(\S+)", line))
+            span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "../../../../etc/passwd"}
+            trace = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+            said += [asked(places["http"], "/v1/traces", token, trace) for token in (None, "wrong", SECRETS["token"])]
+            said += [asked(places["telemetry"], path) for path in ("/status", "/metrics", "/healthz", "/other")]
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGTERM)
+            said += process.communicate(timeout=30)
+        finally:
+            if process.poll() is None:
+                process.kill()
+    assert "Bearer" in "".join(said)  # the refusal was seen
+    assert leaked("".join(said)) == []
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["eval.yaml", "results.jsonl", "tokens"]
+
+
+@pytest.mark.parametrize("more", ["", "unknown: 1", "traces: {settle: -1}", "evaluations: 3"])
+def test_a_check_tells_none(config: Any, tmp_path: Path, more: str) -> None:
+    """Of a configuration that is good, and of one that is not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_eval", "check", str(config(more))],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == (2 if more else 0)
+    assert leaked(done.stdout + done.stderr) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"receivers": {"otlp": {"auth": {"token_env": ["s3cret-token-7f3a"]}}}},
+        {"receivers": {"otlp": {"auth": {"token": "s3cret-token-7f3a"}}}},
+        {"exporters": {"otlp": {"endpoint": "http://x", "headers": "s3cret-header-7f3a"}}},
+        {"exporters": {"otlp": {"endpoint": "http://x", "headers": {"k": ["s3cret-header-7f3a"]}}}},
+        {"exporters": {"forward": {"endpoint": "http://x", "headers": ["s3cret-forward-7f3a"]}}},
+        {"telemetry": {"otlp": {"endpoint": "http://x", "headers": {"k": {"x": "s3cret-metrics-7f3a"}}}}},
+    ],
+)
+def test_what_is_said_of_a_slip_tells_none(broken: Any) -> None:
+    """Where the secret itself is what is wrong."""
+    from otel_eval.config import load
+    from otel_eval.errors import ConfigError
+
+    with pytest.raises(ConfigError) as caught:
+        load(broken)
+    assert leaked(str(caught.value)) == []
