@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench peers sdk-range fuzz faults examples clean
+.PHONY: help demo test lint fix bench peers sdk-range fuzz faults examples audit clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,8 +71,16 @@ examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in a
 		{ echo "make examples: the frameworks could not be installed; is the package index within reach?" >&2; exit 1; }
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider -p _hypothesis_pytestplugin tests/frameworks
 
+audit: $(VENV)/.installed-dev ## look for known defects of what is installed; needs a network
+	@[ -e .venv-audit/.installed ] || { "$(PYTHON)" -m venv .venv-audit && \
+		.venv-audit/bin/python -m pip --disable-pip-version-check --quiet install 'pip-audit>=2.7,<3' && touch .venv-audit/.installed; } || \
+		{ echo "make audit: not run: pip-audit could not be installed; is the package index within reach?" >&2; exit 1; }
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable --exclude otel-eval > .venv-audit/installed.txt
+	@.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement .venv-audit/installed.txt || \
+		{ echo "make audit: a defect is known, or the database of defects is out of reach; the lines above say which" >&2; exit 1; }
+
 clean: ## remove what was built
-	@rm -rf $(VENV) .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-audit .venv-peers .venv-sdk .venv-fuzz .fuzz .venv-examples build dist otel_eval.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with make PYTHON=..." >&2; exit 1; }

@@ -190,8 +190,9 @@ class Pipeline:
         """Judge by another engine from the next trace on. `later` as at the beginning; one that was there stays."""
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
-        with self._judging:
-            self._engine, self._later = engine, self._later or later
+        # Without the lock: who judges now may wait for a sink, and whoever brings a new engine must not wait with it.
+        self._later = self._later or later
+        self._engine = engine
 
     def step(self) -> bool:
         """Judge what is due; True if there may be more at once."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from otel_eval.cli.lines import dress
@@ -26,6 +26,7 @@ __all__ = ["run"]
 _log = logging.getLogger("otel_eval")
 
 STOP_S: Final = 10.0  # for taking no more, scoring what is pending and flushing
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _MARGIN_S: Final = 2.0
 
 
@@ -39,21 +40,15 @@ def run(read: Callable[[], EvalConfig]) -> int:
 
     config = read()
     dress(config.telemetry.log_format)
-    told = threading.Event()
-    orders: SimpleQueue[Callable[[Server], bool]] = SimpleQueue()  # its put is safe in a signal's handler
-    # Before anything listens, so that a signal during the start is not lost.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda which, _: orders.put(_asked_to_stop(told, which)))
-    if hasattr(signal, "SIGHUP"):  # not on Windows
-        signal.signal(signal.SIGHUP, lambda *_: orders.put(lambda server: _reload(server, read)))
+    signals = _signals()  # before anything listens, so that none during the start is lost
     server = Server(config)
     bound = server.start()
     try:
         places = (("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.operating.address))
         sys.stderr.write(f"ready {' '.join(f'{name}={place}' for name, place in places if place)}\n")
         sys.stderr.flush()
-        while orders.get()(server):
-            pass
+        while signals.recv(1)[0] not in _ENDS:
+            _reload(server, read)
     finally:
         watchdog = threading.Timer(STOP_S + _MARGIN_S, _give_up)
         watchdog.daemon = True
@@ -64,27 +59,41 @@ def run(read: Callable[[], EvalConfig]) -> int:
     return 0
 
 
-def _reload(server: Server, read: Callable[[], EvalConfig]) -> bool:
+def _signals() -> socket.socket:
+    """Where a byte comes for each signal that matters: its number.
+
+    The interpreter's own wake-up writes it, whichever thread the signal meets; a lock or a queue is not safe in a handler.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
+    asked: list[int] = []
+    for number in _ENDS:
+        signal.signal(number, lambda which, _: _asked_to_stop(asked, which))
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    return ours
+
+
+def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
     """Go on with what the configuration says now; with what it said before if that cannot be used."""
     try:
         kept = server.reload(read())
     except OtelEvalError as error:
         _log.warning("reload: %s; what was read before stays", " ".join(str(error).split()))
-        return True
+        return
     except Exception as error:  # noqa: BLE001 - a new configuration must not end what runs by the old one
         _log.warning("reload: unexpected %s; what was read before stays", type(error).__name__)
-        return True
+        return
     for key in kept:
         _log.warning("reload: %s changed; that needs a restart", key)
     _log.warning("reload: done")
-    return True
 
 
-def _asked_to_stop(told: threading.Event, which: int) -> Callable[[Server], bool]:
-    if told.is_set() and which == signal.SIGINT:  # a person who asks twice does not want to wait
+def _asked_to_stop(asked: list[int], which: int) -> None:
+    if asked and which == signal.SIGINT:  # a person who asks twice does not want to wait
         os._exit(130)
-    told.set()
-    return lambda _: False
+    asked.append(which)
 
 
 def _give_up() -> None:
