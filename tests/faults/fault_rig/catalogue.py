@@ -53,7 +53,7 @@ SCENARIOS: Final = (
         "slow loris",
         attackers.slow_loris,
         {"connections": 60, "seconds": 2, "runs": 50},
-        {"connections": 240, "seconds": 20, "runs": 2000},
+        {"connections": 400, "seconds": 20, "runs": 2000},
     ),
     Scenario("connection flood", attackers.flood, {"connections": 150, "runs": 50}, {"connections": 5000, "runs": 2000}),
     Scenario("bad TLS", strangers.bad_tls, {"times": 1, "runs": 20}, {"times": 50, "runs": 1000}),

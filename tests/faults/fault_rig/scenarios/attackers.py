@@ -85,11 +85,13 @@ class _Attacker:
 
 
 @contextmanager
-def _beside(folder: Path, runs: int) -> Iterator[tuple[Service, Sender, Callable[[str, int, str], Outcome]]]:
+def _beside(
+    folder: Path, runs: int, protocol: str = "grpc"
+) -> Iterator[tuple[Service, Sender, Callable[[str, int, str], Outcome]]]:
     """A receiver under an honest load; what is given makes the row when the attack is over."""
     sent = [run_of(number) for number in range(runs)]
     with Service(configuration(folder)) as service:
-        sender = Sender(sent, lambda: (service.grpc, service.http))
+        sender = Sender(sent, lambda: (service.grpc, service.http), protocol=protocol)
         load = threading.Thread(target=sender.send, args=(requests_of(sent, at_once=2),), kwargs={"within_s": 120, "threads": 2})
         load.start()
 
@@ -150,7 +152,7 @@ def bombs(folder: Path, *, mib: int, runs: int) -> Outcome:
 
 def slow_loris(folder: Path, *, connections: int, seconds: float, runs: int) -> Outcome:
     """Connections that send a header or a body a byte at a time and never end."""
-    with _beside(folder, runs) as (service, _, finished), ExitStack() as stack:
+    with _beside(folder, runs, "http") as (service, _, finished), ExitStack() as stack:
         host, port = service.http.rsplit(":", 1)
         slow = [stack.enter_context(socket.create_connection((host, int(port)), timeout=5)) for _ in range(connections)]
         text = b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100000\r\n\r\n" + bytes(
@@ -168,7 +170,7 @@ def slow_loris(folder: Path, *, connections: int, seconds: float, runs: int) -> 
         grown = (service.rss() - before) // MIB
         assert grown < 64, f"grew by {grown} MiB"
         figures = f"{connections - len(left)} of them were refused or closed; memory grew by {grown} MiB"
-        return finished(f"connections that send a byte each 50 ms for {seconds:g} s", connections, figures)
+        return finished(f"HTTP connections that send a byte each 50 ms for {seconds:g} s", connections, figures)
 
 
 def flood(folder: Path, *, connections: int, runs: int) -> Outcome:
@@ -191,12 +193,19 @@ def flood(folder: Path, *, connections: int, runs: int) -> Outcome:
                     held.append(each)
             for each in held:
                 each.close()
+        cancelled = _cancelled(service, 10 * connections)
         grown = (service.rss() - before) // MIB
         assert grown < 128, f"grew by {grown} MiB"
         assert _answers(service), "no HTTP client is served after the flood"
-        return finished(
-            "connections opened at once, every second one reset", opened, f"memory grew by {grown} MiB; served at once afterwards"
-        )
+        figures = f"{opened} connections and {cancelled} calls; memory grew by {grown} MiB; served at once afterwards"
+        return finished("connections, every second one reset, and gRPC calls reset at once", opened + cancelled, figures)
+
+
+def _cancelled(service: Service, calls: int) -> int:
+    """Begin calls and reset each at once."""
+    with grpc.insecure_channel(service.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        call = channel.unary_unary(METHOD)
+        return sum(call.future(bytes(1000), timeout=30).cancel() for _ in range(calls))
 
 
 def _answers(service: Service) -> bool:
