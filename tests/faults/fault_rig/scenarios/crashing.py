@@ -51,7 +51,9 @@ def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outc
     sent = [run_of(number) for number in range(runs)]
     requests = shuffled(sent, seed=runs, at_once=20) if mixed else requests_of(sent)
     settle = {"settle": "300ms", "settle_partial": "60s", "idle_timeout": "60s", "late": "1h"} if mixed else {}
-    config = configuration(folder, traces=settle, storage={"directory": str(folder / "kept")})
+    # Small, so that segments end and are removed all the time; what waits for late spans needs its room.
+    storage = {"directory": str(folder / "kept"), "max_size": "1GiB" if mixed else "4MiB"}
+    config = configuration(folder, traces={"late": "1s", **settle}, storage=storage)
     with Service(config) as service:
         # Long enough for all the kills: four threads share the requests.
         with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:
