@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from fuzzing.targets import segment
 from otel_eval.sources.otlp import frame_traces
 from otel_eval.sources.otlp.request import logs_request, traces_request
 
@@ -117,5 +118,6 @@ def seeds() -> dict[str, list[bytes]]:
         "chunked": [chunks],
         "stored": [as_json[0], lines, as_protobuf[0], row, tempo, _text(JAEGER), *zipped[:1], _text(LOGS), logs],
         "span": spans,
+        "journal": [segment()],
         "framed-alike": as_protobuf,
     }

@@ -41,8 +41,9 @@ from otel_eval.sources.receiver.admission import Admission
 from otel_eval.sources.receiver.exchange import TooLarge
 from otel_eval.sources.receiver.http_body import body_reader
 from otel_eval.sources.receiver.unpacking import gunzip
+from otel_eval.storage.records import Damage, head, salt_of, scan, sealed
 
-__all__ = ["TARGETS"]
+__all__ = ["TARGETS", "segment"]
 
 UNPACKED: Final = 256 * 1024
 FEW: Final = 20_000
@@ -230,6 +231,26 @@ def framed_alike(data: bytes) -> None:
     assert whole.rejected == 0
 
 
+RECORDS: Final = tuple((number % 5, bytes((number,)) * (7 * number)) for number in range(40))
+SALT: Final = b"otel_ev\x9e"
+
+
+def segment() -> bytes:
+    """A segment of the journal with those records."""
+    seed = salt_of(head(SALT))
+    assert seed is not None
+    return head(SALT) + b"".join(sealed(seed, kind, [payload]) + payload for kind, payload in RECORDS)
+
+
+def journal(data: bytes) -> None:
+    """Whatever became of a segment, what is read of it was written to it, or it is another's segment."""
+    damage = Damage()
+    found = list(scan(memoryview(data), damage))
+    assert 0 <= damage.tail <= len(data)
+    if data.startswith(head(SALT)):
+        assert {(kind, payload) for kind, payload, _ in found} <= set(RECORDS)
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "traces-protobuf": traces_protobuf,
     "logs-protobuf": logs_protobuf,
@@ -240,5 +261,6 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "chunked": chunked,
     "stored": stored,
     "span": span,
+    "journal": journal,
     "framed-alike": framed_alike,
 }
