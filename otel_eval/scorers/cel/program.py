@@ -64,7 +64,7 @@ class Evaluation:
     def __init__(self, bound: Bound) -> None:
         self._bound = bound
         self._plain: Any = None
-        self._labelled: Any = None
+        self._labelled: dict[frozenset[str], Any] = {}  # by what is looked at
         self._known: dict[str, Any] = {}
         self._unfit: dict[str, Unavailable] = {}
 
@@ -74,7 +74,7 @@ class Evaluation:
             self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
         except Unavailable as unavailable:  # matters only to those that look at it
             self._unfit[label] = unavailable
-        self._labelled = None
+        self._labelled.clear()
 
     def of(self, program: Program) -> Any:
         """The value, of plain Python types.
@@ -83,7 +83,7 @@ class Evaluation:
             Unavailable: something that decides was not recorded, or is too large.
             Invalid: the expression does not go with what was recorded.
         """
-        activation = self._labelled if program.labels else self._plain
+        activation = self._labelled.get(program.reading.names) if program.labels else self._plain
         if activation is None:
             activation = self._prepared(program)
         try:
@@ -98,11 +98,12 @@ class Evaluation:
     def _prepared(self, program: Program) -> Any:
         for label in program.labels & self._unfit.keys():
             raise self._unfit[label]
-        if program.labels:
-            activation = program._environment.Activation({**self._bound.values, **self._known})
-            self._labelled = None if self._unfit else activation
-        else:
+        if not program.labels:
             activation = self._plain = program._environment.Activation(self._bound.values)
+            return activation
+        names = program.reading.names  # nothing else, because all that is bound is converted
+        values = {name: value for name, value in (*self._bound.values.items(), *self._known.items()) if name in names}
+        activation = self._labelled[names] = program._environment.Activation(values)
         return activation
 
     def _told(self, message: str) -> Exception:
