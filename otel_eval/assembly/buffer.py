@@ -28,7 +28,7 @@ from itertools import islice
 from typing import Final
 
 from otel_eval.assembly.evidence import Wait, outlook, rank
-from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, closed
+from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, closed, reopen
 from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.model import Completeness
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
@@ -149,7 +149,7 @@ class TraceBuffer:
         late = self._late.get(trace_id)
         if late is not None and not late.cut:
             del self._late[trace_id]
-            late.changed = set()
+            reopen(late)
         return late
 
     def _settle_duplicate(self, trace: HeldTrace, span_id: bytes, frame: Frame, size: int) -> None:

@@ -12,7 +12,7 @@ from otel_eval.model import Completeness
 from otel_eval.native import extension, maker
 from otel_eval.ports import ClosedTrace, Frame, LogFrame, Verdict
 
-__all__ = ["SPAN_OVERHEAD_BYTES", "HeldTrace", "add_plain", "closed"]
+__all__ = ["SPAN_OVERHEAD_BYTES", "HeldTrace", "add_plain", "closed", "reopen"]
 
 # What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
 SPAN_OVERHEAD_BYTES: Final = 280
@@ -37,9 +37,14 @@ _new_closed: Final = maker(ClosedTrace)
 
 
 def closed(trace_id: bytes, trace: HeldTrace, reason: Completeness) -> ClosedTrace:
-    """The trace as whoever judges it gets it."""
+    """The trace as whoever judges it gets it: what it holds is not changed any more, see `reopen`."""
     changed = None if trace.changed is None else frozenset(trace.changed)
-    return _new_closed(trace_id, dict(trace.frames), reason, dict(trace.logs), trace.cut, changed, trace.verdicts)
+    return _new_closed(trace_id, trace.frames, reason, trace.logs, trace.cut, changed, trace.verdicts)
+
+
+def reopen(trace: HeldTrace) -> None:
+    """Let spans that come late into a trace that was handed over: into copies, because it may be judged at this moment."""
+    trace.frames, trace.logs, trace.changed = dict(trace.frames), dict(trace.logs), set()
 
 
 _forest: Final = extension("_forest")
