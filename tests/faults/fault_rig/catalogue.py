@@ -48,7 +48,7 @@ SCENARIOS: Final = (
     Scenario("senders' clocks", order.senders_clocks, {"runs": 50}, {"runs": 2000}),
     Scenario("clock jumps of the host", order.clock_jumps, {"runs": 100, "jumps": 10}, {"runs": 3000, "jumps": 100}),
     Scenario("malformed payloads", attackers.malformed, {"bodies": 40, "runs": 50}, {"bodies": 2000, "runs": 1000}),
-    Scenario("bombs", attackers.bombs, {"mib": 70, "runs": 20}, {"mib": 1000, "runs": 500}),
+    Scenario("bombs", attackers.bombs, {"mib": 70, "runs": 20}, {"mib": 400, "runs": 500}),
     Scenario(
         "slow loris",
         attackers.slow_loris,
