@@ -53,7 +53,7 @@ class Node:
         reads: what the judge is shown: some of `PARTS` and labels.
         label: what the output of a task is called, or "".
         children: of a task, the names of the nodes that read its output.
-        verdicts: of a decision; `by_verdict` finds one.
+        verdicts: of a decision; `by_verdict` finds one. `verdict_type` is what they are, so that 1 is not taken for true.
         said: how an explanation tells that it came to a verdict; None for the output of a task.
     """
 
@@ -66,17 +66,14 @@ class Node:
     children: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     by_verdict: Mapping[bool | str, Verdict] = field(init=False, repr=False, compare=False)
+    verdict_type: type = field(init=False, repr=False, compare=False)
     said: Mapping[bool | str | None, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         said = {each.verdict: f"{tool(self.name)}: {tool(words(each.verdict))}" for each in self.verdicts}
         object.__setattr__(self, "by_verdict", {each.verdict: each for each in self.verdicts})
+        object.__setattr__(self, "verdict_type", bool if self.kind == "binary" else str)
         object.__setattr__(self, "said", {None: tool(self.name), **said})
-
-    @property
-    def verdict_type(self) -> type:
-        """Of a decision: what its verdicts are, so that 1 is not taken for true."""
-        return bool if self.kind == "binary" else str
 
     @property
     def successors(self) -> tuple[str, ...]:

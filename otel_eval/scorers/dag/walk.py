@@ -66,14 +66,14 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
     ready: Sequence[str] = plan.roots
     while ready and way.end is None:
         coming: list[str] = []
-        nodes = [plan.nodes[name] for name in ready]
-        judged = await _judged(nodes, way.outputs, ask) if plan.asking else {}
-        for node in nodes:
-            answer = _evaluated(node, node.program, evaluation) if node.program else judged[node.name]
-            if isinstance(answer, Answer):
-                coming += way.go(node, answer)
+        judged = await _judged([plan.nodes[name] for name in ready], way.outputs, ask) if plan.asking else {}
+        for name in ready:
+            node = plan.nodes[name]
+            found = judged[name] if node.program is None else _evaluated(node, node.program, evaluation)
+            if type(found) is Skipped or type(found) is Failed:
+                trouble = trouble or found
             else:
-                trouble = trouble or answer
+                coming += way.go(node, *found) if type(found) is Answer else way.go(node, found)
         ready = sorted(coming) if len(coming) > 1 else coming
     return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
@@ -89,20 +89,21 @@ class _Way:
         self.path: list[Step] = []
         self.end: Verdict | None = None
 
-    def go(self, node: Node, answer: Answer) -> Sequence[str]:
+    def go(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
         """Note what a node came to; the nodes that can run because of it."""
         if node.kind == "task":
             self.path.append(Step(node.name, None))
-            self.outputs[node.label] = answer.value
-            self._evaluation.know(node.label, answer.value)
+            self.outputs[node.label] = value
+            self._evaluation.know(node.label, value)
             return self._free(self._plan.readers[node.name])
-        self.path.append(Step(node.name, answer.value, answer.reason))
-        verdict = node.by_verdict[answer.value]
-        if verdict.then is None:
+        self.path.append(Step(node.name, value, reason))
+        verdict = node.by_verdict[value]
+        then = verdict.then
+        if then is None:
             self.end = verdict
-        elif verdict.then not in self._opened:
-            self._opened.add(verdict.then)
-            return self._free((verdict.then,))
+        elif then not in self._opened:
+            self._opened.add(then)
+            return self._free((then,))
         return ()
 
     def _free(self, names: Sequence[str]) -> Sequence[str]:
@@ -125,7 +126,8 @@ async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -
     return {node.name: answer for node, answer in zip(asking, answers, strict=True)}
 
 
-def _evaluated(node: Node, program: Program, evaluation: Evaluation) -> Answer | Skipped | Failed:
+def _evaluated(node: Node, program: Program, evaluation: Evaluation) -> Any:
+    """The value, or why there is none, as `Skipped` or `Failed`: no expression gives one of these."""
     try:
         value = evaluation.of(program)
     except Unavailable as unavailable:
@@ -134,4 +136,4 @@ def _evaluated(node: Node, program: Program, evaluation: Evaluation) -> Answer |
         return Failed("ExpressionError", f"{node.name}: {invalid}")
     if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
         return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
-    return Answer(value)
+    return value
