@@ -6,9 +6,11 @@ and written, the extension in C agrees with Python, ours agrees with protobuf. K
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import io
 import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from email.message import Message
@@ -183,6 +185,7 @@ def chunked(data: bytes) -> None:
 
 
 _STORED: Final = Path(tempfile.mkdtemp(prefix="otel-eval-fuzz-")) / "stored"
+atexit.register(shutil.rmtree, _STORED.parent, ignore_errors=True)
 
 
 def stored(data: bytes) -> None:
