@@ -19,7 +19,8 @@ test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, 
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory sdk-range
 	@$(MAKE) --no-print-directory examples
-	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder tests/flow/test_same_everywhere.py
+	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces \
+		tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder tests/flow/test_same_everywhere.py
 	@$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.installed-dev ## format, lint, types and layers, without the tests
