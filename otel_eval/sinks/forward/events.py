@@ -21,31 +21,38 @@ __all__ = ["events_of"]
 _EVENTS: Final = 11
 _NAME: Final = sized(2, names.EVENT_NAME.encode())
 _ATTRIBUTES: Final = 3
-_ONE_BYTE: Final = 120
 
 
 def events_of(report: Report) -> bytes:
     """One `events` field of a span for each result; the time is now, when it was judged."""
-    head = b"\x09" + struct.pack("<Q", time.time_ns()) + _NAME + _pairs(names.run_attributes(report))
+    head = b"\x09" + struct.pack("<Q", time.time_ns()) + _NAME + _run(report)
     return b"".join([sized(_EVENTS, head + _kind(result) + _pairs(names.own_attributes(result))) for result in report.results])
 
 
+def _run(report: Report) -> bytes:
+    """What all results of a report say, encoded once for runs that are called alike."""
+    run = report.trajectory
+    key = (report.evaluation, run.completeness, report.revision, run.service, run.agent, run.conversation_id)
+    return _known.get(key) or _remembered(key, _pairs(names.run_attributes(report)))
+
+
 def _kind(result: Result) -> bytes:
-    """What results of one kind share, encoded once."""
+    """What results of one kind say, encoded once."""
     outcome = result.outcome
     told = outcome.passed if isinstance(outcome, Scored) else getattr(outcome, "error_type", "")
     key = (result.scorer, result.type, result.version, type(outcome), told)
-    known = _kinds.get(key)
-    if known is None:
-        known = _pairs(names.kind_attributes(result))
-        if len(_kinds) < _MOST_KINDS and len(known) < _MOST_KIND_BYTES:
-            _kinds[key] = known
-    return known
+    return _known.get(key) or _remembered(key, _pairs(names.kind_attributes(result)))
 
 
-_MOST_KINDS: Final = 1024
-_MOST_KIND_BYTES: Final = 1024
-_kinds: Final[dict[tuple[object, ...], bytes]] = {}
+def _remembered(key: tuple[object, ...], encoded: bytes) -> bytes:
+    if len(_known) < _MOST_KNOWN and len(encoded) < _LONGEST_KNOWN:
+        _known[key] = encoded
+    return encoded
+
+
+_MOST_KNOWN: Final = 2048
+_LONGEST_KNOWN: Final = 1024
+_known: Final[dict[tuple[object, ...], bytes]] = {}
 
 
 def _pairs(attributes: dict[str, Any]) -> bytes:
@@ -53,14 +60,23 @@ def _pairs(attributes: dict[str, Any]) -> bytes:
 
 
 def _pair(key: str, value: str | bool | int | float) -> bytes:
-    head, content = _key(key), _value(value)
-    size = len(content)
-    if len(head) + size < _ONE_BYTE:  # the lengths take one byte each
-        return b"\x1a" + _LENGTHS[len(head) + size + 2] + head + b"\x12" + _LENGTHS[size] + content
-    return sized(_ATTRIBUTES, head + sized(2, content))
+    head = _key(key)
+    if not isinstance(value, str):
+        return sized(_ATTRIBUTES, head + sized(2, _value(value)))
+    text = value.encode("utf-8", "replace")
+    size = len(text)
+    if size > _SHORT:
+        return sized(_ATTRIBUTES, head + sized(2, b"\x0a" + varint(size) + text))
+    # Most of what is written here: three lengths from a table instead of three calls, at half the cost.
+    inner = _LENGTHS[size]
+    size += 1 + len(inner)
+    outer = _LENGTHS[size]
+    size += 1 + len(outer) + len(head)
+    return b"\x1a" + _LENGTHS[size] + head + b"\x12" + outer + b"\x0a" + inner + text
 
 
-_LENGTHS: Final = [bytes((number,)) for number in range(128)]
+_SHORT: Final = 1024
+_LENGTHS: Final = [varint(number) for number in range(2 * _SHORT)]
 
 
 @lru_cache(maxsize=256)
@@ -68,11 +84,7 @@ def _key(key: str) -> bytes:
     return sized(1, key.encode())
 
 
-def _value(value: str | bool | int | float) -> bytes:
-    if isinstance(value, str):
-        encoded = value.encode("utf-8", "replace")
-        size = len(encoded)
-        return b"\x0a" + (_LENGTHS[size] if size < 128 else varint(size)) + encoded
+def _value(value: bool | int | float) -> bytes:
     if isinstance(value, bool):
         return b"\x10" + varint(value)
     if isinstance(value, int):
