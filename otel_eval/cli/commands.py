@@ -107,9 +107,9 @@ def schema() -> int:
 def scorers() -> int:
     """List the types of scorers."""
     from otel_eval.cli.tables import columns
-    from otel_eval.scorers import get_scorer, list_scorers
+    from otel_eval.scorers import list_scorers
 
-    rows = [(name, _first_line(get_scorer(name))) for name in list_scorers()]
+    rows = [(name, _what(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
     return 0
 
@@ -169,6 +169,16 @@ def replay(files: tuple[str, ...], form: str, config: str | None, strict: bool, 
     from otel_eval.config import load
 
     return show_scores(files, load(config), form=form, strict=strict, export=export)
+
+
+def _what(name: str) -> str:
+    """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
+    from otel_eval.scorers import get_scorer
+
+    try:
+        return _first_line(get_scorer(name))
+    except Exception as error:  # noqa: BLE001 - whatever somebody else's package does when it is imported
+        return f"(cannot be loaded: {type(error).__name__})"
 
 
 def _first_line(documented: Any) -> str:
