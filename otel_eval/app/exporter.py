@@ -18,6 +18,7 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.outlets import exporter_sinks
 from otel_eval.assembly import Limits
@@ -234,7 +235,7 @@ class EvalSpanExporter(SpanExporter):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted, and how many spans wait."""
-        return self._core.counts() | self._tally.snapshot() | {"exporter.held_spans": len(self._held)}
+        return self._core.counts() | self._tally.snapshot() | references.counts() | {"exporter.held_spans": len(self._held)}
 
 
 class _OnSpans:

@@ -12,6 +12,7 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.outlets import exporter_sinks
 from otel_eval.assembly import TraceBuffer
@@ -123,7 +124,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
-        return self._core.counts() | super().counts() | self._counters.snapshot()
+        return self._core.counts() | super().counts() | self._counters.snapshot() | references.counts()
 
 
 def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.durable import Durable
 from otel_eval.app.entrance import receiver_of
@@ -188,7 +189,7 @@ class Server:
         """What every part counted."""
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
-        waiting |= self._delivery.counts()
+        waiting |= self._delivery.counts() | references.counts()
         return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
 

@@ -25,6 +25,7 @@ DROPS: Final[Mapping[str, str]] = {
     "late_refused": "the queue of judges was full",
     "late_lost": "a judge hung",
     "scorers.hung": "a scorer of your own did not return",
+    "references.broken": "a new version of a dataset could not be used",
     "results.failed": "could not be delivered",
     "results.undeliverable": "could not be delivered",
     "results.refused": "the queue of the exporter was full",

@@ -88,7 +88,7 @@ class Asking(BuiltIn):
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
 
-    def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
+    def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
         """The whole prompt about a run, or why there is nothing to ask.
 
         Raises:
@@ -99,7 +99,7 @@ class Asking(BuiltIn):
     async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         """Ask."""
         prompt = self.prompt_for(trajectory)
-        if isinstance(prompt, Skipped):
+        if not isinstance(prompt, str):
             return prompt
         return await opinion_of(self.judge, prompt, include_content=self.include_content)
 

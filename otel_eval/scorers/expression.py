@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable, bind, compiled
-from otel_eval.scorers.parameters import optional, reads, text, wrong
+from otel_eval.scorers.parameters import optional, reads, wrong
+from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
 
 __all__ = ["Expression"]
@@ -47,7 +47,7 @@ class Expression(BuiltIn):
     type: ClassVar[str] = "expression"
 
     expression: Program = field(metadata=reads(_program))
-    reference: str | None = field(default=None, metadata=reads(optional(text)))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
 
     @property
     def reads_calls(self) -> bool:
@@ -62,7 +62,7 @@ class Expression(BuiltIn):
     @property
     def asked(self) -> frozenset[str]:
         """The attributes that it looks at."""
-        return self.expression.reading.attributes | ({self.reference} if self.reference else set())
+        return self.expression.reading.attributes | ({self.reference.key} if self.reference else set())
 
     def prepare(self) -> None:
         """There must be a reference to look at, if it does."""
@@ -71,11 +71,12 @@ class Expression(BuiltIn):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Evaluate it."""
-        reference = UNRECORDED
-        if self.reference in trajectory.attributes:
-            reference = decoded(trajectory.attributes[self.reference or ""])
+        found = self.reference.of(trajectory) if self.reference else UNRECORDED
+        if isinstance(found, Failed):
+            return found
+        known = UNRECORDED if isinstance(found, Skipped) else found
         try:
-            value = Evaluation(bind(self.expression.reading, trajectory, reference)).of(self.expression)
+            value = Evaluation(bind(self.expression.reading, trajectory, known)).of(self.expression)
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
         except Invalid as invalid:

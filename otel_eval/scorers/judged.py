@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from otel_eval.model import UNRECORDED, Skipped, Trajectory
+from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.asking import Asking
 from otel_eval.scorers.fields import field_of
 from otel_eval.scorers.parameters import reads, text, wrong
 from otel_eval.scorers.prompts import calls_as_data, prompt_of, recorded
+from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
 
 __all__ = ["AnswerAccuracy", "LlmJudge"]
@@ -27,13 +28,18 @@ _JUDGE: Final = """You judge what an agent did: what it was asked, which tools i
 and what it answered. Judge by these criteria alone:"""
 
 
+def _answer(key: str, value: Any) -> str | Reference:
+    """A name, or where in a dataset the answer is."""
+    return reference(key, value) if isinstance(value, Mapping | Reference) else text(key, value)
+
+
 @scorer("answer_accuracy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerAccuracy(Asking):
     """How far the run's output agrees with a reference answer, in a judge's words. 1 is best, range 0-1.
 
-    `question` and `answer` name attributes or fields of the run's input; the judge sees both and the run's output, and
-    compares the last two. Skipped: question, answer or output was not recorded.
+    `question` and `answer` name attributes or fields of the run's input, `answer` also a record of a dataset; the judge
+    sees both and the run's output, and compares the last two. Skipped: question, answer or output was not recorded.
 
     >>> from otel_eval.testing import trajectory
     >>> async def judge(prompt: str) -> str:
@@ -46,7 +52,7 @@ class AnswerAccuracy(Asking):
     type: ClassVar[str] = "answer_accuracy"
 
     question: str = field(default="question", metadata=reads(text))
-    answer: str = field(default="answer", metadata=reads(text))
+    answer: str | Reference = field(default="answer", metadata=reads(_answer))
 
     @property
     def reads_calls(self) -> bool:
@@ -61,16 +67,19 @@ class AnswerAccuracy(Asking):
     @property
     def asked(self) -> frozenset[str]:
         """The attributes that may hold question and answer."""
-        return frozenset({self.question, self.answer})
+        return frozenset({self.question, self.answer.key if isinstance(self.answer, Reference) else self.answer})
 
-    def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
+    def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
         """The question, the reference answer and the answer."""
+        known = self.answer.of(trajectory) if isinstance(self.answer, Reference) else None
+        if isinstance(known, Skipped | Failed):
+            return known
         data = {
             "question": field_of(trajectory, self.question, within=("input",)),
-            "reference_answer": field_of(trajectory, self.answer, within=("input",)),
+            "reference_answer": field_of(trajectory, self.answer, within=("input",)) if isinstance(self.answer, str) else known,
             "answer": trajectory.output,
         }
-        names = (self.question, self.answer, "output")
+        names = (self.question, self.answer if isinstance(self.answer, str) else self.answer.field, "output")
         missing = [name for name, value in zip(names, data.values(), strict=True) if value is UNRECORDED or value is None]
         if missing:
             return Skipped(f"not recorded: {', '.join(missing)}")

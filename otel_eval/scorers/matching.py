@@ -16,11 +16,12 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.native import maker
-from otel_eval.scorers.agreement import MODES, decoded
+from otel_eval.scorers.agreement import MODES
 from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, TooMuch, Unrecorded, align, fits_exactly
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import flag, one_of, optional, reads, text, wrong
+from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
+from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.wording import listed, plural
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
@@ -45,13 +46,13 @@ class Matching(BuiltIn):
 
     Attributes:
         expected: the expectation, in the form that the field's reader reads.
-        reference: the attribute that holds a run's own expectation (JSON text or a list); it replaces `expected`.
+        reference: where a run's own expectation is (JSON text or a list); it replaces `expected`.
         concurrency: `respect` lets calls that could not have known of one another come in any order; `ignore` does not.
         include_content: lets arguments and results into explanation and details.
     """
 
     expected: Expectation | None = None
-    reference: str | None = field(default=None, metadata=reads(optional(text)))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))
 
@@ -73,7 +74,7 @@ class Matching(BuiltIn):
     @property
     def asked(self) -> frozenset[str]:
         """The reference's attribute."""
-        return frozenset({self.reference}) if self.reference else frozenset()
+        return frozenset({self.reference.key}) if self.reference else frozenset()
 
     @property
     def needs(self) -> frozenset[str]:
@@ -114,12 +115,18 @@ class Matching(BuiltIn):
         return value
 
     def _expectation(self, trajectory: Trajectory) -> Expectation | Skipped | Failed:
-        if self.reference is not None and self.reference in trajectory.attributes:
-            try:
-                return self._read(self.reference, decoded(trajectory.attributes[self.reference]))
-            except ConfigError as error:
-                return Failed("InvalidReference", str(error))
-        return self.expected if self.expected is not None else Skipped(f"no reference: {self.reference} not recorded")
+        if self.reference is None:
+            assert self.expected is not None
+            return self.expected
+        found = self.reference.of(trajectory)
+        if isinstance(found, Failed):
+            return found
+        if isinstance(found, Skipped):
+            return found if self.expected is None else self.expected
+        try:
+            return self._read(self.reference.key if self.reference.records is None else self.reference.field, found)
+        except ConfigError as error:
+            return Failed("InvalidReference", str(error))
 
     def _read(self, key: str, value: Any) -> Expectation:
         """As the inline expectation is read."""

@@ -8,6 +8,7 @@ As a program it adds to the provider that the loader made: a processor that writ
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
@@ -19,6 +20,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 
+CASES = str(Path(__file__).with_name("shop_cases.csv"))
 EVALUATIONS: list[dict[str, Any]] = [
     {
         "name": "of everything",
@@ -32,6 +34,7 @@ EVALUATIONS: list[dict[str, Any]] = [
             {"type": "execution_order", "name": "by-resource", "reference": "expected.by.resource"},
             {"type": "tool_call_args", "name": "by-scope", "reference": "expected.by.scope"},
             {"type": "tool_call_order", "name": "by-nobody", "reference": "expected.by.nobody"},
+            {"type": "tool_call_order", "name": "by-file", "reference": {"dataset": CASES, "key": "tenant"}},
             {"type": "label_distribution", "name": "of-span", "label": "tenant"},
             {"type": "label_distribution", "name": "of-resource", "label": "deployment.environment.name"},
             {"type": "label_distribution", "name": "of-scope", "label": "team"},
@@ -54,6 +57,7 @@ VALUES = {
     "by-span": 0.5,
     "by-resource": 0.75,
     "by-scope": 0.0,
+    "by-file": 2 / 3,
 }
 LABELS = {"of-span": "acme", "of-resource": "prod", "of-scope": "travel"}
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.ports import Scorer
-from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.asking import asked, at_once, judge_of
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.cel import Evaluation, Reading, Unavailable, bind
@@ -25,7 +24,8 @@ from otel_eval.scorers.dag.reach import Plan, outcomes
 from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict
 from otel_eval.scorers.dag.walk import Answer, Step, finished, walk
 from otel_eval.scorers.judging import Judge
-from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, text, wrong
+from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, wrong
+from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
 
 __all__ = ["Dag"]
@@ -64,7 +64,7 @@ class Dag(BuiltIn):
     nodes: Nodes = field(metadata=reads(nodes))
     root: tuple[str, ...] = field(metadata=reads(_roots))
     judge: Judge | None = field(default=None, metadata=reads(optional(judge_of)))
-    reference: str | None = field(default=None, metadata=reads(optional(text)))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
     plan: Plan = field(init=False, repr=False, compare=False)
@@ -136,7 +136,7 @@ class Dag(BuiltIn):
     def asked(self) -> frozenset[str]:
         """The attributes that they look at."""
         further: list[frozenset[str]] = [getattr(each, "asked", frozenset()) for each in self.scorers]
-        return self.reading.attributes.union({self.reference} if self.reference else (), *further)
+        return self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
         """What a judge is told to do for a node; what it is shown and the form of the answer are added to it."""
@@ -160,20 +160,21 @@ class Dag(BuiltIn):
         return at_once(self.evaluate, trajectory) if self.asynchronous else BuiltIn.__call__(self, trajectory)
 
     async def _opinion(self, trajectory: Trajectory) -> Finding | Outcome:
-        reference: Any = UNRECORDED
-        if self.reference in trajectory.attributes:
-            reference = decoded(trajectory.attributes[self.reference or ""])
+        found = self.reference.of(trajectory) if self.reference else UNRECORDED
+        if isinstance(found, Failed):
+            return found
+        known = UNRECORDED if isinstance(found, Skipped) else found
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
             assert self.judge is not None
             labels = {self.plan.nodes[task].label: outputs[self.plan.nodes[task].label] for task in self.plan.reads[node.name]}
-            data = shown_of(node, trajectory, reference, labels)
+            data = shown_of(node, trajectory, known, labels)
             if isinstance(data, Skipped):
                 return data
             return await answered(self.judge, node, self.prompt_for(node, data), data)
 
         try:
-            evaluation = Evaluation(bind(self.reading, trajectory, reference))
+            evaluation = Evaluation(bind(self.reading, trajectory, known))
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
         walked = await walk(self.plan, evaluation, ask)

@@ -1,0 +1,108 @@
+"""A run's own reference: in one of its attributes, or in the record of a dataset that an attribute names.
+
+Knows attributes and records; knows no file. Files are opened from above, and look after themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from os import PathLike, fspath
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Skipped, Trajectory
+from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
+from otel_eval.scorers.registry import imported
+
+__all__ = ["Records", "Reference", "reference"]
+
+Records = Callable[[str], Mapping[str, Any] | None]
+"""Gives the record of a key, or None. Called for each run: it must not wait."""
+
+_FILES: Final = "otel_eval.app.references"  # named, not imported: it is loaded only where a file is a dataset
+_FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*(\.\w+)*")
+_EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
+_KNOWN: Final = ("dataset", "key", "field", "column")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a run's own reference is.
+
+    Attributes:
+        key: an attribute of the run: the reference itself, or, where there are records, the key of one.
+        records: the dataset, or None.
+        field: of the record, the one that is the reference.
+    """
+
+    key: str
+    records: Records | None = field(default=None, repr=False)
+    field: str = "expected"
+
+    def of(self, trajectory: Trajectory) -> Any:
+        """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
+        if self.key not in trajectory.attributes:
+            return Skipped(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
+        value = trajectory.attributes[self.key]
+        return decoded(value) if self.records is None else self._found(self.records, value)
+
+    def _found(self, records: Records, key: Any) -> Any:
+        try:
+            record: Any = records(_text(key))
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
+            return Failed(type(error).__name__, str(error))
+        if record is None:
+            return Skipped(self._no("the dataset has no such record"))
+        if not isinstance(record, Mapping):
+            return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
+        return decoded(record[self.field]) if self.field in record else Skipped(self._no(f"its record has no {self.field}"))
+
+    def _no(self, why: str) -> str:
+        # The key's value is not told: it may be what the user asked.
+        return f"no reference for key {self.key}: {why}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def reference(key: str, value: Any) -> Reference:
+    """An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
+    if isinstance(value, Reference):
+        return value
+    if isinstance(value, str):
+        return Reference(text(key, value))
+    if not isinstance(value, Mapping):
+        raise wrong(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
+    problems = [f"{key}.{word}: unknown key; {did_you_mean(word, _KNOWN)}" for word in value if word not in _KNOWN]
+    problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
+    words = {word: value[word] for word in ("key", "field", "column") if word in value}
+    try:
+        gathered(partial(text, f"{key}.{word}", given) for word, given in words.items())
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    return _within(key, value["dataset"], **words)
+
+
+def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
+    if isinstance(dataset, str) and _FUNCTION.fullmatch(dataset):
+        dataset = imported(f"{where}.dataset", dataset)
+    if isinstance(dataset, str | PathLike) and fspath(dataset):
+        return Reference(key, import_module(_FILES).opened(fspath(dataset), column or key, field, where), field)
+    if column is not None:
+        raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
+    if isinstance(dataset, Mapping):
+        # Kept as it is, so that it may change; YAML's keys may be numbers.
+        by_text = dataset if all(isinstance(each, str) for each in dataset) else {_text(k): v for k, v in dataset.items()}
+        return Reference(key, by_text.get, field)
+    if callable(dataset):
+        return Reference(key, dataset, field)
+    remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of records or a function"
+    raise ConfigError(f"{where}.dataset: {shown(dataset)} is not a dataset; {remedy}")

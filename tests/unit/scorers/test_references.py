@@ -1,0 +1,201 @@
+"""References of a run: what is found, what is skipped, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Skipped
+from otel_eval.scorers import create_scorer
+from otel_eval.testing import call, trajectory
+
+CASES = {"a": {"expected": ["search", "open"], "other": "[]"}, "b": {"expected": 3}, "c": {}, "7": {"expected": '["search"]'}}
+NO = "no reference for key case.id: "
+
+
+def order(dataset, **further):
+    """A scorer of order with this dataset."""
+    return create_scorer({"type": "tool_call_order", "reference": {"dataset": dataset, "key": "case.id", **further}})
+
+
+def run(case=None):
+    """One search, in a run of that case."""
+    return trajectory(call("search"), attributes={} if case is None else {"case.id": case})
+
+
+def asked_for(key):
+    """As a user writes it."""
+    return CASES.get(key)
+
+
+@pytest.fixture(params=["mapping", "function", "path", "jsonl", "csv"])
+def dataset(request, tmp_path, monkeypatch):
+    """The same cases, in every form."""
+    if request.param == "mapping":
+        return order(CASES)
+    if request.param == "function":
+        return order(asked_for)
+    if request.param == "path":
+        (tmp_path / "house_cases.py").write_text(f"CASES = {CASES!r}\nfind = CASES.get\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        return order("house_cases:find")
+    lines = [json.dumps({"id": key, **record}) for key, record in CASES.items()]
+    if request.param == "csv":
+        cells = [[key, *(_cell(record, name) for name in ("expected", "other"))] for key, record in CASES.items()]
+        lines = [",".join(row) for row in [["id", "expected", "other"], *cells]]
+    path = tmp_path / f"cases.{request.param}"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return order(str(path), column="id")
+
+
+def _cell(record, name):
+    value = record.get(name, "")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"'
+
+
+@pytest.mark.parametrize(("case", "value"), [("a", 0.5), (7, 1.0)])
+def test_the_record_of_a_run_is_its_reference(dataset, case, value):
+    """In every form of dataset; keys are compared as text."""
+    assert dataset(run(case)).value == value
+    assert dataset.asked == {"case.id"}
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [(None, "not recorded"), ("SECRET", "the dataset has no such record"), ("c", "its record has no expected")],
+)
+def test_a_run_without_a_reference_is_skipped(dataset, case, why):
+    """And the value of its key is not told."""
+    assert dataset(run(case)) == Skipped(NO + why)
+
+
+def test_a_record_that_is_no_use_fails(dataset):
+    """It is not the agent's fault."""
+    outcome = dataset(run("b"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error_type == "InvalidReference"
+    assert outcome.message.startswith("expected: 3 is not a list")
+
+
+def test_another_field_can_be_the_reference():
+    """Text is read as JSON."""
+    assert order(CASES, field="other")(run("a")).value == 0
+
+
+def test_the_inline_expectation_is_for_runs_without_a_reference():
+    """As with attributes."""
+    spec = {"type": "tool_call_order", "expected": ["search"], "reference": {"dataset": CASES, "key": "case.id"}}
+    assert create_scorer(spec)(run("SECRET")).value == 1
+    assert create_scorer(spec)(run("a")).value == 0.5
+
+
+def test_a_mapping_is_seen_as_it_is():
+    """Also after the scorer was built."""
+    cases = {}
+    scorer = order(cases)
+    assert isinstance(scorer(run("a")), Skipped)
+    cases["a"] = {"expected": ["search"]}
+    assert scorer(run("a")).value == 1
+
+
+def test_numbers_are_keys_as_yaml_has_them():
+    """Of an inline mapping."""
+    assert order({7: {"expected": ["search"]}, True: {"expected": []}})(run("7")).value == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [(lambda key: 1 / 0, "ZeroDivisionError"), (lambda key: ["search"], "InvalidReference")]
+)
+def test_a_function_that_breaks_costs_the_score(function, kind):
+    """And nothing else."""
+    assert order(function)(run("a")).error_type == kind
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"type": "expression", "expression": "calls.size() == reference"},
+        {"type": "dag", "root": "n", "nodes": {"n": {"type": "binary", "cel": "calls.size() == reference", "children": []}}},
+    ],
+)
+def test_expressions_and_trees_read_datasets(spec):
+    """As `reference`."""
+    if spec["type"] == "dag":
+        spec["nodes"]["n"]["children"] = [{"verdict": True, "score": 10}, {"verdict": False, "score": 0}]
+    made = create_scorer({**spec, "reference": {"dataset": {"a": {"calls": 1}}, "key": "case.id", "field": "calls"}})
+    assert made(run("a")).value == 1
+    assert isinstance(made(run("b")), Skipped)
+    assert made.asked == {"case.id"}
+    broken = create_scorer({**spec, "reference": {"dataset": lambda key: 1 / 0, "key": "case.id"}})
+    assert broken(run("a")).error_type == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome"), [("a", 0.25), ("b", Skipped("no reference for key case.id: the dataset has no such record"))]
+)
+def test_an_answer_can_be_in_a_dataset(case, outcome):
+    """The judge is shown it."""
+
+    async def judge(prompt):
+        assert "Rome" in prompt
+        return '{"score": 0.25, "explanation": "hardly"}'
+
+    dataset = {"dataset": {"a": {"answer": "Rome"}}, "key": "case.id", "field": "answer"}
+    made = create_scorer({"type": "answer_accuracy", "judge": judge, "answer": dataset})
+    given = made(trajectory(input={"question": "Where?"}, output="Paris", attributes={"case.id": case}))
+    assert getattr(given, "value", given) == outcome
+    assert made.asked == {"question", "case.id"}
+
+
+REFUSED = [
+    (3, "reference: 3 is not an attribute's name or a mapping; write reference: my.expected, or"),
+    ("", "reference: '' is not a text"),
+    ({"dataset": CASES}, "reference.key: missing"),
+    ({"key": "k"}, "reference.dataset: missing"),
+    ({"dataset": CASES, "key": 3}, "reference.key: 3 is not a text"),
+    ({"dataset": CASES, "key": "k", "feild": "x"}, "reference.feild: unknown key; did you mean 'field'?"),
+    ({"dataset": CASES, "key": "k", "column": "x"}, "reference.column: only a file has columns"),
+    ({"dataset": 3, "key": "k"}, "reference.dataset: 3 is not a dataset; name a file"),
+    ({"dataset": "", "key": "k"}, "reference.dataset: '' is not a dataset"),
+    (
+        {"dataset": "cases.xlsx", "key": "k"},
+        "reference.dataset: 'cases.xlsx' is no file of records; name one that ends in .jsonl",
+    ),
+    ({"dataset": "no_such:thing", "key": "k"}, "reference.dataset: 'no_such:thing' cannot be imported"),
+    ({"dataset": "/no/such.csv", "key": "k"}, "reference.dataset: '/no/such.csv' cannot be read (No such file or directory)"),
+]
+
+
+@pytest.mark.parametrize(("reference", "says"), REFUSED)
+def test_what_is_no_reference_is_refused(reference, says):
+    """In one line that names the key, the value and the remedy."""
+    with pytest.raises(ConfigError) as caught:
+        create_scorer({"type": "tool_call_order", "reference": reference})
+    assert says in str(caught.value)
+
+
+def test_all_problems_are_told_at_once():
+    """As everywhere."""
+    with pytest.raises(ConfigError) as caught:
+        create_scorer({"type": "tool_call_order", "reference": {"feild": "x", "key": 3}})
+    assert len(caught.value.problems) == 3
+
+
+def test_a_field_that_no_record_has_is_refused(tmp_path):
+    """With the one that was meant."""
+    (tmp_path / "cases.jsonl").write_text('{"id": "a", "expected": []}', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"reference\.field: 'expectd' is in no record .* did you mean 'expected'\?"):
+        order(str(tmp_path / "cases.jsonl"), column="id", field="expectd")
+
+
+def test_a_file_that_is_broken_since_it_was_opened_is_refused_anew(tmp_path):
+    """Whoever builds a scorer relies on the file as it is now."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": "a", "expected": []}', encoding="utf-8")
+    order(str(path), column="id")
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match="line 1 is not JSON"):
+        order(str(path), column="id")
