@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
-from otel_eval.app.outlets import exporter_sinks
+from otel_eval.app.outlets import exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.model import Completeness, Trajectory
@@ -77,6 +77,7 @@ class EvalSpanProcessor(InProcessSource):
                 self._origin,
                 counters=counters,
                 found=self.be_last_registered_at_exit,
+                window=window_limits(settings),
             )
             sinks.append(ambient)
         self._outlet = Fanout(sinks, counters)

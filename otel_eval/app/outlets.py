@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 
 from otel_eval.config import EvalConfig, OtlpExporter
 from otel_eval.ports import Sink
+from otel_eval.scorers.judging import trusting
+from otel_eval.scorers.labels import LabelDistribution
 from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.tally import Tally
+from otel_eval.sinks.window import WindowLimits
 
 if TYPE_CHECKING:
     from otel_eval.sinks.delivery import DeadLetters, Delivery
     from otel_eval.sinks.delivery.carrier import Carrier
     from otel_eval.sinks.delivery.outbox import Settled
 
-__all__ = ["delivery_of", "exporter_sinks", "fanout_of", "metric_sinks"]
+__all__ = ["delivery_of", "exporter_sinks", "fanout_of", "metric_sinks", "window_limits"]
 
 
 def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
@@ -37,7 +40,8 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         # Deferred: the exporters load grpc or requests, which a file of results has no need of.
         from otel_eval.sinks.otlp import otlp_sinks
 
-        sinks.extend(otlp_sinks(_endpoint(config.exporters.otlp), config.exporters.otlp.signals, counters=counters))
+        otlp, window = config.exporters.otlp, window_limits(config)
+        sinks.extend(otlp_sinks(_endpoint(otlp), otlp.signals, counters=counters, window=window))
     return sinks
 
 
@@ -83,7 +87,15 @@ def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         return []
     from otel_eval.sinks.otlp import otlp_sinks
 
-    return otlp_sinks(_endpoint(otlp), ["metrics"], counters=counters)
+    return otlp_sinks(_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
+
+
+def window_limits(config: EvalConfig) -> WindowLimits:
+    """How far back the metrics over a sliding window reach; a `label_distribution` says how many runs it looks at."""
+    with trusting():  # nobody is asked
+        built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
+    fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
+    return WindowLimits(config.window.time, config.window.results, fewer)
 
 
 def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
-_NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage", "telemetry")
+_NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage", "telemetry", "window")
 
 _DRAIN_S: Final = 24 * 3600.0  # nobody waits for traces that are open; judges and a full disk may take their time
 _LOOK_S: Final = 1.0

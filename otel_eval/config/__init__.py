@@ -27,6 +27,7 @@ from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
 from otel_eval.config.source import load
 from otel_eval.config.storing import Storage
 from otel_eval.config.telemetry import MetricsOtlp, Telemetry
+from otel_eval.config.window import Window
 
 __all__ = [
     "Auth",
@@ -50,5 +51,6 @@ __all__ = [
     "Telemetry",
     "TlsFiles",
     "Traces",
+    "Window",
     "load",
 ]

@@ -17,6 +17,7 @@ from otel_eval.config.judges import JudgeSpec, Judging
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
 from otel_eval.config.storing import Storage
 from otel_eval.config.telemetry import Telemetry
+from otel_eval.config.window import Window
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 
@@ -185,6 +186,8 @@ class EvalConfig(Shape):
     """What `otel-eval serve` tells of itself."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
+    window: Window = Window()
+    """How far back the metrics over a sliding window reach."""
     conventions: tuple[ConventionSpec, ...] = ()
     """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
 

@@ -17,7 +17,7 @@ from otel_eval.scorers.fields import field_of
 from otel_eval.scorers.parameters import count, reads, text
 from otel_eval.scorers.registry import scorer
 
-__all__ = ["RECORDED", "LabelDistribution", "summarize"]
+__all__ = ["RECORDED", "LabelDistribution", "distribution", "summarize"]
 
 RECORDED: Final = "recorded for the distribution"
 
@@ -82,8 +82,15 @@ def summarize(results: Iterable[Any]) -> dict[str, Any]:
     {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
     """
     outcomes = (getattr(result, "outcome", result) for result in results)
-    labels = [outcome.details["label"] for outcome in outcomes if isinstance(outcome, Skipped) and "label" in outcome.details]
+    return distribution(
+        outcome.details["label"] for outcome in outcomes if isinstance(outcome, Skipped) and "label" in outcome.details
+    )
+
+
+def distribution(labels: Iterable[str]) -> dict[str, Any]:
+    """How often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` gives them."""
     counts = dict(sorted(Counter(labels).items()))
-    fractions = [number / len(labels) for number in counts.values()]
+    total = sum(counts.values())
+    fractions = [number / total for number in counts.values()]
     skew = max(fractions) - min(fractions) if fractions else 0.0
     return {"labels": list(counts), "counts": counts, "fractions": fractions, "skew": skew}

@@ -17,6 +17,7 @@ from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
 from otel_eval.sinks.span_events import SpanSink, pipeline_tracer
 from otel_eval.sinks.tally import Counters, Tally, Warnings
+from otel_eval.sinks.window import WindowLimits
 
 __all__ = ["SIGNALS", "AmbientSink"]
 
@@ -43,6 +44,7 @@ class AmbientSink:
         pipeline: gives the processors and the resource of the provider whose spans are judged, or None.
         counters: counted into.
         found: called when a provider is first used; the moment to move exit hooks in front of the provider's.
+        window: how far back the metrics' sliding windows reach; None for none.
     """
 
     name: Final = "opentelemetry"
@@ -57,10 +59,11 @@ class AmbientSink:
         *,
         counters: Counters | None = None,
         found: Callable[[], None] = lambda: None,
+        window: WindowLimits | None = None,
     ) -> None:
         self._signals = None if signals is None else frozenset(signals)
         self._tracers, self._loggers, self._meters = tracer_provider, logger_provider, meter_provider
-        self._pipeline, self._found = pipeline, found
+        self._pipeline, self._found, self._window = pipeline, found, window
         self._counters: Final = counters if counters is not None else Tally()
         self._warnings: Final = Warnings()
         self._sinks: dict[str, tuple[Sink, Any]] = {}  # signal → sink, and the provider or pipeline behind it
@@ -111,7 +114,7 @@ class AmbientSink:
 
     def _metrics(self) -> tuple[Sink, Any] | None:
         provider = self._meters if self._meters is not None else providers.global_meter_provider()
-        return (MetricSink(provider), provider) if provider is not None else None
+        return (MetricSink(provider, window=self._window), provider) if provider is not None else None
 
     def _spans(self) -> tuple[Sink, Any] | None:
         if self._tracers is not None:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from otel_eval.model import Report, Scored, ToolCall
 from otel_eval.sinks import attributes as names
 from otel_eval.sinks.context import quiet, run_context
+from otel_eval.sinks.window import WindowLimits
+from otel_eval.sinks.window_gauges import gauges_of
 
 __all__ = ["MetricSink"]
 
@@ -69,9 +71,12 @@ class MetricSink:
     Args:
         meter_provider: an SDK `MeterProvider`.
         max_values: distinct values of a label before further ones become "other".
+        window: how far back the aggregates over a sliding window reach; None for none.
     """
 
-    def __init__(self, meter_provider: Any, name: str = "metrics", *, max_values: int = _MAX_VALUES) -> None:
+    def __init__(
+        self, meter_provider: Any, name: str = "metrics", *, max_values: int = _MAX_VALUES, window: WindowLimits | None = None
+    ) -> None:
         self.name: Final = name
         self._provider = meter_provider
         self._bounded, self._counted = _Bounded(max_values), _Counted(_REMEMBERED_TRACES)
@@ -82,12 +87,15 @@ class MetricSink:
         self._calls = meter.create_counter(names.CALLS_METRIC, "{call}", "Tool calls of scored agent runs.")
         self._durations = _histogram(meter, names.DURATION_METRIC, "s", "Durations of tool calls.", _SECONDS_BUCKETS)
         self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")
+        self._windows: Final = gauges_of(meter_provider, window)
 
     def emit(self, report: Report) -> None:
         """Count the report. Its run is the exemplar of every point."""
         with quiet():
             context = run_context(report.trajectory)
             self._results(report, context)
+            if self._windows is not None:
+                self._windows.add(report)
             if report.revision == 0 and not report.late:
                 self._tools(report, context)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from otel_eval.model import Report
     from otel_eval.ports import Sink
+    from otel_eval.sinks.window import WindowLimits
 
 __all__ = ["Endpoint", "metric_exporter", "otlp_sinks", "own_resource"]
 
@@ -60,6 +61,7 @@ def otlp_sinks(
     *,
     counters: Counters | None = None,
     metrics_interval_s: float = 5.0,
+    window: WindowLimits | None = None,
 ) -> list[Sink]:
     """One sink per signal.
 
@@ -78,7 +80,7 @@ def otlp_sinks(
     exporters = _grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to)
     makers: dict[str, Callable[[Any, Ledger], Sink]] = {
         "logs": _logs,
-        "metrics": lambda exporter, ledger: _metrics(exporter, ledger, metrics_interval_s),
+        "metrics": lambda exporter, ledger: _metrics(exporter, ledger, metrics_interval_s, window),
         "spans": _spans,
     }
     warnings = Warnings()
@@ -131,13 +133,13 @@ def _spans(exporter: Any, ledger: Ledger) -> Sink:
     return _OtlpSink(SpanSink(provider.get_tracer(names.SCOPE), provider.force_flush, ledger.sink), provider, ledger)
 
 
-def _metrics(exporter: Any, ledger: Ledger, interval_s: float) -> Sink:
+def _metrics(exporter: Any, ledger: Ledger, interval_s: float, window: WindowLimits | None) -> Sink:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
     reader = PeriodicExportingMetricReader(WatchedMetricExporter(exporter, ledger), export_interval_millis=interval_s * 1000)
     provider = MeterProvider(metric_readers=[reader], resource=own_resource(), shutdown_on_exit=False)
-    return _OtlpSink(MetricSink(provider, ledger.sink), provider, ledger)
+    return _OtlpSink(MetricSink(provider, ledger.sink, window=window), provider, ledger)
 
 
 def _grpc_exporters(to: Endpoint) -> dict[str, Callable[[], Any]]:

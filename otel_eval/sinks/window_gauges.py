@@ -1,0 +1,164 @@
+"""Publish what is in the windows, as observable gauges.
+
+Knows the Metrics API and which result belongs into which window; what a window comes to is `window`'s to know. Labels are
+bounded, because runs make them up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from opentelemetry.metrics import Observation
+
+from otel_eval.model import Report, Result, Scored, Skipped
+from otel_eval.sinks import attributes as names
+from otel_eval.sinks.window import State, Window, WindowLimits
+
+__all__ = ["OTHER", "WindowGauges", "gauges_of"]
+
+OTHER: Final = "_other"
+_MOST: Final = 50  # labels of one window that are told by name at one time
+_EVER: Final = 200  # and during a process: an SDK forgets no series
+_LONGEST: Final = 256  # characters of a label
+
+Told = list[tuple[dict[str, str], State, dict[str, int]]]
+
+
+class WindowGauges:
+    """The windows of every evaluation and scorer that reported, behind gauges of one meter.
+
+    Args:
+        meter: where the gauges are made.
+        limits: how far back the windows reach.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        self._begin()
+        # The first one looks at the windows; the others, called after it in a collection, tell of the same instant.
+        for name, tell, unit, text in self._each():
+            meter.create_observable_gauge(name, [tell], unit, text)
+        if hasattr(os, "register_at_fork"):
+            held = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+
+    def _begin(self) -> None:
+        """Nothing: at the start, and in a child process, whose parent tells of what came before."""
+        self._lock = threading.Lock()
+        self._windows: dict[tuple[str, str, str], Window] = {}
+        self._known: dict[tuple[str, str, str], set[str]] = {}
+        self._told: Told = []
+
+    def add(self, report: Report) -> None:
+        """Take the results of a report; those of a revision replace the earlier ones of the run."""
+        run = report.trajectory
+        key = (run.trace_id, run.span_id) if run.span_id else object()  # without an id no other result is the same run's
+        for result in report.results:
+            with self._lock:
+                self._window(result).add(self._clock(), key, **_measures(result), revision=report.revision)
+
+    def _window(self, result: Result) -> Window:
+        key = (result.evaluation, result.scorer, result.type)
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = self._limits.window(result.evaluation, result.scorer)
+        return window
+
+    def _look(self) -> None:
+        """Remember what is in the windows now."""
+        with self._lock:
+            now = self._clock()
+            states = {key: window.state(now) for key, window in self._windows.items()}
+            self._told = [(_attributes(*key), state, self._named(key, state)) for key, state in states.items()]
+
+    def _named(self, key: tuple[str, str, str], state: State) -> dict[str, int]:
+        """Counts of the most frequent labels by name, and of the rest together."""
+        known, counts = self._known.setdefault(key, set()), dict[str, int]()
+        for rank, (label, number) in enumerate(sorted(state.counts.items(), key=lambda each: (-each[1], each[0]))):
+            by_name = rank < _MOST and (label in known or len(known) < _EVER)
+            if by_name:
+                known.add(label)
+            name = label if by_name else OTHER
+            counts[name] = counts.get(name, 0) + number
+        return counts
+
+    def _each(self) -> Iterator[tuple[str, Callable[[Any], Iterator[Observation]], str, str]]:
+        yield names.WINDOW_RESULTS_METRIC, self._results, "{result}", "Results in the window."
+        yield names.WINDOW_PASS_RATE_METRIC, self._pass_rate, "1", "Share of the window's scores that passed."
+        yield names.WINDOW_MEAN_METRIC, self._mean, "1", "Mean of the window's scores."
+        yield names.WINDOW_QUANTILE_METRIC, self._quantiles, "1", "Quantiles of the window's scores."
+        yield names.WINDOW_COUNT_METRIC, self._counts, "{result}", "Results in the window by label."
+        yield names.WINDOW_FRACTION_METRIC, self._fractions, "1", "Shares of the window's labels."
+        yield names.WINDOW_SKEW_METRIC, self._skew, "1", "Largest share of a label in the window minus the smallest."
+
+    def _results(self, options: Any) -> Iterator[Observation]:
+        del options
+        self._look()
+        return (Observation(state.results, labels) for labels, state, _ in self._told)
+
+    def _pass_rate(self, options: Any) -> Iterator[Observation]:
+        del options
+        return (Observation(state.pass_rate, labels) for labels, state, _ in self._told if state.pass_rate is not None)
+
+    def _mean(self, options: Any) -> Iterator[Observation]:
+        del options
+        return (Observation(state.mean, labels) for labels, state, _ in self._told if state.mean is not None)
+
+    def _quantiles(self, options: Any) -> Iterator[Observation]:
+        del options
+        for labels, state, _ in self._told:
+            for percent, value in state.quantiles.items():
+                yield Observation(value, labels | {names.WINDOW_QUANTILE: f"p{percent}"})
+
+    def _counts(self, options: Any) -> Iterator[Observation]:
+        del options
+        for labels, _, counts in self._told:
+            for label, number in counts.items():
+                yield Observation(number, labels | {names.WINDOW_LABEL: label})
+
+    def _fractions(self, options: Any) -> Iterator[Observation]:
+        del options
+        for labels, _, counts in self._told:
+            total = sum(counts.values())
+            for label, number in counts.items():
+                yield Observation(number / total, labels | {names.WINDOW_LABEL: label})
+
+    def _skew(self, options: Any) -> Iterator[Observation]:
+        del options
+        return (Observation(state.skew, labels) for labels, state, _ in self._told if state.counts)
+
+
+_OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.WeakKeyDictionary()
+
+
+def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None:
+    """The windows behind a provider's gauges, or None where the limits leave no room.
+
+    A provider asks only the first callback of a gauge, so whoever uses the same provider shares the windows, with the limits
+    of the first.
+    """
+    if limits is None or not limits.on:
+        return None
+    gauges = _OF_PROVIDERS.get(provider)
+    if gauges is None:
+        gauges = _OF_PROVIDERS[provider] = WindowGauges(provider.get_meter(names.SCOPE), limits)
+    return gauges
+
+
+def _attributes(evaluation: str, scorer: str, kind: str) -> dict[str, str]:
+    return {names.EVALUATION: evaluation, names.NAME: scorer, names.SCORER_TYPE: kind}
+
+
+def _measures(result: Result) -> Mapping[str, Any]:
+    match result.outcome:
+        case Scored(value=value, passed=passed):
+            return {"value": float(value), "passed": passed}
+        case Skipped(details=details) if isinstance(details.get("label"), str):
+            return {"label": details["label"][:_LONGEST]}
+    return {}
