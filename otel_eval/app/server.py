@@ -39,6 +39,7 @@ _NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage
 
 _DRAIN_S: Final = 24 * 3600.0  # nobody waits for traces that are open; judges and a full disk may take their time
 _LOOK_S: Final = 1.0
+_UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
 
@@ -116,8 +117,15 @@ class Server:
         """Listen; the addresses that were bound.
 
         Raises:
-            ConfigError: an address cannot be bound.
+            ConfigError: an address cannot be bound; then nothing is left running.
         """
+        try:
+            return self._start()
+        except BaseException:
+            self.stop(_UNDO_S)
+            raise
+
+    def _start(self) -> Bound:
         tune_malloc()
         tune_gc()
         self.operating.start()  # first, to say that the rest is not ready yet

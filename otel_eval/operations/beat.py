@@ -73,7 +73,10 @@ class Beat:
     def stop(self, timeout_s: float) -> None:
         """Send once more and end; what takes longer is left alone."""
         self._over.set()
-        self._thread.join(timeout_s)
+        if self._thread.ident is None:  # it never began
+            self._exporter.shutdown()
+        else:
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while not self._over.wait(self._interval_s):

@@ -1,0 +1,65 @@
+"""A start that fails half-way: one line, and nothing of what was begun is left."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval.app.server import Server
+from otel_eval.config import load
+from otel_eval.errors import ConfigError
+
+NOBODY = "http://127.0.0.1:9"  # the port `discard`, where nothing listens
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """An address that somebody else has."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def free() -> str:
+    """An address that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def configured(folder: Path, grpc: str, http: str, site: str, **more: Any) -> dict[str, Any]:
+    """Every part that begins something: pages, metrics, exporters, forwarding, storage."""
+    return {
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": grpc}, "http": {"endpoint": http}}}},
+        "telemetry": {"endpoint": site, "otlp": {"endpoint": NOBODY, "timeout": "100ms"}},
+        "exporters": {"jsonl": {"path": str(folder / "out.jsonl")}, "forward": {"endpoint": NOBODY}},
+        **more,
+    }
+
+
+@pytest.mark.parametrize("place", ["grpc", "http", "telemetry"])
+@pytest.mark.parametrize("stored", [False, True])
+def test_nothing_is_left_of_a_start_that_failed(tmp_path: Path, taken: str, place: str, stored: bool) -> None:
+    """No thread, no port, no lock on the storage: the same with another address starts at once."""
+    addresses = {name: taken if name == place else free() for name in ("grpc", "http", "telemetry")}
+    storage: dict[str, Any] = {"storage": {"directory": str(tmp_path / "kept")}} if stored else {}
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError, match=re.escape(repr(taken))) as caught:
+        Server(load(configured(tmp_path, *addresses.values(), **storage))).start()
+    assert "\n" not in str(caught.value)
+    deadline = time.monotonic() + 5
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left
+    addresses[place] = free()
+    again = Server(load(configured(tmp_path, *addresses.values(), **storage)))
+    try:
+        bound = again.start()
+        assert (bound.grpc, bound.http) == (addresses["grpc"], addresses["http"])
+    finally:
+        again.stop(2.0)
