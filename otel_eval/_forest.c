@@ -1,8 +1,9 @@
 /* The walks over every span of a trace that a closed trace begins with.
  *
- * Knows: ids, parent links, and how a view, an envelope and a scope's reader are asked. Refuses to know: bytes on any wire,
- * attributes, tables. Links that run in a circle, ids of another length than eight bytes, a view without a fingerprint:
- * then Python is asked instead, whose answer counts. So both ways give equal results, and this is only a shortcut.
+ * Knows: ids, parent links, and how a view, an envelope and a scope's reader are asked. Refuses to know: bytes on any wire
+ * (but for the flags at the end of a span), attributes, tables. Links that run in a circle, ids of another length than eight
+ * bytes, a view without a fingerprint: then Python is asked instead, whose answer counts. So both ways give equal results, and
+ * this is only a shortcut.
  *
  * Nothing recurses, and the hash of an id is Python's own keyed one, so that nobody can choose ids that collide.
  */
@@ -19,6 +20,7 @@ static PyObject *str_kind, *str_name, *str_call, *str_table, *str_start, *str_en
 
 #include "c/traces/links.h"
 #include "c/traces/asking.h"
+#include "c/traces/entering.h"
 #include "c/traces/lines.h"
 #include "c/traces/maker.h"
 #include "c/traces/push.h"
@@ -28,6 +30,9 @@ static PyMethodDef functions[] = {
     {"plant", plant, METH_O, "plant(frames): (ids, parents, sizes, tops, missing), or None if a link is unusual."},
     {"recognise", (PyCFunction)(void (*)(void))recognise, METH_FASTCALL,
      "recognise(frames, ids, of_scope, dropped): (views, envelopes, readings, kinds, ids of those that are dropped)."},
+    {"entries", (PyCFunction)(void (*)(void))find_entries, METH_FASTCALL,
+     "entries(spans, of_scope, dropped, agent): (place, view, whether it is sure) of those that may be a run's own span, or None\n"
+     "if an item is unusual."},
     {"link", (PyCFunction)(void (*)(void))link_kinds, METH_FASTCALL,
      "link(kinds, parents, other, agent, model): (above, agent_above, agents, models, tools)."},
     {"plain", (PyCFunction)(void (*)(void))plain_run, METH_FASTCALL,

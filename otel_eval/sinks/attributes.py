@@ -97,7 +97,10 @@ def explanation_of(result: Result) -> str:
 
 def event_attributes(report: Report, result: Result) -> dict[str, Any]:
     """The attributes of one `gen_ai.evaluation.result` event; what is not known is left out."""
-    return run_attributes(report) | kind_attributes(result) | own_attributes(result)
+    own = own_attributes(result)
+    if DETAILS in own:
+        own[DETAILS] = as_json(own[DETAILS])
+    return run_attributes(report) | kind_attributes(result) | own
 
 
 def kind_attributes(result: Result) -> dict[str, Any]:
@@ -115,11 +118,16 @@ def kind_attributes(result: Result) -> dict[str, Any]:
 
 
 def own_attributes(result: Result) -> dict[str, Any]:
-    """What is a result's own."""
+    """What is a result's own; the details as they are, which are sent `as_json`."""
     outcome = result.outcome
     named: dict[str, Any] = {SCORE_VALUE: float(outcome.value)} if isinstance(outcome, Scored) else {}
-    named |= {EXPLANATION: explanation_of(result), RESULT_ID: result.result_id, DETAILS: _json(outcome.details)}
-    return {key: value for key, value in named.items() if value != ""}
+    if text := explanation_of(result):
+        named[EXPLANATION] = text
+    if result.result_id:
+        named[RESULT_ID] = result.result_id
+    if outcome.details:
+        named[DETAILS] = outcome.details
+    return named
 
 
 def run_attributes(report: Report) -> dict[str, Any]:
@@ -136,5 +144,6 @@ def run_attributes(report: Report) -> dict[str, Any]:
     return {key: value for key, value in named.items() if value != ""}
 
 
-def _json(details: Any) -> str:
-    return _ENCODER.encode(details) if details else ""
+def as_json(details: Any) -> str:
+    """Details as the text that is sent."""
+    return _ENCODER.encode(details)

@@ -69,8 +69,11 @@ class Outbox:
     def put(self, reports: Sequence[Report]) -> None:
         """Queue reports. Never blocks."""
         with self._changed:
+            before = len(self._queue)
             self._queue.extend(reports)
-            self._changed.notify_all()
+            # Whoever waits for company is not woken by each of it: that would cost more than delivering it.
+            if not before or before < _AT_ONCE <= len(self._queue):
+                self._changed.notify_all()
 
     def again(self, reports: Sequence[Report]) -> None:
         """Queue reports of an earlier life; those that are found with the sink are settled."""

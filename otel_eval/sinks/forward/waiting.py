@@ -12,13 +12,18 @@ from collections.abc import Callable, Sequence
 from fnmatch import translate
 from typing import Any, Final
 
-from otel_eval.conventions import DROPPED
+from otel_eval.conventions import DROPPED, ScopeReader
 from otel_eval.engine import Engine, Evaluation, draw_of
 from otel_eval.model import Kind
+from otel_eval.native import extension
 from otel_eval.ports import Frame, View
-from otel_eval.trajectory import recognise
 
 __all__ = ["Waiting"]
+
+Span = tuple[bytes, bytes, Frame, int]
+"""Trace id, span id, frame and size."""
+
+_forest: Final = extension("_forest")
 
 _ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER
 _FLAGS_TAG: Final = b"\x85\x01"  # field 16, fixed32: what SDKs write last
@@ -38,16 +43,14 @@ class Waiting:
         self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
-    def chosen(self, spans: Sequence[tuple[bytes, bytes, Frame, int]]) -> list[tuple[bytes, bytes, Any]]:
+    def chosen(self, spans: Sequence[Span]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of those that wait, in order."""
-        frames = {place: frame for place, (_, _, frame, _) in enumerate(spans)}
-        views, _, readings, kinds, _ = recognise(frames, list(frames), self._reader.of_scope)
-        may_be_run, may_apply, agent = _may_be_run, self._may_apply, Kind.AGENT
-        return [
-            (trace_id, span_id, frame[1])
-            for (trace_id, span_id, frame, _), view, reading, kind in zip(spans, views, readings, kinds, strict=True)
-            if (kind is agent or may_be_run(frame, view)) and reading is not DROPPED and may_apply(trace_id, frame, view)
-        ]
+        waiting = []
+        for place, view, sure in entries(spans, self._reader.of_scope):
+            trace_id, span_id, frame, _ = spans[place]
+            if (sure or _may_enter(frame, view)) and self._may_apply(trace_id, frame, view):
+                waiting.append((trace_id, span_id, frame[1]))
+        return waiting
 
     def _may_apply(self, trace_id: bytes, frame: Frame, view: View) -> bool:
         draw = draw_of(trace_id) if self._sampled else 0.0
@@ -57,14 +60,40 @@ class Waiting:
         return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
 
 
-def _may_be_run(frame: Frame, view: View) -> bool:
-    """Whether it enters its process: the run where a trace has no agent span."""
-    parent, payload, envelope = frame
+def entries(spans: Sequence[Span], of_scope: Callable[[str], ScopeReader]) -> list[tuple[int, View, bool]]:
+    """Place and view of those that may be a run's own span, and whether that is sure; else their flags are unusual."""
+    found: list[tuple[int, View, bool]] | None = None
+    if _forest is not None and type(spans) is list:
+        found = _forest.entries(spans, of_scope, DROPPED, Kind.AGENT)
+    return found if found is not None else entries_slowly(spans, of_scope)
+
+
+def entries_slowly(spans: Sequence[Span], of_scope: Callable[[str], ScopeReader]) -> list[tuple[int, View, bool]]:
+    """The same in Python."""
+    found = []
+    for place, (_, _, frame, _) in enumerate(spans):
+        _, payload, envelope = frame
+        view, scope = envelope.view(payload), of_scope(envelope.scope_name)
+        reading = DROPPED if scope.dropped else scope.read(view)
+        enters = reading.kind is Kind.AGENT or _enters(frame)
+        if reading is not DROPPED and enters is not False:
+            found.append((place, view, bool(enters)))
+    return found
+
+
+def _enters(frame: Frame) -> bool | None:
+    """Whether a span enters its process, as far as its bytes say without being read: they may say nothing."""
+    parent, payload, _ = frame
     if not parent:
         return True
-    # The common case without parsing; a span that only looks so does not wait.
-    if payload.__class__ is bytes and payload[-6:-4] == _FLAGS_TAG:
-        return bool(payload[-3] & _IS_REMOTE)
+    if payload.__class__ is not bytes or payload[-6:-4] != _FLAGS_TAG:
+        return None
+    return bool(payload[-3] & _IS_REMOTE)  # a span that only looks so does not wait
+
+
+def _may_enter(frame: Frame, view: View) -> bool:
+    """The same of a span whose flags are elsewhere, or are not there."""
+    _, payload, envelope = frame
     remote = envelope.parent_is_remote(payload)
     return view.span_kind in _ENTRY_KINDS if remote is None else remote
 
