@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench peers sdk-range fuzz faults examples audit clean
+.PHONY: help demo test lint fix bench mutants peers sdk-range fuzz faults examples audit clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ fix: $(VENV)/.installed-dev ## rewrite what can be rewritten by itself
 bench: $(VENV)/.installed-dev ## measure; slow
 	@for script in tests/bench/*.py; do [ -e "$$script" ] || continue; \
 		echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script" || exit 1; done
+
+mutants: $(VENV)/.installed-dev ## break the scorers in small ways and see whether a test notices; an hour
+	@$(BIN)/python tests/bench/mutation/mutate.py $(MODULES)
 
 PEERS ?= langchain adk uipath deepeval pydantic_evals
 peers: ## compare with other libraries, each in an environment of its own; downloads them

@@ -1,159 +1,144 @@
 """Break the scorers in small ways and see whether a test notices.
 
-Knows operators, comparisons and constants of Python; knows no scorer. Works on a copy of the package, one mutant at a
-time, each with the tests of the scorers until the first that fails. Prints the mutants that no test noticed.
+Knows how tests are run on a broken copy of the package; knows no scorer. Each mutant meets the tests of the scorers that run its
+line, the quickest first, until one fails; a line that runs at import meets those that run anything of its module. Each trial is a
+fork of a process in which everything but the package itself is loaded. Prints the mutants that no test noticed.
 
-    python tests/bench/mutation/mutate.py --sample 200 --seed 1 --seconds 900 [module ...]
+    python tests/bench/mutation/mutate.py [--sample 200] [--seed 1] [--seconds 900] [module[:line] ...]
+
+Modules are named from `otel_eval/scorers`: `times`, `dag/walk`. Without any, all.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import json
+import os
 import random
+import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from copy import deepcopy
 from pathlib import Path
-from typing import NamedTuple
+
+import hypothesis
+import pytest
+from covering import Chosen, Covering
+from hypothesis import HealthCheck, Phase
+from mutants import Mutant, mutants
 
 ROOT = Path(__file__).parents[3]
-MODULES = (
-    "alignment",
-    "ordered",
-    "staircase",
-    "assignment",
-    "subsequence",
-    "batches",
-    "agreement",
-    "counts",
-    "times",
-    "structure",
-    "matching",
-    "repeats",
-    "failures",
-    "precedence",
-)
+ROOM = Path("otel_eval/scorers")
 TESTS = ("tests/unit/scorers", "tests/conformance", "otel_eval/scorers")
-COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-}
+LIMIT_S = 20  # for one test that takes two seconds at most
+OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:anyio", "--hypothesis-profile", "mutants", "--timeout")
+WARNINGS = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded before
 
 
-class Mutant(NamedTuple):
-    """A module with one change."""
+class Tests:
+    """The tests of the scorers, run on a copy of the package."""
 
-    module: str
-    line: int
-    change: str
-    source: str
+    def __init__(self, copy: Path) -> None:
+        for part in ("otel_eval", "tests", "docs", "pyproject.toml"):
+            whole = ROOT / part
+            (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
+        self._copy = copy
+        # The same examples each time, so what is noticed once is noticed always; and no search for the smallest one.
+        hypothesis.settings.register_profile(
+            "mutants",
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=(Phase.explicit, Phase.generate),
+            suppress_health_check=list(HealthCheck),
+        )
+        failed = self._run(list(TESTS), 0, Covering(copy / "covering.json"))
+        seen = json.loads((copy / "covering.json").read_text(encoding="utf-8"))
+        self._lines: dict[str, list[str]] = seen["lines"]
+        self._seconds: dict[str, float] = seen["seconds"]
+        # Once more as the mutants will meet them: what fails without any would be noticed whatever it is.
+        if failed or self._run(list(TESTS), LIMIT_S, Chosen(list(self._seconds))):
+            raise SystemExit("the tests of the scorers fail as they are; mend them first")
+
+    def notice(self, mutant: Mutant) -> bool:
+        """Whether a test fails with the mutant in place of the module."""
+        file = self._copy / ROOM / f"{mutant.module}.py"
+        whole = file.read_text(encoding="utf-8")
+        chosen = self._meant(mutant)
+        try:
+            file.write_text(mutant.source, encoding="utf-8")
+            return bool(chosen) and self._run(sorted({test.partition("::")[0] for test in chosen}), LIMIT_S, Chosen(chosen)) != 0
+        finally:
+            file.write_text(whole, encoding="utf-8")
+
+    def _meant(self, mutant: Mutant) -> list[str]:
+        """The tests that run a line of the mutant, or else anything of its module, the quickest first."""
+        name = f"{mutant.module}.py:"
+        found = {test for line in mutant.lines for test in self._lines.get(f"{name}{line}", ())}
+        found = found or {test for place, tests in self._lines.items() if place.startswith(name) for test in tests}
+        return sorted(found, key=lambda each: (self._seconds[each], each))
+
+    def _run(self, files: list[str], limit: int, plugin: Covering | Chosen) -> int:
+        """The state in which a fork ends that runs these tests: 0 if all pass."""
+        if child := os.fork():
+            state = os.waitpid(child, 0)[1]
+            if state == pytest.ExitCode.NO_TESTS_COLLECTED << 8:
+                raise SystemExit(f"no test was found in {files}")
+            return state
+        code = 1
+        try:
+            os.chdir(self._copy)
+            sys.path.insert(0, str(self._copy))
+            sys.dont_write_bytecode = limit > 0  # what is written within a second of another is not told apart
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            if limit:  # what never ends is noticed, and so is what eats all memory
+                resource.setrlimit(resource.RLIMIT_CPU, (limit * 3, limit * 3))
+                resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+            code = int(pytest.main([*OPTIONS, str(limit), *WARNINGS, *files], [plugin]))
+        finally:
+            os._exit(code)
 
 
-def places(module: str, source: str) -> list[tuple[str, int, int]]:
-    """Where a module can be changed: (module, number of the node, way)."""
-    nodes = list(ast.walk(ast.parse(source)))
-    # Annotations are text that nobody evaluates.
-    said = [getattr(node, key, None) for node in nodes for key in ("annotation", "returns")]
-    idle = {id(below) for each in said if each is not None for below in ast.walk(each)}
-    open_ = [(at, node) for at, node in enumerate(nodes) if id(node) not in idle]
-    return [(module, at, way) for at, node in open_ for way in range(2) if changed(deepcopy(node), way)]
+def drawn(given: argparse.Namespace) -> list[Mutant]:
+    """The mutants asked for, in an order of chance: a run that ends early has seen something of everything."""
+    found = []
+    for name in given.modules or sorted(
+        str(each.relative_to(ROOT / ROOM).with_suffix("")) for each in (ROOT / ROOM).rglob("*.py")
+    ):
+        module, _, line = name.partition(":")
+        source = (ROOT / ROOM / f"{module}.py").read_text(encoding="utf-8")
+        found += [each for each in mutants(module, source) if not line or int(line) in each.lines]
+    return random.Random(given.seed).sample(found, min(given.sample or len(found), len(found)))
 
 
-def mutant_at(module: str, source: str, at: int, way: int) -> Mutant:
-    """The module with that one change."""
-    tree = ast.parse(source)
-    node = list(ast.walk(tree))[at]
-    line = getattr(node, "lineno", 0)
-    before = ast.unparse(node)
-    changed(node, way)
-    return Mutant(
-        module, line, f"{before}  ->  {ast.unparse(node)}   in: {source.splitlines()[line - 1].strip()}", ast.unparse(tree)
-    )
-
-
-def changed(node: ast.AST, variant: int) -> bool:
-    """Change the node in its n-th way; False if it has no such way."""
-    match node:
-        case ast.Compare() if variant == 0 and type(node.ops[0]) in COMPARED:
-            node.ops[0] = COMPARED[type(node.ops[0])]()
-        case ast.BinOp() | ast.AugAssign() if variant == 0 and type(node.op) in COMPUTED:
-            node.op = COMPUTED[type(node.op)]()
-        case ast.BoolOp() if variant == 0:
-            node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        case ast.Constant(value=bool()) if variant == 0:
-            node.value = not node.value
-        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-            node.value += 1 - 2 * variant
-        case ast.UnaryOp(op=ast.Not()) if variant == 0:
-            node.op = ast.UAdd()  # true stays true as a number
-        case _:
-            return False
-    return True
-
-
-def noticed(copy: Path, seconds: float) -> bool:
-    """Whether a test fails, or does not end in time."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "-W", "ignore", *TESTS]
-    try:
-        return subprocess.run(command, cwd=copy, capture_output=True, timeout=seconds, check=False).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+def options() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("modules", nargs="*")
+    parser.add_argument("--sample", type=int, default=None, help="how many; all if left out")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3600)
+    return parser.parse_args()
 
 
 def main() -> int:
     """Draw mutants, try them, print the survivors; 0 if there is none."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", default=MODULES)
-    parser.add_argument("--sample", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=900)
-    given = parser.parse_args()
-    until = time.monotonic() + given.seconds
+    given = options()
+    os.environ["CI"] = "true"
+    chosen, tried, alive = drawn(given), 0, 0
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for part in ("otel_eval", "tests", "docs", "pyproject.toml"):
-            whole = ROOT / part
-            (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
-        rooms = {name: copy / "otel_eval" / "scorers" / f"{name}.py" for name in given.modules}
-        sources = {name: path.read_text(encoding="utf-8") for name, path in rooms.items()}
-        pool = [place for name, source in sources.items() for place in places(name, source)]
-        drawn = random.Random(given.seed).sample(pool, min(given.sample, len(pool)))
-        tried, alive = 0, 0
-        for module, at, way in drawn:
-            if time.monotonic() > until:
-                break
-            mutant = mutant_at(module, sources[module], at, way)
-            rooms[mutant.module].write_text(mutant.source, encoding="utf-8")
-            killed = noticed(copy, 60)
-            rooms[mutant.module].write_text(sources[mutant.module], encoding="utf-8")
+        tests = Tests(Path(folder))
+        until = time.monotonic() + given.seconds
+        while tried < len(chosen) and time.monotonic() < until:
+            mutant = chosen[tried]
             tried += 1
-            if not killed:
+            if not tests.notice(mutant):
                 alive += 1
-                print(f"{mutant.module}.py:{mutant.line}: {mutant.change}", flush=True)
-    print(f"{tried} of {len(pool)} mutants tried, {alive} not noticed")
+                print(f"{mutant.module}.py:{mutant.lines.start}: {mutant.change}", flush=True)
+    print(f"{tried} of {len(chosen)} mutants tried, {alive} not noticed")
     return int(alive > 0)
 
 
