@@ -39,6 +39,8 @@ _CODES: Final = {
 }
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
 _WAITING: Final = 128  # threads, of which all but a few only wait for a message that comes slowly
+_MANY: Final = 96  # of them; while more wait than that, nobody is waited for any longer than
+_PRESSED_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class GrpcServer:
         self._exchange, self._limits, self._certificates = exchange, limits, certificates
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.threads)
-        self._patience = Patience(limits.request_s)
+        self._patience = Patience(limits.request_s, _MANY, _PRESSED_S)
         guards = [_Guard(tokens, lambda: exchange.unauthenticated("grpc"))] if tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():

@@ -12,6 +12,7 @@ import math
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,7 +47,9 @@ _EXTRA: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: {"Allow": "POST"},
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
 }
-_PATIENCE_S: Final = 2.0  # with a client that has a connection and sends no request, when others want one
+_PATIENCE_S: Final = 2.0  # with a client that is late with a handshake, a request or its body, when others want its place
+_GRACES: Final = 6  # this part of the time for a body may pass before its pace matters
+_WRITE_S: Final = 10.0  # for a client to take an answer
 _ROOM_S: Final = 0.25  # for its thread to end; nobody else is let in meanwhile
 _LINGER_S: Final = 2.0
 _HANDSHAKE_S: Final = 10.0
@@ -60,9 +63,9 @@ class HttpLimits:
 
     Attributes:
         max_body_bytes: of one body, as sent and unpacked.
-        connections: at once; one more takes the place of one that only waits, or is answered 503.
+        connections: at once; one more takes the place of one whose client is late, or is answered 503.
         idle_s: how long a connection may wait for the next request, its headers included.
-        request_s: how long a body may take to arrive.
+        request_s: how long a body may take to arrive; a sixth of it if it comes at less than 1 KiB a second.
     """
 
     max_body_bytes: int
@@ -85,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         self._timed.allow(self.server.limits.idle_s, _HEADER_BYTES)
-        self.server.waits()
+        self.server.waits(lambda: self._timed.late_since)
         super().handle_one_request()
 
     def parse_request(self) -> bool:
@@ -135,14 +138,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.counters.add("http", requests=1, oversized_requests=1)
             return self._refuse(encoding, Answer(Verdict.TOO_LARGE, str(error)))
         self._unread = True
-        self._timed.allow(self.server.limits.request_s)
+        limit_s = self.server.limits.request_s
+        self._timed.go_on(limit_s, limit_s / _GRACES)
         answer = self.server.exchange.answer("http", signal, encoding, size, lambda ticket: self._read(read, ticket))
         if answer.verdict is Verdict.TAKEN:
             return self._reply(HTTPStatus.OK, _NAMES[encoding], success(signal, encoding, answer))
         return self._refuse(encoding, answer)
 
     def _read(self, read: Read, ticket: Ticket) -> bytes:
-        body = read(ticket)
+        self.server.waits(lambda: self._timed.late_since)
+        try:
+            body = read(ticket)
+        finally:
+            self.server.works()
         self._unread = False
         coding = self._coding()
         return body if coding in _PLAIN else unpack(coding, body, self.server.limits.max_body_bytes, ticket)
@@ -165,6 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
+        self._timed.allow(0.0)
+        self.server.waits(lambda: self._timed.late_since)  # for the client to take it
+        self.connection.settimeout(_WRITE_S)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -231,7 +242,7 @@ class HttpServer(ThreadingHTTPServer):
         self._places = threading.BoundedSemaphore(limits.connections)
         self._lock = threading.Lock()  # guards _open and _waiting
         self._open: dict[Any, threading.Thread] = {}
-        self._waiting: dict[threading.Thread, float] = {}  # for a request, since when
+        self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # for a client: since when it is late
         self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name="otel-eval-http", daemon=True)
 
     def start(self) -> None:
@@ -259,23 +270,23 @@ class HttpServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def _make_room(self) -> bool:
-        """End the connection that has kept us waiting for a request the longest, for one that may have more to say."""
+        """End the connection whose client is late the longest, for one that may have more to say."""
         before = time.monotonic() - _PATIENCE_S
         with self._lock:
-            waiting = [(self._waiting.get(thread, before), number) for number, thread in enumerate(self._open.values())]
-            since, number = min(waiting, default=(before, 0))
-            if since >= before:
+            late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
+            latest = min(late, key=late.__getitem__, default=None)
+            if latest is None or late[latest] >= before:
                 return False
-            _close(list(self._open)[number], socket.SHUT_RDWR)
+            _close(latest, socket.SHUT_RDWR)
         return self._places.acquire(timeout=_ROOM_S)
 
-    def waits(self) -> None:
-        """The connection of this thread waits for a request."""
+    def waits(self, since: Callable[[], float]) -> None:
+        """The connection of this thread waits for its client; since when that is late is asked for when others want its place."""
         with self._lock:
-            self._waiting[threading.current_thread()] = time.monotonic()
+            self._waiting[threading.current_thread()] = since
 
     def works(self) -> None:
-        """It has one."""
+        """It has what it waited for."""
         with self._lock:
             self._waiting.pop(threading.current_thread(), None)
 
@@ -300,6 +311,8 @@ class HttpServer(ThreadingHTTPServer):
         """The connection, by TLS if that is spoken; None if the client and we could not agree."""
         if self.certificates is None:
             return request
+        began = time.monotonic()
+        self.waits(lambda: began)
         try:
             request.settimeout(_HANDSHAKE_S)
             context = self.certificates.current().context

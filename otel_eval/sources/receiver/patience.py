@@ -1,6 +1,7 @@
 """An end to waiting: whoever waits for a client longer than so long is told to stop.
 
-Knows deadlines and how to call; knows no protocol. Waits that end in time cost two dictionary operations.
+Knows deadlines and how to call; knows no protocol. Waits that end in time cost two dictionary operations. While many wait
+at once there is less patience with each, since every wait takes a thread that others need.
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ __all__ = ["Patience"]
 
 
 class Patience:
-    """Ends waits that take longer than `limit_s` seconds."""
+    """Ends waits that take too long.
 
-    def __init__(self, limit_s: float) -> None:
+    Args:
+        limit_s: how long one may take.
+        many: how many at once are too many to be patient with.
+        pressed_s: how long one may take while there are more than that.
+    """
+
+    def __init__(self, limit_s: float, many: int, pressed_s: float) -> None:
         self._limit_s: Final = limit_s
+        self._many: Final = many
+        self._pressed_s: Final = min(limit_s, pressed_s)
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards _waits
-        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # oldest first
+        self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # since when, oldest first
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="otel-eval-patience", daemon=True)
 
@@ -31,7 +40,7 @@ class Patience:
         """Call `end`, from another thread, if the block takes too long."""
         number = next(self._numbers)
         with self._lock:
-            self._waits[number] = (time.monotonic() + self._limit_s, end)
+            self._waits[number] = (time.monotonic(), end)
         try:
             yield
         finally:
@@ -54,7 +63,8 @@ class Patience:
     def _overdue(self) -> list[Callable[[], object]]:
         now = time.monotonic()
         with self._lock:
-            found = list(itertools.takewhile(lambda item: item[1][0] <= now, self._waits.items()))
+            before = now - (self._pressed_s if len(self._waits) > self._many else self._limit_s)
+            found = list(itertools.takewhile(lambda item: item[1][0] <= before, self._waits.items()))
             for number, _ in found:
                 del self._waits[number]
         return [end for _, (_, end) in found]
