@@ -74,7 +74,9 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
     if "calls" in reading.names and trajectory.tool_data:
         columns = [_COLUMNS[name](trajectory) for name in reading.calls]
         values["calls"] = _rows(reading.calls, columns, len(trajectory.calls))
-        contents += chain.from_iterable(columns)
+        contents += chain.from_iterable(column for name, column in zip(reading.calls, columns, strict=True) if name in _ANYTHING)
+        if "name" in reading.calls:
+            contents.append("".join([call.name for call in trajectory.calls]))
         if reading.gathers:
             _refuse_long(values["calls"])
     if "reference" in reading.names and reference is not UNRECORDED:
@@ -92,8 +94,11 @@ def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:
 
 def _rows(names: Iterable[str], columns: list[list[Any]], number: int) -> list[dict[str, Any]]:
     """Mappings of names to the values in their columns; what was not recorded is left out."""
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if columns else [{} for _ in range(number)]
-    if all(value is not UNRECORDED for column in columns for value in column):
+    if not columns:
+        return [{} for _ in range(number)]
+    names = tuple(names)
+    rows = [dict(zip(names, row)) for row in zip(*columns)]  # noqa: B905 - told to be strict it takes twice the time
+    if not any(value is UNRECORDED for column in columns for value in column):
         return rows
     return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]
 
@@ -127,6 +132,7 @@ _FACTS: Final[Mapping[str, Any]] = {
     "input": lambda run: _opened(run.input),
     "output": lambda run: _opened(run.output),
 }
+_ANYTHING: Final = frozenset({"arguments", "result", "error", "agent"})  # the other columns are times, and names
 # A column at a time, each in one go: this is done for all calls of every run.
 _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "name": lambda run: [call.name for call in run.calls],
@@ -174,7 +180,7 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
             clean = clean and (each.isascii() or _is_unicode(each))
         elif kind is dict:
             below += each.values()
-            keys = "".join(map(str, each))
+            keys = _keys_of(each)
             characters += len(keys)
             clean = clean and (keys.isascii() or _is_unicode(keys))
         elif kind is list or kind is tuple:
@@ -188,6 +194,13 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
             clean = False
             below += each.values() if isinstance(each, Mapping) else ()
     return characters, below, clean
+
+
+def _keys_of(each: dict[Any, Any]) -> str:
+    try:
+        return "".join(each)
+    except TypeError:  # not all are texts
+        return "".join(map(str, each))
 
 
 def _refuse_long(items: Sequence[Any]) -> None:
