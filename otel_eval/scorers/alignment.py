@@ -7,7 +7,7 @@ the work; otherwise weights are laid out per pair of same-named calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -228,7 +228,7 @@ def fits_exactly(expectation: Expectation, visits: Sequence[Visit], compared: Co
             return False
         return _fills(_rows_by_name(expectation, names), expectation.groups, _batches(visits, concurrency))
     groups, rows = _batches(visits, concurrency), _rows(expectation, visits, compared, Work(_MOST_STEPS))
-    whole = [{column: 1.0 for column, weight in row.items() if weight == 1} for row in rows]
+    whole = [[column for column, weight in row.items() if weight == 1] for row in rows]
     return _fills(whole, expectation.groups, groups)
 
 
@@ -239,8 +239,8 @@ def _rows_by_name(expectation: Expectation, names: Sequence[str]) -> Rows:
     return [columns.get(call.name, {}) for call in expectation.calls]
 
 
-def _fills(rows: Rows, groups: Sequence[range], actual: Sequence[range]) -> bool:
-    """Whether every row gets a column of a batch that shares places with the row's group."""
+def _fills(rows: Sequence[Iterable[int]], groups: Sequence[range], actual: Sequence[range]) -> bool:
+    """Whether every row gets one of its columns, of a batch that shares places with the row's group."""
     batch_of = [batch for batch in actual for _ in batch]
     allowed = []
     for group in groups:

@@ -93,11 +93,19 @@ def _sequence(automaton: Automaton, start: int, key: str, members: Any, depth: i
 
 def _choice(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
     end = automaton.state()
-    entries = [automaton.state() for _ in members]
-    automaton.free[start] += entries
+    entries = [_entry(automaton, start, member) for member in members]
     for last in _ends(automaton, entries, key, members, depth):
         automaton.free[last].append(end)
     return end
+
+
+def _entry(automaton: Automaton, start: int, member: Any) -> int:
+    """Where a member begins: behind `start`, for a repetition comes back to where it begins; nobody comes back to a name."""
+    if isinstance(member, str):
+        return start
+    entry = automaton.state()
+    automaton.free[start].append(entry)
+    return entry
 
 
 def _ends(automaton: Automaton, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
@@ -113,17 +121,14 @@ def _any_order(automaton: Automaton, start: int, key: str, members: Any, depth: 
     if len(members) > _MOST_ANY_ORDER:
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
     came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
-    entries = [automaton.state() for _ in members]
-    automaton.free[start] += entries
+    entries = [_entry(automaton, start, member) for member in members]
     # All first members at once, so that what is wrong with any of them is told.
     for index, end in enumerate(_ends(automaton, entries, key, members, depth)):
         automaton.free[end].append(came[1 << index])
     for taken, state in enumerate(came[1:], start=1):
         for index, member in enumerate(members):
             if not taken >> index & 1:
-                entry = automaton.state()
-                automaton.free[state].append(entry)
-                end = _build(automaton, entry, f"{key}[{index}]", member, depth + 1)
+                end = _build(automaton, _entry(automaton, state, member), f"{key}[{index}]", member, depth + 1)
                 automaton.free[end].append(came[taken | 1 << index])
     return came[-1]
 
@@ -157,14 +162,11 @@ def _repeat(automaton: Automaton, start: int, key: str, member: Any, least: int,
     end = automaton.state()
     automaton.free[start].append(end)
     if most is None:
-        entry = automaton.state()
-        automaton.free[start].append(entry)
+        entry = _entry(automaton, start, member)
         automaton.free[_build(automaton, entry, key, member, depth + 1)].append(start)
         return end
     for _ in range(most - least):
-        entry = automaton.state()
-        automaton.free[start].append(entry)
-        start = _build(automaton, entry, key, member, depth + 1)
+        start = _build(automaton, _entry(automaton, start, member), key, member, depth + 1)
         automaton.free[start].append(end)
     return end
 

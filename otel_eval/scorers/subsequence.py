@@ -164,8 +164,7 @@ def _places(prepared: Prepared, prefix: int, wanted: Mapping[str, int]) -> list[
         if places:
             first = bisect_left(places, prefix)
             found += places[first : first + count]
-    if len(wanted) > 1:
-        found.sort()
+    found.sort()
     return found
 
 

@@ -229,5 +229,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(below) for below in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -_BEYOND <= value < _BEYOND:
-        return float(value) if abs(value) < 2**1023 else float("inf") if value > 0 else float("-inf")
+        return _as_double(value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _as_double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")

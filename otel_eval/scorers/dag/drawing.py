@@ -52,8 +52,8 @@ def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
     return f'{place}(["{verdict.score:g}"])'
 
 
-def _quoted(text: str | None) -> str:
+def _quoted(text: str) -> str:
     """One line, cut, with every character that Mermaid or HTML would read as its number."""
-    line = " ".join((text or "").split())
+    line = " ".join(text.split())
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
     return "".join(each if each.isalnum() or each in " _.,-…" else f"#{ord(each)};" for each in line)

@@ -1,8 +1,8 @@
 """Break the scorers in small ways and see whether a test notices.
 
 Knows how tests are run on a broken copy of the package; knows no scorer. Each mutant meets the tests of the scorers that run its
-line, the quickest first, until one fails; a line that runs at import meets those that run anything of its module. Each trial is a
-fork of a process in which everything but the package itself is loaded. Prints the mutants that no test noticed.
+line, the quickest first, until one fails; a line that runs at import meets all. Each trial is a fork of a process in which
+everything but the package itself is loaded. Prints the mutants that no test noticed.
 
     python tests/bench/mutation/mutate.py [--sample 200] [--seed 1] [--seconds 900] [module[:line] ...]
 
@@ -68,16 +68,18 @@ class Tests:
         chosen = self._meant(mutant)
         try:
             file.write_text(mutant.source, encoding="utf-8")
-            return bool(chosen) and self._run(sorted({test.partition("::")[0] for test in chosen}), LIMIT_S, Chosen(chosen)) != 0
+            return self._run(sorted({test.partition("::")[0] for test in chosen}), LIMIT_S, Chosen(chosen)) != 0
         finally:
             file.write_text(whole, encoding="utf-8")
 
     def _meant(self, mutant: Mutant) -> list[str]:
-        """The tests that run a line of the mutant, or else anything of its module, the quickest first."""
+        """The tests that run a line of the mutant, the quickest first; of a line that runs at import all, the module's first."""
         name = f"{mutant.module}.py:"
         found = {test for line in mutant.lines for test in self._lines.get(f"{name}{line}", ())}
-        found = found or {test for place, tests in self._lines.items() if place.startswith(name) for test in tests}
-        return sorted(found, key=lambda each: (self._seconds[each], each))
+        if found:
+            return sorted(found, key=lambda each: (self._seconds[each], each))
+        near = {test for place, tests in self._lines.items() if place.startswith(name) for test in tests}
+        return sorted(self._seconds, key=lambda each: (each not in near, self._seconds[each], each))
 
     def _run(self, files: list[str], limit: int, plugin: Covering | Chosen) -> int:
         """The state in which a fork ends that runs these tests: 0 if all pass."""

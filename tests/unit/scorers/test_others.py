@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer, summarize
+from otel_eval.scorers.batches import batches
 from otel_eval.scorers.times import covered, longest_chain
 from otel_eval.testing import call, trajectory
 
@@ -48,6 +49,13 @@ def test_time_is_that_of_the_run_the_tools_the_critical_path_or_one_tool(of, exp
     """Of a budget of 100 ms."""
     calls = trajectory(at("a", 1, 4), at("b", 2, 5), at("a", 6, 8), at("c", 7, 9), at("c", 9, 10), start_ns=0, end_ns=10 * MS)
     assert value({"type": "time_cost", "max_ms": 100, "of": of}, calls) == expected
+
+
+@pytest.mark.parametrize("of", ["run", "tools", "critical_path", "a"])
+def test_no_time_at_all_is_the_whole_budget_left(of):
+    """To end at the instant of the start is no contradiction."""
+    calls = trajectory(at("a", 5, 5), start_ns=5 * MS, end_ns=5 * MS)
+    assert value({"type": "time_cost", "of": of}, calls) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -237,6 +245,42 @@ def test_an_answer_may_have_to_come_in_time(within, expected):
     """From the end of the one to the start of the other."""
     calls = trajectory(at("a", 1, 2), at("b", 7, 8))
     assert value({"type": "precedence", "rules": [f"a then b within {within}"]}, calls) == expected
+
+
+TIMED = st.lists(st.tuples(st.sampled_from("abx"), st.integers(1, 9), st.integers(0, 4)), max_size=6)
+
+
+def broken_by(rule, calls, place, within):
+    """The calls that break a rule, by what it says, call by call."""
+    first = [at for at, call in enumerate(calls) if call.name == "a"]
+    second = [at for at, call in enumerate(calls) if call.name == "b"]
+
+    def answered(one):
+        return any(
+            place[one] < place[two] and (within is None or calls[two].start_ns <= calls[one].end_ns + within) for two in second
+        )
+
+    return {
+        "a before b": [two for two in second if first and all(place[two] < place[one] for one in first)],
+        "b only after a": [two for two in second if not any(place[one] < place[two] for one in first)],
+        "a then b": [one for one in first if not answered(one)],
+        "never b after a": [two for two in second if any(place[one] < place[two] for one in first)],
+    }[rule]
+
+
+@given(TIMED, st.sampled_from(["respect", "ignore"]), st.none() | st.integers(0, 5))
+def test_rules_are_broken_by_the_calls_that_break_their_definition(drawn, concurrency, within):
+    """Calls that run at the same time are neither before nor after each other, unless concurrency is ignored."""
+    calls = trajectory(*[at(name, start, start + length) for name, start, length in drawn])
+    place = [number for number, batch in enumerate(batches(calls.calls)) for _ in batch]
+    place = place if concurrency == "respect" else [*range(len(drawn))]
+    for rule in ("a before b", "b only after a", "a then b", "never b after a"):
+        limited = rule == "a then b" and within is not None
+        written = f"{rule} within {within}ms" if limited else rule
+        outcome = create_scorer({"type": "precedence", "rules": [written], "concurrency": concurrency})(calls)
+        breaking = broken_by(rule, calls.calls, place, within * MS if limited else None)
+        assert outcome.details["broken"] == ([{"rule": written, "calls": breaking}] if breaking else [])
+        assert outcome.value == float(not breaking)
 
 
 def test_a_time_that_a_rule_asks_for_and_nobody_recorded_is_unknown():

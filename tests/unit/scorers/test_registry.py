@@ -114,6 +114,20 @@ def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
     assert create_scorer({"type": "test.given", "returned": own, "threshold": 0.8})(RUN).passed is True
 
 
+@pytest.mark.parametrize(
+    ("kind", "version", "needs"),
+    [
+        ("test.broken", "1", {"arguments", "results", "content", "tokens"}),
+        ("os.path:isabs", "1", {"arguments", "results", "content"}),
+    ],
+)
+def test_a_function_that_says_nothing_of_itself_may_look_at_everything_but_spans(kind, version, needs):
+    """And is about calls, so that runs without any record of them are skipped."""
+    built = create_scorer({"type": kind})
+    assert (built.version, built.needs, built.reads_calls) == (version, needs, True)
+    assert built(trajectory(tool_data=False)) == Skipped("no tool data")
+
+
 def test_a_function_that_raises_fails():
     """With type and message."""
     assert create_scorer({"type": "test.broken"})(RUN) == Failed("LookupError", "no such thing")

@@ -14,6 +14,7 @@ from otel_eval.testing import call, trajectory
 
 LEAVES = [{"verdict": True, "score": 10}, {"verdict": False, "score": 2}]
 GRADES = [{"verdict": "good", "score": 10}, {"verdict": "bad", "score": 0}]
+YES, NO = {"verdict": True, "reason": "it is"}, {"verdict": False, "reason": "it is not"}
 RUN = trajectory(call("search", arguments={"q": "x"}, result="found"), input="Find x", output="Here is x.", agent="helper")
 
 
@@ -47,9 +48,6 @@ def extracts(*children, reads=("output",), **keys):
     return {"type": "task", "instructions": "List the headings.", "reads": [*reads], "children": [*children], **keys}
 
 
-YES, NO = {"verdict": True, "reason": "it is"}, {"verdict": False, "reason": "it is not"}
-
-
 def test_a_binary_judge_decides():
     """And is shown what the node reads, and nothing else."""
     judge = Scripted(NO)
@@ -67,6 +65,41 @@ def test_a_choosing_judge_is_told_the_verdicts_in_one_order():
     dag(other, {"a": asks("input", kind="choice", children=GRADES[::-1])})(RUN)
     assert judge.prompts == other.prompts
     assert '{"verdict": "bad" or "good", "reason"' in judge.prompts[0]
+
+
+class Held(Scripted):
+    """A judge that is held to the form of its answer, and remembers it."""
+
+    async def structured(self, prompt, schema):
+        self.schema = schema
+        return await self(prompt)
+
+
+@pytest.mark.parametrize(
+    ("node", "answer", "properties"),
+    [
+        (asks("output"), YES, {"reason": {"type": "string"}, "verdict": {"type": "boolean"}}),
+        (
+            asks("output", kind="choice", children=[*GRADES, {"verdict": "né", "score": 1}]),
+            {"verdict": "né", "reason": ""},
+            {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": ["bad", "good", "né"]}},
+        ),
+        (
+            extracts("b"),
+            {"output": "x"},
+            {"output": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}},
+        ),
+    ],
+    ids=["binary", "choice", "task"],
+)
+def test_a_judge_that_can_be_is_held_to_the_form_of_its_answer(node, answer, properties):
+    """Which is told in words as well, and the reason comes before the verdict."""
+    judge = Held(answer)
+    nodes = {"a": node, "b": {"type": "binary", "cel": "a == 'x'", "children": LEAVES}}
+    assert isinstance(dag(judge, nodes if node["type"] == "task" else {"a": node})(RUN).value, float)
+    assert judge.schema == {"properties": properties}
+    assert [*judge.schema["properties"]] == [*properties]
+    assert ("né" in judge.prompts[0]) == (node["type"] == "choice")
 
 
 def test_a_tasks_output_is_shown_to_its_children_and_read_by_expressions():
@@ -149,6 +182,20 @@ def test_an_answer_outside_the_verdicts_is_asked_for_once_more(answer, kind):
     assert isinstance(outcome, Failed)
     assert outcome.error_type == kind
     assert outcome.message.startswith("a: ")
+
+
+def test_a_verdict_that_is_none_of_those_is_asked_for_once_more_too():
+    """It is of the right form, and still no answer."""
+    judge = Scripted({"verdict": "great", "reason": ""}, {"verdict": "good", "reason": ""})
+    assert dag(judge, {"a": asks("output", kind="choice", children=GRADES)})(RUN).value == 1
+    assert ["was not of the form" in prompt for prompt in judge.prompts] == [False, True]
+
+
+def test_a_long_reason_is_cut_at_two_thousand_characters():
+    """Blanks around it do not count."""
+    judge = Scripted({"verdict": True, "reason": f" {'x' * 2001} "})
+    outcome = dag(judge, {"a": asks("output")}, include_content=True)(RUN)
+    assert outcome.details["path"][0]["reason"] == "x" * 2000
 
 
 @pytest.mark.parametrize("verdict", ["Good", "good ", "great", True, None])

@@ -171,6 +171,12 @@ REFUSED = [
         {"a": binary(children=[{"verdict": True, "then": ["b"]}, leaf(False, 0)])},
         "nodes.a.children[0].then: ['b'] is not the name of a node or a scorer",
     ),
+    (
+        "a scorer beside something else",
+        {"a": binary(children=[{"verdict": True, "then": {"scorer": {"type": "tool_errors"}, "of": 1}}, leaf(False, 0)])},
+        "nodes.a.children[0].then: {'scorer': {'type': 'tool_errors'}, 'of': 1} is not the name of a node or a scorer",
+    ),
+    ("an empty successor", {"a": binary("")}, "nodes.a.children[0].then: '' is not the name of a node or a scorer"),
     ("two scores", {"a": task("b", "c"), "b": binary(), "c": binary()}, "nodes.c: a run may reach a score here and at b as well"),
     (
         "two scores on one way",
@@ -215,6 +221,14 @@ def test_a_root_has_to_be_a_beginning(root, said):
     with pytest.raises(ConfigError, match="root: ") as refused:
         create_scorer({"type": "dag", "root": root, "nodes": {"t": task("a"), "a": binary()}})
     assert said in str(refused.value)
+
+
+def test_what_leads_to_a_broken_node_is_no_problem_of_its_own():
+    """Whether as child, as verdict or as successor."""
+    nodes = {"a": task("b", "x"), "b": binary("x", children=["x", leaf(False, 0)]), "c": binary("x"), "x": 3}
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "dag", "root": ["a", "c"], "nodes": nodes})
+    assert [problem.split(";")[0] for problem in refused.value.problems] == ["nodes.x: 3 is not a node"]
 
 
 def test_every_problem_is_told_at_once():

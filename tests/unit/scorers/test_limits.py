@@ -1,0 +1,187 @@
+"""Where limits end: what is just small enough, and what is cut, skipped or refused from there on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.scorers import create_scorer
+from otel_eval.scorers.built_in import Finding
+from otel_eval.scorers.pattern import read_pattern
+from otel_eval.scorers.prompts import TooLong, prompt_of
+from otel_eval.testing import call, trajectory
+
+
+def told(spec, run):
+    """The explanation."""
+    outcome = create_scorer(spec)(run)
+    assert isinstance(outcome, Scored)
+    return outcome.explanation
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [(-1e-9, 0.0), (1 + 1e-9, 1.0), (-2e-9, None), (1 + 2e-9, None), (float("nan"), None)],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_value_may_be_off_by_what_sums_are_off_by(value, outcome, strict):
+    """It is brought into its range; beyond, it is none."""
+    judged = create_scorer({"type": "tool_errors", "strict": strict}).judged(Finding(value, ""))
+    assert isinstance(judged, Failed) if outcome is None else judged == Scored(outcome, outcome == 1, "", {})
+
+
+@pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more")])
+def test_eight_names_are_listed(number, more):
+    """And from there on counted."""
+    names = [f"t{at}" for at in range(number)]
+    listed = ", ".join(f"{name} ({at})" for at, name in enumerate(names[:8]))
+    assert told({"type": "tool_call_order", "expected": []}, trajectory(*map(call, names))).endswith(f"extra: {listed}{more}")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 59 + "…")])
+@pytest.mark.parametrize("of", ["list", "sentence"])
+def test_a_name_is_cut_at_sixty_characters(length, shown, of):
+    """In lists and in sentences."""
+    run = trajectory(call("x" * length))
+    if of == "list":
+        assert told({"type": "tool_call_order", "expected": []}, run).endswith(f"extra: {shown} (0)")
+    else:
+        criteria = {"x" * length: "> 1"}
+        assert f"; {shown}: 1 call, not > 1" in told({"type": "tool_call_count", "criteria": criteria}, run)
+
+
+@pytest.mark.parametrize(("steps", "more"), [(5, ""), (6, "; and 1 more")])
+def test_five_invalid_steps_are_told(steps, more):
+    """And from there on counted."""
+    plan = [{"id": at} for at in range(steps)]
+    said = told({"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan}))
+    assert said.endswith(f"step 4: missing action{more}")
+    said = told({"type": "trajectory_structure"}, trajectory(*[call("a", arguments={})] * steps))
+    assert said.endswith(f"a (4): missing result{more}")
+
+
+@pytest.mark.parametrize(("edits", "more"), [(8, ""), (9, " and 1 more")])
+def test_eight_edits_are_told(edits, more):
+    """And from there on counted."""
+    said = told({"type": "trajectory_pattern", "pattern": []}, trajectory(*[call("a")] * edits))
+    assert said == f"{edits} edits: {', '.join(f'delete a at call {at}' for at in range(8))}{more}"
+
+
+@pytest.mark.parametrize(("blanks", "shown"), [(0, "true || {0}"), (1, "true || {1}…")])
+def test_an_expression_is_quoted_in_eighty_characters(blanks, shown):
+    """Without the line breaks it was written with."""
+    name = "x" * 70
+    source = f"true ||\n   '{name}' == ''"
+    whole = " ".join(source.split())
+    said = told({"type": "expression", "expression": source}, trajectory())
+    assert said == f"{whole if len(whole) <= 80 else whole[:79] + '…'} is true"
+
+
+@pytest.mark.parametrize("length", [80, 81])
+def test_an_expression_of_eighty_characters_is_quoted_whole(length):
+    """One more is cut."""
+    source = f"'{'x' * (length - 8)}' != ''"
+    shown = source if length == 80 else f"{source[:79]}…"
+    assert len(source) == length
+    assert told({"type": "expression", "expression": source}, trajectory()) == f"{shown} is true"
+
+
+@pytest.mark.parametrize(("length", "refused"), [(4096, False), (4097, True)])
+def test_an_expression_has_4096_characters_at_most(length, refused):
+    """Whatever they are."""
+    spec = {"type": "expression", "expression": "true" + " " * (length - 4)}
+    if not refused:
+        assert create_scorer(spec)(trajectory()).value == 1
+        return
+    with pytest.raises(ConfigError, match="4097 characters are more than 4096"):
+        create_scorer(spec)
+
+
+def nested(levels):
+    """A list in a list in a list."""
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+TOO_LARGE = [
+    # an expression, the largest that it can look at, and the smallest that it cannot
+    ("run.output != ''", "x" * 2**18, "x" * (2**18 + 1)),
+    ("run.output != {}", {"x" * (2**18 - 1): "x"}, {"x" * 2**18: "x"}),
+    ("run.output.size() > 0", [1] * 99_999, [1] * 100_000),
+    ("run.output.size() > 0", nested(63), nested(64)),
+    ("run.output.filter(x, true).size() > 0", [1] * 1000, [1] * 1001),
+    ("run.output.filter(x, true).size() > 0", (1,) * 1000, (1,) * 1001),
+    ("run.output.split('-').size() > 0", "-" * 999, "-" * 1000),
+    ("run.output.split('').size() > 0", "x" * 1000, "x" * 1001),
+    ("run.output.join('--') != ''", ["x" * 2**16] * 3 + ["x" * (2**16 - 8)], ["x" * 2**16] * 3 + ["x" * (2**16 - 7)]),
+    ("run.output.replace('-', 'xx') != ''", "-" + "x" * (2**18 - 3), "-" + "x" * (2**18 - 2)),
+]
+
+
+@pytest.mark.parametrize(("expression", "fits", "does_not"), TOO_LARGE, ids=range(len(TOO_LARGE)))
+def test_an_expression_looks_at_values_up_to_a_size(expression, fits, does_not):
+    """Beyond, it would cost seconds, gigabytes or the process."""
+    scorer = create_scorer({"type": "expression", "expression": expression})
+    assert scorer(trajectory(output=fits)).value == 1
+    assert scorer(trajectory(output=does_not)).why.startswith("too large: ")
+
+
+def test_lists_are_not_built_from_more_than_a_thousand_calls():
+    """What only counts them may have more."""
+    run = trajectory(*[call("a")] * 1001)
+    gathers = {"type": "expression", "expression": "calls.filter(c, true).size() > 0"}
+    assert create_scorer(gathers)(trajectory(*[call("a")] * 1000)).value == 1
+    assert create_scorer(gathers)(run) == Skipped("too large: a list of 1001 items")
+    assert create_scorer({"type": "expression", "expression": "calls.size() > 0"})(run).value == 1
+
+
+def test_what_an_evaluation_complains_of_is_cut_at_two_hundred_characters():
+    """On one line."""
+    spec = {"type": "expression", "expression": "run.output[run.input] == 1"}
+    outcome = create_scorer(spec)(trajectory(output='{"a": 1}', input="x" * 300))
+    assert isinstance(outcome, Failed)
+    assert (len(outcome.message), "\n" in outcome.message) == (200, False)
+
+
+@pytest.mark.parametrize(
+    ("fits", "does_not", "says"),
+    [
+        ({"any_order": ["a"] * 10}, {"any_order": ["a"] * 11}, "11 members have too many orders; write at most 10"),
+        ({"repeat": "a", "max": 1000}, {"repeat": "a", "max": 1001}, "1001 with min 0 is no range up to 1000"),
+        ({"repeat": "a", "min": 1000}, {"repeat": "a", "min": 1001}, "None with min 1001 is no range up to 1000"),
+        ({"repeat": "a", "min": 2, "max": 2}, {"repeat": "a", "min": 2, "max": 1}, "1 with min 2 is no range"),
+        ([nested(49)], [nested(50)], "nested more than 50 deep"),
+    ],
+    ids=["any_order", "max", "min", "range", "depth"],
+)
+def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
+    """Members, copies and depth."""
+    read_pattern("pattern", json.loads(json.dumps(fits).replace("[1]", '["a"]')))
+    with pytest.raises(ConfigError, match=says):
+        read_pattern("pattern", json.loads(json.dumps(does_not).replace("[1]", '["a"]')))
+
+
+def test_a_prompt_has_four_hundred_thousand_characters_at_most():
+    """All of it counted."""
+    frame = len(prompt_of("Judge.", {"output": ""}))
+    assert len(prompt_of("Judge.", {"output": "x" * (400_000 - frame)})) == 400_000
+    with pytest.raises(TooLong, match="400001 characters, 400000 at most"):
+        prompt_of("Judge.", {"output": "x" * (400_001 - frame)})
+
+
+def test_what_a_judge_says_for_itself_is_cut_at_two_thousand_characters():
+    """Blanks around it do not count."""
+
+    async def judge(prompt):
+        await asyncio.sleep(0)
+        return json.dumps({"score": 0.1234, "explanation": f" {'x' * 2001} "})
+
+    outcome = create_scorer({"type": "llm_judge", "judge": judge, "criteria": "Good?", "include_content": True})(trajectory())
+    assert outcome.details == {"score": 0.1234, "explanation": "x" * 2000}
+    assert outcome.explanation == f"the judge gave 0.123: {'x' * 2000}"
