@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from otel_eval.native import extension
+from otel_eval.wire import sized, varint
 
-__all__ = ["Shell", "cut", "sized", "varint", "wrap"]
+__all__ = ["Shell", "cut", "wrap"]
 
 _GROUP: Final = 1
 _SCOPE: Final = 2
@@ -36,23 +37,6 @@ _kept: Final = lru_cache(maxsize=512)(Shell)
 def _shell(group: bytes, scope: bytes) -> Shell:
     """One object for equal shells: thousands of spans may wait in the same one."""
     return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else Shell(group, scope)
-
-
-def varint(number: int) -> bytes:
-    """A number of at least 0, seven bits a byte."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def sized(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def cut(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[Shell]]:

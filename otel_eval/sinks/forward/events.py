@@ -14,7 +14,7 @@ from typing import Any, Final
 from otel_eval.model import Report, Result, Scored
 from otel_eval.native import extension
 from otel_eval.sinks import attributes as names
-from otel_eval.sinks.forward.cut import sized, varint
+from otel_eval.wire import sized, varint
 
 __all__ = ["events_of"]
 

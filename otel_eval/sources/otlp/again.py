@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from otel_eval.ports import Frame, LogFrame
 from otel_eval.sources.otlp.views import SpanEnvelope
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.wire import sized
 
 __all__ = ["logs_again", "traces_again"]
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp.json_values import items, look_up, write_attributes, write_value
 from otel_eval.sources.otlp.wire import (
-    sized,
     write_enum,
     write_fixed32,
     write_fixed64,
@@ -23,6 +22,7 @@ from otel_eval.sources.otlp.wire import (
     write_text,
     write_unsigned,
 )
+from otel_eval.wire import sized
 
 __all__ = ["LOG_RECORD", "RESOURCE", "SCOPE", "SPAN", "Table", "message"]
 

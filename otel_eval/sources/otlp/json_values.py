@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp.values import MAX_DEPTH, TOO_DEEP
-from otel_eval.sources.otlp.wire import MASK64, read_base64, read_integer, sized, varint, write_text
+from otel_eval.sources.otlp.wire import MASK64, read_base64, read_integer, write_text
+from otel_eval.wire import sized, varint
 
 __all__ = ["items", "look_up", "write_attributes", "write_value"]
 

@@ -16,7 +16,8 @@ from google.protobuf import json_format
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp.encode import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, message
 from otel_eval.sources.otlp.json_values import items, look_up
-from otel_eval.sources.otlp.wire import sized, write_text
+from otel_eval.sources.otlp.wire import write_text
+from otel_eval.wire import sized
 
 __all__ = ["logs_request", "metrics_request", "traces_request"]
 

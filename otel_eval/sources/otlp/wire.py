@@ -1,6 +1,6 @@
 """Scalar JSON values written as protobuf fields.
 
-Knows varints, fixed numbers and length-delimited fields, and which spellings of a number or an id senders use. Every
+Knows which spellings of a number or an id senders use. Every
 `write_*` takes a field number and a JSON value, leaves a default out, and raises InputError saying what it expected.
 """
 
@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from otel_eval.errors import InputError
+from otel_eval.wire import sized, varint
 
 __all__ = [
     "MASK64",
     "read_base64",
     "read_integer",
-    "sized",
-    "varint",
     "write_enum",
     "write_fixed32",
     "write_fixed64",
@@ -28,21 +27,6 @@ __all__ = [
 ]
 
 MASK64: Final = (1 << 64) - 1
-
-
-def varint(number: int) -> bytes:
-    """A number of at least 0, seven bits a byte."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def sized(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def read_integer(value: Any, low: int, high: int) -> int:

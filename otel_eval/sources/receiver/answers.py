@@ -12,8 +12,8 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from otel_eval.sources.otlp.wire import sized, varint
 from otel_eval.sources.receiver.exchange import Answer, Encoding, Signal, Verdict
+from otel_eval.wire import sized, varint
 
 __all__ = ["failure", "retry_info", "status", "success"]
 

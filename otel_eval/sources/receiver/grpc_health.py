@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.wire import sized
 
 __all__ = ["HEALTH", "HEALTH_CHECK", "health_handler"]
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.sinks.forward.cut import Shell, cut, sized, wrap
+from otel_eval.sinks.forward.cut import Shell, cut, wrap
+from otel_eval.wire import sized
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SPAN = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"run")

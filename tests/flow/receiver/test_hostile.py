@@ -142,7 +142,7 @@ def test_depth_breaks_nothing(start: Any, intake: Any, depth: int) -> None:
 
 
 def sized(field: int, body: bytes) -> bytes:
-    from otel_eval.sources.otlp.wire import sized as written
+    from otel_eval.wire import sized as written
 
     return bytes(written(field, body))
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.wire import sized
 
 __all__ = ["SHAPES"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from otel_eval.native import extension
 from otel_eval.sinks.forward.cut import find_spans, find_spans_slowly
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.wire import sized
 
 if extension("_native") is None:
     pytest.skip("installed without a compiler, or to do without", allow_module_level=True)

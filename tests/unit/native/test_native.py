@@ -16,7 +16,7 @@ from otel_eval.ports import Wanted
 from otel_eval.sources.otlp import framing, native
 from otel_eval.sources.otlp.values import decode
 from otel_eval.sources.otlp.views import SpanView
-from otel_eval.sources.otlp.wire import sized, varint
+from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")
 if not native.NATIVE:
