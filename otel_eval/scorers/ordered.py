@@ -40,9 +40,9 @@ def align_in_order(
         TooMuch: it would take more work than is allowed.
     """
     work = work or Work(None)
-    columns = batches[-1].stop if batches else 0
     if len(groups) <= 1 or len(batches) <= 1:
         return assign(rows, work)
+    columns = batches[-1].stop
     if len(groups) == len(rows) and len(batches) == columns and all(weight == 1 for row in rows for weight in row.values()):
         turned = _transposed(rows, columns)
         return common_of_masks(len(rows), [sum([1 << row for row in column]) for column in turned])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.agreement import agreement
+from otel_eval.scorers.agreement import agreement, decoded, frozen
 from otel_eval.scorers.alignment import Comparison, Expectation, Expected, align, fits_exactly
 from otel_eval.scorers.assignment import Assignment
 from otel_eval.scorers.batches import batches
@@ -176,8 +176,50 @@ def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
         ("overlap", "text", "text", 1),
         (("user.id", "n"), {"user": {"id": 1, "x": 2}, "n": 3}, {"user": {"id": 1}, "n": 3, "m": 4}, 1),
         (("user.id",), {"user": {"id": 1}}, {"user": 1}, 0),
+        (("user.id", "n"), {"user": {"id": 1}, "n": 3}, {"user": {"id": 1}, "n": 4}, 0),
+        (("n", "m"), {"n": 1}, {"n": 1}, 1),
+        (("n", "m"), {"n": 1}, {"n": 1, "m": None}, 0),
+        ("subset", "text", "text", 1),
+        ("subset", "text", {"__value__": "text", "more": 1}, 1),
+        ("superset", {"__value__": 1}, 1, 1),
+        ("overlap", [1, 2], [1, 3], 0),
+        ("overlap", {}, {}, 1),
     ],
 )
 def test_arguments_agree_as_their_mode_says(mode, expected, actual, agrees):
     """Equality is Python's."""
     assert agreement(mode)(expected, actual) == pytest.approx(agrees)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from([0.0, 1.0, 0.5, "", "a", "object", "array"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=500)
+@given(JSON, JSON)
+def test_stand_ins_are_equal_if_and_only_if_the_values_are(one, other):
+    """By Python's equality, whatever they are nested in."""
+    assert (frozen(one) == frozen(other)) == (one == other)
+    assert one != other or hash(frozen(one)) == hash(frozen(other))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('"\\"3\\""', 3),
+        ("NaN", "NaN"),
+        ("[Infinity]", "[Infinity]"),
+        ("", ""),
+        ("[" * 100_000, "[" * 100_000),
+        (["3"], ["3"]),
+        (None, None),
+    ],
+    ids=range(8),
+)
+def test_json_text_is_what_it_spells(written, value):
+    """However often it was encoded; what is no JSON is a text."""
+    assert decoded(written) == value

@@ -76,7 +76,10 @@ def test_batches_are_those_of_the_definition(calls):
     assert sizes(*ordered) == by_definition(ordered)
 
 
-@given(st.lists(TIMES | st.just(call("t")), max_size=6))
+UNTIMED = st.sampled_from([call("t"), at(3, None), at(None, 3), at(0, 0)])
+
+
+@given(st.lists(TIMES | UNTIMED, max_size=6))
 def test_calls_that_follow_one_another_are_alone_in_their_batches(calls):
     """The quick answer never contradicts the full one."""
     if follow_one_another(calls):

@@ -48,6 +48,31 @@ def test_values_are_told_where_content_is_asked_for():
     assert scorer.needs == {"arguments", "results"}
 
 
+def test_content_is_what_was_expected_and_what_was_found():
+    """Of what is missing and extra, with whatever was recorded of it, and in its own letters."""
+    expected = [{"name": "a", "arguments": {"x": "é"}}, {"name": "b", "result": [1]}]
+    made = trajectory(call("c", arguments={}, result="ü"), call("d"))
+    outcome = score({"type": "trajectory_match", "expected": expected, "include_content": True}, made)
+    assert outcome.details["content"] == [
+        {"expected": 0, "tool": "a", "arguments": {"x": "é"}},
+        {"expected": 1, "tool": "b", "result": [1]},
+        {"actual": 0, "found": {"tool": "c", "arguments": {}, "result": "ü"}},
+        {"actual": 1, "found": {"tool": "d"}},
+    ]
+    assert '"x": "é"' in outcome.explanation
+
+
+@pytest.mark.parametrize(("concurrency", "value"), [("respect", 1.0), ("ignore", 0.5)])
+@pytest.mark.parametrize("match", ["in_order", "exact"])
+@pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])
+def test_calls_made_together_may_be_held_to_the_order_they_are_recorded_in(concurrency, value, match, arguments):
+    """Whether names alone decide or arguments as well."""
+    made = [call(name, arguments={"x": 1}, start_ns=start, end_ns=9) for name, start in (("b", 1), ("a", 2))]
+    expected = [{"name": "a", **arguments}, {"name": "b", **arguments}]
+    spec = {"type": "trajectory_match", "match": match, "expected": expected, "concurrency": concurrency}
+    assert score(spec, trajectory(*made)).value == (value if match == "in_order" else value // 1)
+
+
 @pytest.mark.parametrize(
     ("measure", "value"),
     [("recall", 1.0), ("precision", 0.5), ("f1", 2 / 3)],

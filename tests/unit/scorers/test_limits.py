@@ -101,9 +101,8 @@ def test_an_expression_has_4096_characters_at_most(length, refused):
         create_scorer(spec)
 
 
-def nested(levels):
+def nested(levels, value=1):
     """A list in a list in a list."""
-    value = 1
     for _ in range(levels):
         value = [value]
     return value
@@ -143,10 +142,13 @@ def test_lists_are_not_built_from_more_than_a_thousand_calls():
 
 def test_what_an_evaluation_complains_of_is_cut_at_two_hundred_characters():
     """On one line."""
-    spec = {"type": "expression", "expression": "run.output[run.input] == 1"}
-    outcome = create_scorer(spec)(trajectory(output='{"a": 1}', input="x" * 300))
+    scorer = create_scorer({"type": "expression", "expression": "run.output[run.input] == 1"})
+    outcome = scorer(trajectory(output='{"a": 1}', input="x" * 300))
     assert isinstance(outcome, Failed)
-    assert (len(outcome.message), "\n" in outcome.message) == (200, False)
+    assert (len(outcome.message), outcome.message[-1]) == (200, "x")
+    scorer = create_scorer({"type": "expression", "expression": "'x'.matches(run.input)"})
+    said = scorer(trajectory(input="one\ntwo(")).message
+    assert said == "INVALID_ARGUMENT: invalid regular expression: missing ): one"
 
 
 @pytest.mark.parametrize(
@@ -156,15 +158,53 @@ def test_what_an_evaluation_complains_of_is_cut_at_two_hundred_characters():
         ({"repeat": "a", "max": 1000}, {"repeat": "a", "max": 1001}, "1001 with min 0 is no range up to 1000"),
         ({"repeat": "a", "min": 1000}, {"repeat": "a", "min": 1001}, "None with min 1001 is no range up to 1000"),
         ({"repeat": "a", "min": 2, "max": 2}, {"repeat": "a", "min": 2, "max": 1}, "1 with min 2 is no range"),
-        ([nested(49)], [nested(50)], "nested more than 50 deep"),
     ],
-    ids=["any_order", "max", "min", "range", "depth"],
+    ids=["any_order", "max", "min", "range"],
 )
 def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
     """Members, copies and depth."""
-    read_pattern("pattern", json.loads(json.dumps(fits).replace("[1]", '["a"]')))
+    read_pattern("pattern", fits)
     with pytest.raises(ConfigError, match=says):
-        read_pattern("pattern", json.loads(json.dumps(does_not).replace("[1]", '["a"]')))
+        read_pattern("pattern", does_not)
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        lambda member: [member],
+        lambda member: {"sequence": [member]},
+        lambda member: {"any_order": [member]},
+        lambda member: {"choice": ["a", member]},
+        lambda member: {"optional": member},
+        lambda member: {"repeat": member},
+        lambda member: {"repeat": {"of": member, "max": 1}},
+        lambda member: {"repeat": member, "min": 1, "max": 1},
+    ],
+    ids=["list", "sequence", "any_order", "choice", "optional", "repeat", "max", "min"],
+)
+def test_a_pattern_is_fifty_deep_at_most(within):
+    """In whatever it is nested."""
+    member = "a"
+    for _ in range(50):
+        member = within(member)
+    read_pattern("pattern", member)
+    with pytest.raises(ConfigError, match="nested more than 50 deep; write a flatter pattern"):
+        read_pattern("pattern", within(member))
+
+
+def test_members_that_may_come_in_any_order_are_fifty_deep_at_most_wherever_they_stand():
+    """Also where another member came before."""
+    with pytest.raises(ConfigError, match="nested more than 50 deep"):
+        read_pattern("pattern", {"any_order": ["a", nested(50, "a")]})
+
+
+@pytest.mark.parametrize(("length", "cut"), [(78, False), (79, True)])
+def test_a_value_is_quoted_in_eighty_characters(length, cut):
+    """With its quotes."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "tool_errors", "failed_calls": "x" * length})
+    quoted = f"'{'x' * length}'"
+    assert str(refused.value).startswith(f"failed_calls: {quoted[:79] + '…' if cut else quoted} is not one of")
 
 
 def test_a_prompt_has_four_hundred_thousand_characters_at_most():

@@ -189,7 +189,8 @@ def test_a_verdict_may_lead_to_another_scorer():
     scorer = dag(tree)
     outcome = scorer(RUN)
     assert (outcome.value, outcome.explanation) == (0.5, "a: true → tool_errors: 1 of 2 calls failed: open (1)")
-    assert outcome.details["scorer"]["details"]["failed"] == 1
+    details = {"failed": 1, "total": 2, "errors": [{"tool": "open", "actual": 1, "type": RUN.calls[1].error.type}]}
+    assert outcome.details["scorer"] == {"name": "tool_errors", "type": "tool_errors", "details": details}
     assert not scorer.asynchronous
 
 
