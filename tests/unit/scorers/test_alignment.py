@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations, product
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from otel_eval.scorers.alignment import Comparison, Expectation, Expected, align
 from otel_eval.scorers.assignment import Assignment
 from otel_eval.scorers.batches import batches
 from otel_eval.scorers.ordered import align_in_order
+from otel_eval.scorers.staircase import walk
 from otel_eval.testing import call
 
 NAMES = st.sampled_from("abc")
@@ -103,6 +105,41 @@ def test_weights_in_order_sum_to_the_most_that_any_order_gives(weights, row_size
     pairs = align_in_order(weights, groups, ran, alike=False)
     assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
     assert is_alignment(pairs, groups, ran)
+
+
+def drawn(random):
+    """Two to six positions in groups of one to three."""
+    return cut(random.choices((1, 2, 2, 3), k=3), random.randint(2, 6))
+
+
+@pytest.mark.parametrize("choice", [(1.0,), (0.25, 0.5, 1.0)], ids=["whole", "fractions"])
+@pytest.mark.parametrize("density", [0.15, 0.4, 0.8])
+def test_weights_in_groups_sum_to_the_most_that_any_order_gives(density, choice):
+    """Also where most groups have nothing in common, and where all weigh the same; by both ways there are."""
+    random = Random(density)
+    for _ in range(300):
+        groups, ran = drawn(random), drawn(random)
+        weights = [
+            {at: random.choice(choice) for at in range(ran[-1].stop) if random.random() < density} for _ in range(groups[-1].stop)
+        ]
+        best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        for align_ in (align_in_order, walk):
+            pairs = align_(weights, groups, ran, alike=False)
+            assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
+            assert is_alignment(pairs, groups, ran)
+
+
+@pytest.mark.parametrize("names", ["ab", "abcd"])
+def test_the_first_free_partner_is_good_enough_for_names(names):
+    """One state is enough where all weights are alike."""
+    random = Random(names)
+    for _ in range(300):
+        groups, ran = drawn(random), drawn(random)
+        wanted, made = random.choices(names, k=groups[-1].stop), random.choices(names, k=ran[-1].stop)
+        weights = [{at: 1.0 for at, name in enumerate(made) if name == each} for each in wanted]
+        pairs = walk(weights, groups, ran, alike=True)
+        assert len(pairs) == max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        assert is_alignment(pairs, groups, ran)
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.1, 0.25, 0.3, 0.7, 1.0])), max_size=6))

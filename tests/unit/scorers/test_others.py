@@ -283,9 +283,34 @@ def test_rules_are_broken_by_the_calls_that_break_their_definition(drawn, concur
         assert outcome.value == float(not breaking)
 
 
-def test_a_time_that_a_rule_asks_for_and_nobody_recorded_is_unknown():
-    """The rule is neither kept nor broken."""
-    assert "no time recorded" in value({"type": "precedence", "rules": ["a then b within 5s"]}, run("a", "b"))
+@pytest.mark.parametrize(
+    ("calls", "known"),
+    [
+        ([call("a"), call("b")], False),
+        ([at("a", 1, 2), call("b")], False),
+        ([call("a"), at("b", 3, 4)], False),
+        ([at("a", 1, 2), at("b", 3, 4), call("b")], False),
+        ([call("b"), at("a", 1, 2), at("b", 3, 4), call("a")], True),
+        ([call("a")], True),
+        ([call("b"), call("a")], True),
+    ],
+)
+def test_a_time_that_a_rule_asks_for_and_nobody_recorded_is_unknown(calls, known):
+    """The rule is neither kept nor broken; of a call that no later one answers, and of an earlier answer, no time is asked."""
+    outcome = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})(trajectory(*calls))
+    assert isinstance(outcome, Skipped) != known
+    assert known or outcome.why == "no time recorded for a call that 'a then b within 5s' asks about"
+
+
+@pytest.mark.parametrize(
+    ("unit", "ms"), [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("0.5s", 500), (" s", 1000), ("1.25ms", 1.25)]
+)
+def test_a_limit_has_a_unit(unit, ms):
+    """Milliseconds, seconds, minutes and hours, whole or not; all of it may be used."""
+    written = f"a then b within {unit if unit[0].isdigit() else f'1{unit}'}"
+    for late in (0, 1):
+        calls = trajectory(at("a", 0, 7), call("b", start_ns=int((7 + ms) * MS) + late, end_ns=10**15))
+        assert value({"type": "precedence", "rules": [written]}, calls) == 1.0 - late
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("forbidden_tools", 0.5), ("required_tools", 0.5)])

@@ -154,6 +154,25 @@ def test_parameters_that_a_users_scorer_does_not_take_are_refused(spec, message)
         create_scorer(spec)
 
 
+@scorer("test.refusing")
+class Refusing:
+    """A user's class that nothing suits."""
+
+    def __init__(self, **given):
+        raise LookupError("nothing suits")
+
+
+@pytest.mark.parametrize(
+    ("given", "received"), [({}, "no parameters"), ({"limit": 1}, "limit"), ({"limit": 1, "name": "x"}, "limit, name")]
+)
+def test_what_a_users_class_refuses_is_told(given, received):
+    """By name, and what it said."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "test.refusing", **given})
+    said = f"type: 'test.refusing' refused {received} (LookupError: 'nothing suits'); see its documentation"
+    assert str(refused.value) == said
+
+
 @pytest.mark.parametrize("path", ["os.path:isabs", "os.path.isabs"])
 def test_a_dotted_path_names_a_function(path):
     """With a colon or a dot before the attribute; here one that fails when called."""
