@@ -230,7 +230,7 @@ class Durable:
         """What is on disk, and what reading it found."""
         found = self.journal.recovery
         return {
-            "storage.bytes": self.journal.size,
+            "storage.bytes": self.journal.on_disk,
             "storage.reports_waiting": self.ledger.waiting,
             "storage.syncs": self.journal.syncs,
             "storage.records_recovered": found.records,

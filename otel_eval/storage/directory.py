@@ -49,6 +49,14 @@ class Claim:
         """Where a segment is, or will be."""
         return self.path / f"{number:010d}.journal"
 
+    def spare(self, segment: Path) -> Path:
+        """The name of a segment's file while it is none: before it is begun, and when nobody needs it any more."""
+        return segment.with_suffix(".spare")
+
+    def spares(self) -> list[Path]:
+        """Files that are no segments."""
+        return list(self.path.glob("*.spare"))
+
     def release(self) -> None:
         """Let another process have the directory."""
         os.close(self._lock)

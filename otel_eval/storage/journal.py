@@ -3,8 +3,9 @@
 Knows segments, positions and syncs; knows no meaning of a record. Appends take turns and are quick; `commit` waits until
 what was appended is on the disk, and whoever waits meanwhile is served by the same sync.
 
-After a write that failed, what it left behind is overwritten by the next. After a sync that failed nobody can tell what
-reached the disk (the kernel may have dropped it): those who waited are told so, and the next record begins a new segment.
+A segment that nobody needs is written over as a later one (`spares`), unless its room is needed. After a write that failed,
+what it left behind is overwritten by the next. After a sync that failed nobody can tell what reached the disk (the kernel may
+have dropped it): those who waited are told so, and the next record begins a new segment.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from otel_eval.storage.directory import Claim, sync_directory
-from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, salt_of, scan, sealed
+from otel_eval.storage.directory import Claim
+from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, Seal, scan, sealed
+from otel_eval.storage.spares import Spares
 
 __all__ = ["SEGMENT_BYTES", "Journal", "Segment", "StorageFull"]
 
@@ -37,11 +39,12 @@ class StorageFull(Exception):
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """One file: its number, its place, and its bytes so far."""
+    """One file: its number, its place, its bytes so far, and how many its file has if it was written over."""
 
     number: int
     path: Path
     size: int = 0
+    file_size: int = 0
 
 
 @dataclass(slots=True)
@@ -70,8 +73,9 @@ class Journal:
         self._turn = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in claim.segments())
         self._next = self._segments[-1].number + 1 if self._segments else 1
+        self._spares = Spares(claim, sync=sync)
         self._file = -1  # of the last segment; -1: the next record begins a new one
-        self._seed = 0
+        self._seal = Seal(b"", 0, 0)
         self._syncing = self._closed = False
         self._written = self._durable = 0  # bytes since the start
         self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
@@ -88,11 +92,12 @@ class Journal:
             for kind, payload in _records(segment.path, damage):
                 self.recovery.records += 1
                 yield segment, kind, payload
-            torn = segment.size - damage.tail
-            self.recovery.damaged += damage.gaps + (bool(torn) and not last)
-            if last and torn:
+            # A segment has its name after its head is on the disk: one without a head is damaged and not torn.
+            lost = bool(damage.torn) and not (last and damage.tail)
+            self.recovery.damaged += damage.gaps + lost
+            self.recovery.torn_bytes += 0 if lost else damage.torn
+            if last and 0 < damage.tail < segment.size:
                 self._cut(segment, damage.tail)
-                self.recovery.torn_bytes += torn
 
     def _cut(self, segment: Segment, size: int) -> None:
         with suppress(OSError):  # a disk that cannot be written says so again when the first record is
@@ -114,11 +119,21 @@ class Journal:
                 raise OSError("the journal is closed")
             if bounded and self.size + size > self._max:
                 raise StorageFull
-            segment = self._room()
-            _write(self._file, [sealed(self._seed, kind, payload), *payload], segment.size)
-            segment.size += size
-            self._written += size
-            return self._written, segment
+            if self.on_disk + size > self._max:
+                self.give_back()
+            try:
+                return self._add(kind, payload, size)
+            except OSError:
+                if not self.give_back():
+                    raise
+            return self._add(kind, payload, size)
+
+    def _add(self, kind: int, payload: Sequence[bytes], size: int) -> tuple[int, Segment]:
+        segment = self._room()
+        _write(self._file, [sealed(self._seal, kind, payload), *payload], segment.size)
+        segment.size += size
+        self._written += size
+        return self._written, segment
 
     def _room(self) -> Segment:
         """The segment to write to."""
@@ -127,24 +142,27 @@ class Journal:
         return self._begin() if self._file < 0 else self._segments[-1]
 
     def _begin(self) -> Segment:
-        segment = Segment(self._next, self._claim.segment(self._next), HEAD_BYTES)
-        salt = os.urandom(8)
-        file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            _write(file, [head(salt)], 0)
-            if self._sync:
-                sync_directory(self._claim.path)
-        except OSError:
-            os.close(file)
-            with suppress(OSError):
-                segment.path.unlink()
-            raise
-        seed = salt_of(head(salt))
-        assert seed is not None
+        path = self._claim.segment(self._next)
+        self._file, self._seal = self._spares.begin(path)
+        segment = Segment(self._next, path, HEAD_BYTES, self._seal.stale)
         self._next += 1
-        self._file, self._seed = file, seed
         self._segments.append(segment)
         return segment
+
+    def give_back(self) -> bool:
+        """Give the disk back what is there of segments that nobody needs; False if that is nothing."""
+        with self._turn:
+            return self._spares.give_back() | self._trim()
+
+    def _trim(self) -> bool:
+        """Cut what is left of the segment that the last one was written over."""
+        segment = self._segments[-1] if self._file >= 0 else None
+        if segment is None or segment.file_size <= segment.size:
+            return False
+        with suppress(OSError):
+            os.ftruncate(self._file, segment.size)
+            segment.file_size = 0
+        return not segment.file_size
 
     def _end(self) -> None:
         """No more goes into the last segment; all of it is on the disk before anything follows it."""
@@ -155,6 +173,7 @@ class Journal:
             os.fdatasync(self._file)
             self.syncs += 1
             self._durable = self._written
+        self._trim()
         os.close(self._file)
         self._file = -1
 
@@ -200,8 +219,13 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Bytes of all segments that are needed."""
         return sum(segment.size for segment in tuple(self._segments))
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes of all files, those too that are kept to be written over."""
+        return sum(max(segment.size, segment.file_size) for segment in tuple(self._segments)) + self._spares.bytes
 
     @property
     def finished(self) -> list[Segment]:
@@ -214,6 +238,8 @@ class Journal:
         with self._turn:
             assert self._segments[0] is segment
             self._segments.popleft()
+            if self._most <= segment.size <= 2 * self._most and self._spares.take(segment.path, segment.size):
+                return
         with suppress(OSError):
             segment.path.unlink()
 
@@ -221,6 +247,7 @@ class Journal:
         """Sync and end."""
         with self._turn, suppress(OSError):
             self._closed = True
+            self._spares.give_back()
             if self._file >= 0:
                 self._end()
 

@@ -2,10 +2,12 @@
 
 Knows how a record is written and how what a crash or a disk left is read; knows no file and no meaning of a payload.
 
-A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. Both checksums are CRC-32,
-begun with the segment's own random salt: bytes of an older segment, or of a sender who writes records into an attribute,
-are no records here. Where a payload is damaged its record is left out and the next one follows; where the head of a record
-is damaged, the next place at which a whole record stands is looked for. What is damaged at the end is a torn tail.
+A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The magic is a part of the
+segment's own random salt, and both checksums are CRC-32, begun with all of it: bytes of an older segment, also of one that
+this one is written over, or of a sender who writes records into an attribute, are no records here. Where a payload is damaged
+its record is left out and the next one follows; where the head of a record is damaged, the next place at which a whole record
+stands is looked for. What is damaged at the end is a torn tail. The head of the segment is there twice, so that one damaged
+place in it costs nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +18,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = ["HEAD_BYTES", "RECORD_BYTES", "Damage", "Record", "head", "salt_of", "scan", "sealed"]
+__all__ = ["HEAD_BYTES", "RECORD_BYTES", "Damage", "Record", "Seal", "head", "scan", "seal_of", "sealed"]
 
-_HEAD: Final = struct.Struct("<8s8s")
-_FORMAT: Final = b"oe-jrnl1"
-_MAGIC: Final = b"\x9eoeR"
+_HEAD: Final = struct.Struct("<8s8sQ")
+_FORMAT: Final = b"oe-jrnl2"
+_MAGIC_BYTES: Final = 4
 _RECORD: Final = struct.Struct("<4sBII")
 _CHECK: Final = struct.Struct("<I")
+_COPY_BYTES: Final = _HEAD.size + _CHECK.size
 
-HEAD_BYTES: Final = _HEAD.size
+HEAD_BYTES: Final = 2 * _COPY_BYTES
 RECORD_BYTES: Final = _RECORD.size + _CHECK.size
 """What a record takes beside its payload."""
+
+
+class Seal(NamedTuple):
+    """By what the records of a segment are known, and how many bytes its file had of the segment that was there before."""
+
+    magic: bytes
+    seed: int
+    stale: int
 
 
 class Record(NamedTuple):
@@ -39,44 +50,55 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Damage:
-    """What was unreadable: `gaps` with sound records behind them, and the `tail` from where nothing sound follows."""
+    """What was unreadable.
+
+    Attributes:
+        gaps: places with sound records behind them.
+        tail: from where nothing sound follows.
+        torn: bytes behind it that were written to this segment, as far as that can be told.
+    """
 
     gaps: int = 0
     tail: int = 0
+    torn: int = 0
 
 
-def head(salt: bytes) -> bytes:
-    """The beginning of a segment; `salt` has 8 bytes."""
-    return _HEAD.pack(_FORMAT, salt)
+def head(salt: bytes, stale: int = 0) -> bytes:
+    """The beginning of a segment; `salt` has 8 bytes; the file had `stale` bytes before."""
+    fields = _HEAD.pack(_FORMAT, salt, stale)
+    return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
 
 
-def salt_of(data: bytes | memoryview) -> int | None:
-    """What the checksums of a segment begin with; None if these bytes do not begin one."""
-    if len(data) < HEAD_BYTES:
-        return None
-    form, salt = _HEAD.unpack_from(data)
-    return zlib.crc32(salt) if form == _FORMAT else None
+def seal_of(data: bytes | memoryview) -> Seal | None:
+    """The seal of a segment; None if these bytes do not begin one."""
+    for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():
+        fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
+        if _CHECK.unpack(check)[0] == zlib.crc32(fields):
+            form, salt, stale = _HEAD.unpack(fields)
+            return Seal(salt[:_MAGIC_BYTES], zlib.crc32(salt), stale) if form == _FORMAT else None
+    return None
 
 
-def sealed(seed: int, kind: int, payload: Sequence[bytes]) -> bytes:
+def sealed(seal: Seal, kind: int, payload: Sequence[bytes]) -> bytes:
     """What stands before a payload that is given in pieces."""
-    length, check = 0, seed
+    length, check = 0, seal.seed
     for piece in payload:
         length += len(piece)
         check = zlib.crc32(piece, check)
-    fields = _RECORD.pack(_MAGIC, kind, length, check)
-    return fields + _CHECK.pack(zlib.crc32(fields, seed))
+    fields = _RECORD.pack(seal.magic, kind, length, check)
+    return fields + _CHECK.pack(zlib.crc32(fields, seal.seed))
 
 
 def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
-    """The sound records of a segment, in order; what is not is told in `damage`, whose `tail` is right at the end."""
-    seed = salt_of(data)
-    if seed is None:
+    """The sound records of a segment, in order; what is not is told in `damage`, whose end is right at the end."""
+    seal = seal_of(data)
+    if seal is None:
+        damage.torn = len(data)
         return
-    at = damage.tail = HEAD_BYTES
+    at = ours = damage.tail = HEAD_BYTES
     hurt = False
     while at < len(data):
-        found = _read(data, at, seed)
+        found = _read(data, at, seal)
         if isinstance(found, Record):
             damage.gaps += hurt
             hurt = False
@@ -84,36 +106,41 @@ def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
             yield found
             continue
         hurt = True
-        after = found or _next(data, at + 1, seed)
+        ours = max(ours, found)
+        after = found if at < found <= len(data) else _next(data, at + 1, seal)
         if after is None:
-            return
+            break
         at = after
+    # A file that is as long as it was before was not filled: what nobody can tell from the bytes before is no loss.
+    end = min(ours, len(data)) if len(data) == seal.stale else len(data)
+    damage.torn = max(0, end - damage.tail)
 
 
-def _read(data: memoryview, at: int, seed: int) -> Record | int | None:
-    """The record at a place; where it ends if only its payload is damaged; None if nothing can be told."""
+def _read(data: memoryview, at: int, seal: Seal) -> Record | int:
+    """The record at a place; where it ends if only its payload is damaged; 0 if nothing can be told."""
     if at + RECORD_BYTES > len(data):
-        return None
+        return 0
     fields = data[at : at + _RECORD.size]
     magic, kind, length, check = _RECORD.unpack(fields)
     start = at + RECORD_BYTES
-    if magic != _MAGIC or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seed):
-        return None
-    if start + length > len(data):
-        return None
-    payload = bytes(data[start : start + length])
-    return Record(kind, payload, start + length) if zlib.crc32(payload, seed) == check else start + length
+    if magic != seal.magic or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seal.seed):
+        return 0
+    end = start + length
+    if end > len(data):
+        return int(end)
+    payload = bytes(data[start:end])
+    return Record(kind, payload, end) if zlib.crc32(payload, seal.seed) == check else end
 
 
-def _next(data: memoryview, at: int, seed: int) -> int | None:
+def _next(data: memoryview, at: int, seal: Seal) -> int | None:
     """The next place at which a whole record stands."""
     window = 1 << 20
     while at < len(data):
-        piece = bytes(data[at : at + window + len(_MAGIC) - 1])
-        found = piece.find(_MAGIC)
+        piece = bytes(data[at : at + window + _MAGIC_BYTES - 1])
+        found = piece.find(seal.magic)
         while found >= 0:
-            if isinstance(_read(data, at + found, seed), Record):
+            if isinstance(_read(data, at + found, seal), Record):
                 return at + found
-            found = piece.find(_MAGIC, found + 1)
+            found = piece.find(seal.magic, found + 1)
         at += window
     return None

@@ -43,7 +43,7 @@ from otel_eval.sources.receiver.admission import Admission
 from otel_eval.sources.receiver.exchange import TooLarge
 from otel_eval.sources.receiver.http_body import body_reader
 from otel_eval.sources.receiver.unpacking import gunzip
-from otel_eval.storage.records import Damage, head, salt_of, scan, sealed
+from otel_eval.storage.records import Damage, head, scan, seal_of, sealed
 
 __all__ = ["TARGETS", "segment"]
 
@@ -240,9 +240,9 @@ SALT: Final = b"otel_ev\x9e"
 
 def segment() -> bytes:
     """A segment of the journal with those records."""
-    seed = salt_of(head(SALT))
-    assert seed is not None
-    return head(SALT) + b"".join(sealed(seed, kind, [payload]) + payload for kind, payload in RECORDS)
+    seal = seal_of(head(SALT))
+    assert seal is not None
+    return head(SALT) + b"".join(sealed(seal, kind, [payload]) + payload for kind, payload in RECORDS)
 
 
 def journal(data: bytes) -> None:
@@ -250,7 +250,7 @@ def journal(data: bytes) -> None:
     damage = Damage()
     found = list(scan(memoryview(data), damage))
     assert 0 <= damage.tail <= len(data)
-    if data.startswith(head(SALT)):
+    if seal_of(data) == seal_of(head(SALT)):
         assert {(kind, payload) for kind, payload, _ in found} <= set(RECORDS)
 
 

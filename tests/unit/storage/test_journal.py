@@ -94,7 +94,7 @@ def test_a_segment_that_was_never_begun_is_no_harm(tmp_path: Path, left: bytes):
 
 def test_beyond_the_limit_only_what_is_bounded_is_refused(tmp_path: Path):
     """What was decided can always be written, so that room comes back."""
-    with journal(tmp_path, max_bytes=300, segment_bytes=100) as opened:
+    with journal(tmp_path, max_bytes=400, segment_bytes=100) as opened:
         opened.append(1, [bytes(200)], bounded=True)
         with pytest.raises(StorageFull):
             opened.append(1, [bytes(200)], bounded=True)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, salt_of, scan, sealed
+from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, scan, seal_of, sealed
 
 SALT = b"saltsalt"
 RECORDS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=8)
 
 
-def written(records: list[tuple[int, bytes]], salt: bytes = SALT) -> bytes:
-    seed = salt_of(head(salt))
-    assert seed is not None
-    return head(salt) + b"".join(sealed(seed, kind, [payload]) + payload for kind, payload in records)
+def written(records: list[tuple[int, bytes]], salt: bytes = SALT, stale: int = 0) -> bytes:
+    seal = seal_of(head(salt))
+    assert seal is not None
+    return head(salt, stale) + b"".join(sealed(seal, kind, [payload]) + payload for kind, payload in records)
+
+
+def over(file: bytes, beginning: bytes) -> bytes:
+    return beginning + file[len(beginning) :]
 
 
 def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:
@@ -59,7 +65,58 @@ def test_a_flipped_bit_costs_its_record_alone(at: int):
 def test_noise_behind_the_records_changes_nothing(records: list[tuple[int, bytes]], noise: bytes):
     """Zeros of a file that grew before it was filled, or anything else."""
     whole = written(records)
-    assert read(whole + noise) == (records, Damage(0, len(whole)))
+    assert read(whole + noise) == (records, Damage(0, len(whole), len(noise)))
+
+
+@given(RECORDS, st.lists(RECORDS, min_size=1, max_size=3), st.data())
+def test_a_segment_written_over_others_has_none_of_their_records(
+    records: list[tuple[int, bytes]], before: list[list[tuple[int, bytes]]], data: st.DataObject
+):
+    """Wherever a crash cut the new one: what is read is its beginning, and the bytes of the others are no loss."""
+    file = b""
+    for number, older in enumerate(before):
+        file = over(file, written(older, salt=b"former%02d" % number))
+    whole = written(records, stale=len(file))
+    cut = data.draw(st.integers(HEAD_BYTES, len(whole)))
+    found, damage = read(over(file, whole[:cut]))
+    assert found == records[: len(found)]
+    assert len(found) >= sum(len(written(records[: n + 1])) <= cut for n in range(len(records)))
+    assert damage.gaps == 0
+    assert damage.tail == len(written(found))
+    assert damage.torn <= max(cut, len(whole)) - damage.tail
+    assert damage.torn == 0 or cut > damage.tail
+
+
+@given(RECORDS.filter(bool), RECORDS, st.data())
+def test_a_flipped_bit_in_a_segment_written_over_another_costs_one_record(
+    records: list[tuple[int, bytes]], older: list[tuple[int, bytes]], data: st.DataObject
+):
+    """It brings back nothing of the other."""
+    former = written(older, salt=b"former00")
+    whole = bytearray(written(records, stale=len(former)))
+    at = data.draw(st.integers(HEAD_BYTES, len(whole) - 1))
+    whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    hit = next(n for n in range(len(records)) if at < len(written(records[: n + 1])))
+    assert read(over(former, bytes(whole)))[0] == records[:hit] + records[hit + 1 :]
+
+
+@pytest.mark.parametrize("at", range(HEAD_BYTES))
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_flipped_bit_in_the_head_of_a_segment_costs_nothing(at: int, bit: int):
+    """The head is there twice."""
+    records = [(1, b"first"), (2, b"second" * 3)]
+    data = bytearray(written(records, stale=7))
+    data[at] ^= 1 << bit
+    assert read(bytes(data)) == (records, Damage(0, len(data)))
+
+
+def test_millions_of_bytes_of_older_records_take_no_time():
+    """They are not looked at one by one: no record of this segment begins as they do."""
+    former = over(bytes(8 << 20), written([(1, b"x")] * 400_000, salt=b"former00"))
+    data = over(former, written([(1, b"a"), (2, b"b")], stale=len(former)))
+    began = time.process_time()
+    assert read(data) == ([(1, b"a"), (2, b"b")], Damage(0, HEAD_BYTES + 2 * RECORD_BYTES + 2))
+    assert time.process_time() - began < 1.0
 
 
 def test_records_of_another_segment_are_no_records():
@@ -70,7 +127,7 @@ def test_records_of_another_segment_are_no_records():
     assert read(bytes(data))[0] == [(1, b"a"), (1, b"b")]
 
 
-@pytest.mark.parametrize("data", [b"", b"oe-jrnl", b"oe-jrnl2saltsalt", bytes(64)])
+@pytest.mark.parametrize("data", [b"", b"oe-jrnl", head(SALT)[:-1], head(SALT).replace(b"2", b"1"), bytes(64)])
 def test_what_is_no_segment_has_no_records(data: bytes):
-    """All of it is tail."""
-    assert read(data) == ([], Damage())
+    """All of it is torn."""
+    assert read(data) == ([], Damage(torn=len(data)))

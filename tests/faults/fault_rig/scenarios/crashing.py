@@ -25,6 +25,7 @@ STEPS: Final = (
     "otel_eval.app.durable:Durable.closing",
     "otel_eval.app.durable:Durable.judged",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that nobody needs
+    "os:rename",  # of its file, which is written over, and of one that is begun
     "otel_eval.sinks.jsonl:JsonLinesSink.sync",
     "otel_eval.sinks.jsonl:JsonLinesSink.write",
     "otel_eval.app.durable:Durable.delivered",
@@ -78,7 +79,7 @@ def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) ->
     rng = random.Random(rounds)
     places = [(step, behind) for step in STEPS for behind in (False, True)][-steps:] * rounds
     sent = [run_of(number) for number in range(runs)]
-    storage = {"directory": str(folder / "kept"), "max_size": "512KiB"}
+    storage = {"directory": str(folder / "kept"), "max_size": "1MiB"}
     service = Service(configuration(folder, traces={"late": "500ms"}, storage=storage))
     died = 0
     alive: list[str] = []

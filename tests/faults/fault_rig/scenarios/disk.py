@@ -25,7 +25,7 @@ KIB, MIB = 2**10, 2**20
 
 def _segments(folder: Path) -> list[Path]:
     """Files of the journal with records in them, oldest first."""
-    return sorted(each for each in (folder / "kept").iterdir() if each.is_file() and each.stat().st_size > KIB)
+    return sorted(each for each in (folder / "kept").glob("*.journal") if each.stat().st_size > KIB)
 
 
 def _undecided(folder: Path, service: Service, first: int, runs: int) -> Sender:
