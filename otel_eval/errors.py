@@ -22,15 +22,25 @@ class ConfigError(OtelEvalError, ValueError):
 
     The message is one line that names the key, the value received, what would be right and the remedy:
     ``evaluations[0].scorers[1].max_ms: -5 is not a positive number of milliseconds; write e.g. 30000``.
-    Several problems are joined by `; `.
+    Several problems are joined by `; `. Line ends and what a terminal would obey are escaped.
+
+    Args:
+        problems: one or more.
+        where: said once before all of them: the file they are in.
 
     Attributes:
         problems: each problem by itself.
     """
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+    def __init__(self, *problems: str, where: str = "") -> None:
+        self.problems = tuple(map(_printable, problems))
+        super().__init__(_printable(where) + "; ".join(self.problems))
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 class InputError(OtelEvalError, ValueError):

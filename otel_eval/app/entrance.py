@@ -5,9 +5,13 @@ Knows the receiver's keys; opens nothing but the files of tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from otel_eval.config import Auth, ServerTls
 from otel_eval.config import OtlpReceiver as Given
 from otel_eval.sources.receiver import Certificates, Intake, OtlpReceiver, Relay, Tls, Tokens
+from otel_eval.telling import gathered
 
 __all__ = ["receiver_of", "verify"]
 
@@ -36,12 +40,13 @@ def verify(given: Given) -> None:
     """See whether the files that the receiver needs can be used.
 
     Raises:
-        ConfigError: one cannot.
+        ConfigError: some cannot; each is named.
     """
-    for protocol, server in (("grpc", given.protocols.grpc), ("http", given.protocols.http)):
-        if server and (tls := _tls(server.tls)):
-            Certificates(tls, f"receivers.otlp.protocols.{protocol}.tls")
-    _tokens(given.auth)
+    servers = (("grpc", given.protocols.grpc), ("http", given.protocols.http))
+    tls = [(_tls(server.tls), f"receivers.otlp.protocols.{protocol}.tls") for protocol, server in servers if server]
+    readings: list[Callable[[], object]] = [partial(Certificates, files, where) for files, where in tls if files]
+    readings.append(partial(_tokens, given.auth))
+    gathered(readings)
 
 
 def _tls(given: ServerTls | None) -> Tls | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from otel_eval.config import EvalConfig, JudgeEndpoint
 from otel_eval.config.door import joined, lines_of
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.judging import Judge, resolve
+from otel_eval.telling import gathered
 
 __all__ = ["judges_of", "opened"]
 
@@ -26,12 +28,14 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
     """The judges of a configuration by name, each there once, however many scorers ask it.
 
     Raises:
-        ConfigError: the key of one cannot be had.
+        ConfigError: the key of one cannot be had; each such one is named.
     """
-    return {
-        name: _client(given, f"judges.{name}") if isinstance(given, JudgeEndpoint) else resolve(given, f"judges.{name}")
-        for name, given in config.judges.items()
-    }
+    made = gathered(partial(_judge, given, f"judges.{name}") for name, given in config.judges.items())
+    return dict(zip(config.judges, made, strict=True))
+
+
+def _judge(given: JudgeEndpoint | Judge, where: str) -> Judge:
+    return _client(given, where) if isinstance(given, JudgeEndpoint) else resolve(given, where)
 
 
 def opened(spec: Mapping[str, Any], where: str) -> Judge:

@@ -80,15 +80,11 @@ def serve(config: str | None, last: bool) -> int:
 @click.argument("config")
 def check(config: str) -> int:
     """Say whether a configuration can be used."""
-    from otel_eval.app.entrance import verify
+    from otel_eval.app.checking import check as verify
     from otel_eval.config import load
 
     loaded = load(config)
-    verify(loaded.receivers.otlp)
-    if loaded.judges:
-        from otel_eval.app.judges import judges_of
-
-        judges_of(loaded)
+    verify(loaded)
     scorers = sum(len(each.scorers) for each in loaded.evaluations)
     click.echo(f"{config}: good; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
     return 0

@@ -36,9 +36,11 @@ def run(read: Callable[[], EvalConfig]) -> int:
     Args:
         read: reads the configuration; once more at each SIGHUP.
     """
+    from otel_eval.app.checking import check
     from otel_eval.app.server import Server
 
     config = read()
+    check(config)
     dress(config.telemetry.log_format)
     signals = _signals()  # before anything listens, so that none during the start is lost
     server = Server(config)

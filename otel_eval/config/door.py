@@ -5,21 +5,20 @@ Knows pydantic and how its complaints are told to a person; knows no key of the 
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from otel_eval.config.units import quoted
 from otel_eval.errors import ConfigError
+from otel_eval.telling import nearest, shown
 
-__all__ = ["Shape", "did_you_mean", "joined", "lines_of"]
+__all__ = ["Shape", "did_you_mean", "joined", "lines_of", "refused"]
 
 _SECRET: Final = "headers"  # their values are never shown
-_BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d]\w*(?::|\[\d|\.\S)")
+_BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
 class Shape(BaseModel):
@@ -35,22 +34,80 @@ class Shape(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError("; ".join(lines_of(error, type(self)))) from None
+            raise ConfigError(*lines_of(error, type(self))) from None
 
     # Tells pydantic that nested parts are built without this constructor, so that their errors keep their full path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    def contradictions(self) -> Iterable[str]:
+        """What values that can be used by themselves have against one another: all of it, each beginning with its key."""
+        return ()
+
+    @classmethod
+    def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
+        """Those of the contradictions that can be seen in values that were not read yet, usable or not."""
+        return ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _all_at_once(cls, given: Any, handler: Any) -> Any:
+        try:
+            made = handler(given)
+        except ValidationError as error:
+            problems = error.errors(include_url=False)
+            raise refused(cls, problems, _further(cls, given, problems, handler)) from None
+        if isinstance(given, cls) and made is given:  # it was found good when it was made
+            return made
+        seen = cls.seen_in(given) if isinstance(given, Mapping) else ()
+        if found := dict.fromkeys([*seen, *made.contradictions()]):
+            raise ConfigError(*found)
+        return made
+
+
+def _further(shape: type[Shape], given: Any, problems: Sequence[Any], handler: Any) -> list[str]:
+    """The contradictions of the values that can be used, but for those that a value that cannot may be to blame for."""
+    if not isinstance(given, Mapping):
+        return []
+    found = [*shape.seen_in(given)]
+    unusable = {problem["loc"][0] for problem in problems if problem["loc"]}
+    try:
+        made = handler({key: value for key, value in given.items() if key not in unusable})
+    except ValidationError:  # a required one is not there
+        return found
+    meant = {nearest(word, shape.model_fields) for word in unusable} - {None}
+    found += [each for each in made.contradictions() if not any(str(word) in each for word in unusable | meant)]
+    return [*dict.fromkeys(found)]
+
+
+def refused(shape: type[BaseModel], problems: Iterable[Any], further: Sequence[str]) -> ValidationError:
+    """The error of all these problems, as pydantic tells its own, and further ones of the whole shape."""
+    lines = [
+        {"loc": (), "ctx": {}, **{key: each[key] for key in ("type", "loc", "input", "ctx") if key in each}} for each in problems
+    ]
+    if further:
+        lines.append({"type": "value_error", "loc": (), "input": None, "ctx": {"error": ConfigError(*further)}})
+    return ValidationError.from_exception_data(shape.__name__, lines)  # type: ignore[arg-type]
+
 
 def lines_of(error: ValidationError, shape: type[BaseModel]) -> list[str]:
     """One line per problem: `path: value and what would be right; remedy`."""
-    return [line for each in error.errors(include_url=False) for line in _told(each, shape)]
+    problems = error.errors(include_url=False)
+    misspelt = {_meant(each["loc"], shape) for each in problems if each["type"] == "extra_forbidden"}
+    told = [each for each in problems if each["type"] != "missing" or each["loc"] not in misspelt]
+    return [line for each in told for line in _told(each, shape)]
+
+
+def _meant(location: tuple[Any, ...], shape: type[BaseModel]) -> tuple[Any, ...]:
+    """Where the key that is probably meant by an unknown one would stand."""
+    owner = _shape_at(shape, location[:-1])
+    return (*location[:-1], nearest(location[-1], owner.model_fields if owner else ()))
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
     """`did you mean 'x'? known: x, y`, or only what is known."""
     options = sorted(known)
-    near = difflib.get_close_matches(str(word), options, n=1, cutoff=0.6)
-    return (f"did you mean {near[0]!r}? " if near else "") + "known: " + ", ".join(options)
+    near = nearest(word, options)
+    return (f"did you mean {near!r}? " if near else "") + "known: " + ", ".join(options)
 
 
 def _told(problem: Any, shape: type[BaseModel]) -> list[str]:
@@ -62,7 +119,7 @@ def _told(problem: Any, shape: type[BaseModel]) -> list[str]:
 
 def _line(problem: Any, shape: type[BaseModel]) -> str:
     location, kind = problem["loc"], problem["type"]
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):
         owner = _shape_at(shape, location[:-1])
         known = owner.model_fields if owner else ()
         return f"{_path(location)}: unknown key; {did_you_mean(location[-1], known)}"
@@ -70,20 +127,36 @@ def _line(problem: Any, shape: type[BaseModel]) -> str:
         return f"{_path(location)}: is missing; add it"
     if kind == "value_error":
         return joined(_path(location), str(problem["ctx"]["error"]))
-    return f"{_path(location) or 'configuration'}: {_complaint(problem, location)}"
+    value = "the value" if _SECRET in location else shown(problem["input"])
+    return f"{_path(location) or 'configuration'}: {value} {_complaint(problem)}"
 
 
-def _complaint(problem: Any, location: tuple[Any, ...]) -> str:
-    kind, value = problem["type"], "the value" if _SECRET in location else quoted(problem["input"])
+def _complaint(problem: Any) -> str:
+    kind, more = problem["type"], problem.get("ctx", {})
     if kind == "literal_error":
-        return f"{value} is not one of {problem['ctx']['expected']}"
-    if kind == "string_type":
-        return f"{value} is not text; quote it"
-    if kind in ("model_type", "model_attributes_type", "dict_type", "mapping_type"):
-        return f"{value} is not a mapping; write key: value pairs"
-    if kind in ("tuple_type", "list_type"):
-        return f"{value} is not a list; write [ ... ] or one - item a line"
-    return f"{value} cannot be used: {problem['msg']}"
+        near = nearest(problem["input"], re.findall(r"'([^']*)'", more["expected"]))
+        return f"is not one of {more['expected']}" + (f"; did you mean {near!r}?" if near else "; write one of them")
+    if kind == "greater_than":
+        return f"is not more than {more['gt']:g}; raise it"
+    return _COMPLAINTS.get(kind) or f"cannot be used: {problem['msg']}"
+
+
+_NO_MAPPING: Final = "is not a mapping; write key: value pairs"
+_NO_LIST: Final = "is not a list; write [ ... ] or one - item a line"
+_NO_FLAG: Final = "is neither true nor false; write one of them"
+_COMPLAINTS: Final = {
+    "string_type": "is not text; quote it",
+    "string_unicode": "is not text; write letters of Unicode",
+    "string_too_short": "is empty; write something or leave it out",
+    "model_type": _NO_MAPPING,
+    "model_attributes_type": _NO_MAPPING,
+    "dict_type": _NO_MAPPING,
+    "mapping_type": _NO_MAPPING,
+    "tuple_type": _NO_LIST,
+    "list_type": _NO_LIST,
+    "bool_type": _NO_FLAG,
+    "bool_parsing": _NO_FLAG,
+}
 
 
 def joined(path: str, message: str) -> str:

@@ -17,7 +17,9 @@ __all__ = ["expand"]
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def expand(value: Any, environment: Mapping[str, str], *, always_text: Collection[str] = ()) -> Any:
+def expand(
+    value: Any, environment: Mapping[str, str], *, always_text: Collection[str] = (), missing: dict[str, str] | None = None
+) -> Any:
     """The value with each `${env:NAME}` and `${env:NAME:-default}` (for unset or empty) in its texts replaced.
 
     A text that is one whole reference is typed as an unquoted scalar would be; `$${env:NAME}` stays as `${env:NAME}`.
@@ -26,19 +28,20 @@ def expand(value: Any, environment: Mapping[str, str], *, always_text: Collectio
         value: plain YAML values.
         environment: the variables.
         always_text: keys below which nothing is typed, so that a key of digits keeps its leading zero.
+        missing: takes path → problem where a variable is not set and no default is given, instead of an error.
 
     Raises:
-        ConfigError: a variable is not set and no default is given; every such place is named.
+        ConfigError: some variable is not set; every such place is named.
     """
-    missing: list[str] = []
-    expanded = _Walk(environment, always_text, missing).value(value, "", as_text=False)
-    if missing:
-        raise ConfigError("; ".join(missing))
+    unset: dict[str, str] = {} if missing is None else missing
+    expanded = _Walk(environment, always_text, unset).value(value, "", as_text=False)
+    if unset and missing is None:
+        raise ConfigError(*unset.values())
     return expanded
 
 
 class _Walk:
-    def __init__(self, environment: Mapping[str, str], always_text: Collection[str], missing: list[str]) -> None:
+    def __init__(self, environment: Mapping[str, str], always_text: Collection[str], missing: dict[str, str]) -> None:
         self._environment, self._always_text, self._missing = environment, always_text, missing
 
     def value(self, value: Any, path: str, *, as_text: bool) -> Any:
@@ -66,7 +69,6 @@ class _Walk:
         if value or (value is not None and default is None):
             return value
         if default is None:
-            self._missing.append(
-                f"{path or 'value'}: the environment variable {name} is not set; set it or write ${{env:{name}:-default}}"
-            )
+            remedy = f"set it or write ${{env:{name}:-default}}"
+            self._missing[path] = f"{path or 'value'}: the environment variable {name} is not set; {remedy}"
         return default or ""

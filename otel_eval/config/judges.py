@@ -6,17 +6,18 @@ Knows addresses, names of keys and limits; reads no key and connects to nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator
 
 from otel_eval.config.door import Shape
 from otel_eval.config.places import Count, Seconds
-from otel_eval.config.units import quoted, whole_of
+from otel_eval.config.units import whole_of
 from otel_eval.errors import ConfigError
+from otel_eval.telling import shown
 
 __all__ = ["JudgeEndpoint", "JudgeSpec", "Judging"]
 
@@ -36,7 +37,7 @@ def _url(text: str) -> str:
     if secret:
         raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
     if not usable:
-        raise ValueError(f"{quoted(text)} is not a URL with a host; write e.g. https://models.example/v1")
+        raise ValueError(f"{shown(text)} is not a URL with a host; write e.g. https://models.example/v1")
     return text
 
 
@@ -76,20 +77,21 @@ class JudgeEndpoint(Shape):
     parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(default_factory=dict)
     """Further fields of each request, e.g. `{temperature: 0}`."""
 
-    @model_validator(mode="after")
-    def _usable(self) -> JudgeEndpoint:
+    def contradictions(self) -> Iterator[str]:
+        """One key, some time, and a client to ask with."""
         if self.api_key_env is not None and self.api_key_file is not None:
-            raise ValueError("api_key_file: is given beside api_key_env; name one of them")
+            yield "api_key_file: is given beside api_key_env; name one of them"
         if self.timeout == 0:
-            raise ValueError("timeout: 0 leaves no time for an answer; write e.g. 60s")
+            yield "timeout: 0 leaves no time for an answer; write e.g. 60s"
         if find_spec("openai") is None:
-            raise ValueError("endpoints are asked through the package openai; install otel-eval[judge]")
-        return self
+            yield "endpoints are asked through the package openai; install otel-eval[judge]"
 
 
 def _judge(given: Any, endpoint: Any) -> Any:
     """A coroutine function as it is, or the one at a path; else an endpoint."""
     is_path = isinstance(given, str) and ":" in given
+    if isinstance(given, str) and not is_path:  # which may be the key itself: it is not shown
+        raise ValueError("a text is no endpoint; write base_url, model and api_key_env, or the path package.module:function")
     if not callable(given) and not is_path:
         return endpoint(given)
     # Deferred: they load every scorer, which `schema` has no need of.
@@ -102,7 +104,7 @@ def _judge(given: Any, endpoint: Any) -> Any:
         except ConfigError as error:
             raise ValueError(str(error).removeprefix(": ")) from None
     if not is_awaited(given):
-        raise ValueError(f"{quoted(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
+        raise ValueError(f"{shown(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
     return given
 
 
@@ -121,9 +123,8 @@ class Judging(Shape):
     function_timeout: Seconds = 30.0
     """In `serve`: how long a function of your own that is no coroutine may take for one run; then it fails with `timeout`."""
 
-    @model_validator(mode="after")
-    def _some_time(self) -> Judging:
+    def contradictions(self) -> Iterator[str]:
+        """Both leave some time."""
         for key, remedy in (("timeout", "5m"), ("function_timeout", "30s")):
             if getattr(self, key) == 0:
-                raise ConfigError(f"{key}: 0 leaves no time for an answer; write e.g. {remedy}")
-        return self
+                yield f"{key}: 0 leaves no time for an answer; write e.g. {remedy}"

@@ -6,7 +6,7 @@ Knows addresses, sizes and protocols; opens nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 
 from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
+from otel_eval.telling import shown
 
 __all__ = [
     "Address",
@@ -58,7 +59,7 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or int(found["port"]) > 65535:
-        raise ValueError(f"{text!r} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
+        raise ValueError(f"{shown(text)} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
     return text
 
 
@@ -69,19 +70,19 @@ def _target(text: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ValueError(f"{text!r} is not a URL with a host; write e.g. http://127.0.0.1:5317")
+        raise ValueError(f"{shown(text)} is not a URL with a host; write e.g. http://127.0.0.1:5317")
     return text
 
 
 def _distinct(signals: tuple[str, ...]) -> tuple[str, ...]:
     if not signals or len(set(signals)) != len(signals):
-        raise ValueError(f"{list(signals)!r} names no signal or one twice; write any of logs, metrics, spans")
+        raise ValueError(f"{shown(list(signals))} names no signal or one twice; write any of logs, metrics, spans")
     return signals
 
 
 def _passed(signals: tuple[str, ...]) -> tuple[str, ...]:
     if not signals or len(set(signals)) != len(signals):
-        raise ValueError(f"{list(signals)!r} names no signal or one twice; write any of traces, logs, metrics")
+        raise ValueError(f"{shown(list(signals))} names no signal or one twice; write any of traces, logs, metrics")
     return signals
 
 
@@ -124,11 +125,10 @@ class Auth(Shape):
                 raise ValueError(f"item {index} is no name of a variable; write e.g. OTEL_EVAL_TOKEN")
         return given
 
-    @model_validator(mode="after")
-    def _any(self) -> Auth:
+    def contradictions(self) -> Iterator[str]:
+        """A token must come from somewhere."""
         if not (self.token_files or self.token_env):
-            raise ValueError("no token is named; write token_files or token_env, or leave auth out to let anybody in")
-        return self
+            yield "no token is named; write token_files or token_env, or leave auth out to let anybody in"
 
 
 class GrpcServer(Shape):
@@ -141,11 +141,10 @@ class GrpcServer(Shape):
     tls: ServerTls | None = None
     """Files to speak TLS with; left out, nothing is encrypted."""
 
-    @model_validator(mode="after")
-    def _as_grpc_can(self) -> GrpcServer:
+    def contradictions(self) -> Iterator[str]:
+        """What gRPC cannot do."""
         if self.tls is not None and self.tls.min_version != "1.2":
-            raise ValueError("tls.min_version: '1.3' cannot be asked of gRPC here, which speaks 1.2 and 1.3; leave it out")
-        return self
+            yield "tls.min_version: '1.3' cannot be asked of gRPC here, which speaks 1.2 and 1.3; leave it out"
 
 
 class HttpServer(Shape):
@@ -174,11 +173,10 @@ class Protocols(Shape):
             return given
         return {key: {} if value is None and key in cls.model_fields else value for key, value in given.items()}
 
-    @model_validator(mode="after")
-    def _any(self) -> Protocols:
+    def contradictions(self) -> Iterator[str]:
+        """Something must be served."""
         if self.grpc is None and self.http is None:
-            raise ValueError("no protocol is named; write grpc, http or both")
-        return self
+            yield "no protocol is named; write grpc, http or both"
 
 
 class OtlpReceiver(Shape):
@@ -233,12 +231,11 @@ class TlsFiles(Shape):
     key_file: str | None = None
     """The client certificate's key."""
 
-    @model_validator(mode="after")
-    def _in_pairs(self) -> TlsFiles:
+    def contradictions(self) -> Iterator[str]:
+        """A certificate and its key come together."""
         if (self.cert_file is None) != (self.key_file is None):
             given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
-            raise ValueError(f"{given} is given without {other}; name both or neither")
-        return self
+            yield f"{given} is given without {other}; name both or neither"
 
 
 class ForwardExporter(Shape):
@@ -261,11 +258,10 @@ class ForwardExporter(Shape):
     max_queue_size: Size = 64 * 2**20
     """Bytes of each signal that may wait to be sent before senders are told to come again."""
 
-    @model_validator(mode="after")
-    def _tls_is_asked_for(self) -> ForwardExporter:
+    def contradictions(self) -> Iterator[str]:
+        """Files for TLS are for an endpoint that speaks it."""
         if self.tls is not None and not self.endpoint.startswith("https"):
-            raise ValueError(f"tls: files are named, but {self.endpoint!r} is not an https:// URL; write https://")
-        return self
+            yield f"tls: files are named, but {shown(self.endpoint)} is not an https:// URL; write https://"
 
 
 class Exporters(Shape):

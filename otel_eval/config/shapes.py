@@ -6,11 +6,11 @@ Knows keys, defaults, limits and what must hold between them; reads no file and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from otel_eval.config.door import Shape
 from otel_eval.config.judges import JudgeSpec, Judging
@@ -20,8 +20,13 @@ from otel_eval.config.telemetry import Telemetry
 from otel_eval.config.window import Window
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
+from otel_eval.telling import shown
 
 __all__ = ["EvalConfig", "Evaluation", "Match", "Traces", "scorer_of"]
+
+
+_ANOTHER: Final = "give one of them another name"
+_RENAME: Final = "rename one of them"
 
 
 class Traces(Shape):
@@ -46,18 +51,21 @@ class Traces(Shape):
     max_bytes: Size = 512 * 2**20
     """Bytes held of all traces."""
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Traces:
+    def contradictions(self) -> Iterator[str]:
+        """Times and sizes that cannot be reached because of others."""
         times = ("settle", "settle_partial", "idle_timeout", "max_age")
         for lesser, greater in [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]:
             if getattr(self, lesser) > getattr(self, greater):
                 limit = f"{getattr(self, greater):g}"
-                raise ValueError(
-                    f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
-                )
+                yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
         if self.max_age == 0:
-            raise ValueError("max_age: 0 would close every trace at once; write e.g. 1h")
-        return self
+            yield "max_age: 0 would close every trace at once; write e.g. 1h"
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError(f"{shown(value)} is neither text nor a number nor true or false; write one of them")
+    return value
 
 
 class Match(Shape):
@@ -71,7 +79,7 @@ class Match(Shape):
     """The name of the run's own span."""
     runs: Literal["outermost", "all"] = "outermost"
     """Whether runs within runs count too."""
-    attributes: Mapping[str, str | bool | int | float] = Field(default_factory=dict)
+    attributes: Mapping[str, Annotated[str | bool | int | float, BeforeValidator(_plain)]] = Field(default_factory=dict)
     """Attributes of the run's span, its resource or scope: a value, or a text with `*` and `?`."""
 
 
@@ -84,7 +92,7 @@ def scorer_of(spec: Any) -> Scorer:
     if isinstance(spec, Scorer) and not isinstance(spec, type):
         return spec
     if not isinstance(spec, Mapping):
-        raise ValueError(f"{str(spec)[:60]!r} is not a scorer; write a mapping, e.g. {{type: tool_errors}}")
+        raise ValueError(f"{shown(spec)} is not a scorer; write a mapping, e.g. {{type: tool_errors}}")
     # Deferred: the registry loads every scorer and its plug-ins, which `schema` and `--version` have no need of.
     from otel_eval.scorers import create_scorer
 
@@ -123,10 +131,14 @@ class Evaluation(Shape):
     scorers: Annotated[tuple[ScorerSpec, ...], AfterValidator(_some)]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
-    @model_validator(mode="after")
-    def _distinct(self) -> Evaluation:
-        _refuse_twice("scorers", (scorer.name for scorer in self.build()), "give one of them another name")
-        return self
+    def contradictions(self) -> Iterable[str]:
+        """Scorers of one name."""
+        return _twice("scorers", [scorer.name for scorer in self.build()], _ANOTHER)
+
+    @classmethod
+    def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
+        """Scorers of one name, whether they can be used or not."""
+        return _twice("scorers", [_name_of(spec) for spec in _listed(given.get("scorers"))], _ANOTHER)
 
     # The last of the validators is around the others.
     @model_validator(mode="wrap")
@@ -153,7 +165,7 @@ def _convention(mapping: Any) -> Any:
     if isinstance(mapping, Convention):
         return mapping
     if not isinstance(mapping, Mapping):
-        raise ValueError(f"{str(mapping)[:60]!r} is not a convention; write a mapping")
+        raise ValueError(f"{shown(mapping)} is not a convention; write a mapping")
     convention_from_mapping(mapping)
     return mapping
 
@@ -191,10 +203,15 @@ class EvalConfig(Shape):
     conventions: tuple[ConventionSpec, ...] = ()
     """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
 
-    @model_validator(mode="after")
-    def _distinct(self) -> EvalConfig:
-        _refuse_twice("evaluations", (each.name for each in self.evaluations), "rename one of them")
-        return self
+    def contradictions(self) -> Iterable[str]:
+        """Evaluations of one name."""
+        return _twice("evaluations", [each.name for each in self.evaluations], _RENAME)
+
+    @classmethod
+    def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
+        """Evaluations of one name, whether they can be used or not, and those made before whose judges are not there."""
+        made = _listed(given.get("evaluations"))
+        return [*_unjudged(made), *_twice("evaluations", [_name_of(each) for each in made], _RENAME)]
 
     @model_validator(mode="wrap")
     @classmethod
@@ -206,7 +223,6 @@ class EvalConfig(Shape):
 
         judges = given.get("judges")
         with named(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
-            _rebuild(given.get("evaluations"))
             return handler(given)
 
 
@@ -214,21 +230,31 @@ async def _not_yet(prompt: str) -> str:
     raise NotImplementedError  # nobody is asked while a configuration is read
 
 
-def _rebuild(evaluations: Any) -> None:
-    """Those that were made before the configuration, whose judges' names were taken on trust."""
-    made = evaluations if isinstance(evaluations, Iterable) else ()
-    problems = []
-    for place, each in enumerate(made):
+def _unjudged(evaluations: Iterable[Any]) -> Iterator[str]:
+    """Those made before the configuration, whose judges' names were taken on trust: which of these mean nobody."""
+    for place, each in enumerate(evaluations):
         for number, spec in enumerate(each.scorers if isinstance(each, Evaluation) else ()):
             try:
                 scorer_of(spec)
             except ConfigError as error:
-                problems += [f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems]
-    if problems:
-        raise ConfigError(*problems)
+                yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
 
 
-def _refuse_twice(key: str, names: Iterable[str], remedy: str) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"{key}: the name {twice[0]!r} is used twice; {remedy}")
+def _listed(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, list | tuple) else ()
+
+
+def _name_of(given: Any) -> Any:
+    """How an evaluation or a scorer is called, as far as that can be seen."""
+    if not isinstance(given, Mapping):
+        return getattr(given, "name", None)
+    from otel_eval.scorers.registry import ALIASES  # deferred, as the scorers are
+
+    kind = given.get("type")
+    return given.get("name") or (ALIASES.get(kind, kind) if isinstance(kind, str) else None)
+
+
+def _twice(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
+    for name, count in Counter(each for each in names if isinstance(each, str)).items():
+        if count > 1:
+            yield f"{key}: the name {shown(name)} is used twice; {remedy}"

@@ -42,13 +42,18 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None 
     raise ConfigError(f"config: {type(source).__name__} is no configuration; give a path, a mapping or an EvalConfig")
 
 
-def _validated(given: Mapping[str, Any], prefix: str) -> EvalConfig:
+def _validated(given: Mapping[str, Any], where: str) -> EvalConfig:
+    unset: dict[str, str] = {}
+    expanded = expand(given, os.environ, always_text=_TEXT, missing=unset)
+    problems = [*unset.values()]
+    blamed = tuple(path + end for path in unset for end in ":.[")
     try:
-        return EvalConfig.model_validate(expand(given, os.environ, always_text=_TEXT))
+        config = EvalConfig.model_validate(expanded)
     except ValidationError as error:
-        raise ConfigError(prefix + "; ".join(lines_of(error, EvalConfig))) from None
-    except ConfigError as error:
-        raise ConfigError(f"{prefix}{error}") from None
+        problems += [line for line in lines_of(error, EvalConfig) if not line.startswith(blamed)]
+    if problems:
+        raise ConfigError(*problems, where=where)
+    return config
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -9,7 +9,9 @@ import math
 import re
 from typing import Any, Final
 
-__all__ = ["bytes_of", "count_of", "quoted", "seconds_of", "share_of", "whole_of"]
+from otel_eval.telling import shown
+
+__all__ = ["bytes_of", "count_of", "seconds_of", "share_of", "whole_of"]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -31,7 +33,7 @@ def seconds_of(value: Any) -> float:
     if seconds is None and isinstance(value, str):
         seconds = _scaled(value, _SECONDS)
     if seconds is None or not 0 <= seconds <= _LONGEST_S:
-        raise ValueError(f"{quoted(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
+        raise ValueError(f"{shown(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
     return seconds
 
 
@@ -48,7 +50,7 @@ def bytes_of(value: Any) -> int:
     if size is None and isinstance(value, str):
         size = _scaled(value, _BYTES)
     if size is None or not 1 <= size <= _LARGEST or size != int(size):
-        raise ValueError(f"{quoted(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
+        raise ValueError(f"{shown(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
     return int(size)
 
 
@@ -59,7 +61,7 @@ def count_of(value: Any) -> int:
         ValueError: it is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-        raise ValueError(f"{quoted(value)} is not a whole number from 1 up; write e.g. 1000")
+        raise ValueError(f"{shown(value)} is not a whole number from 1 up; write e.g. 1000")
     return value
 
 
@@ -70,7 +72,7 @@ def whole_of(value: Any) -> int:
         ValueError: it is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"{quoted(value)} is not a whole number from 0 up; write e.g. 2")
+        raise ValueError(f"{shown(value)} is not a whole number from 0 up; write e.g. 2")
     return value
 
 
@@ -82,7 +84,7 @@ def share_of(value: Any) -> float:
     """
     share = _plain(value)
     if share is None or not 0 <= share <= 1:
-        raise ValueError(f"{quoted(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
+        raise ValueError(f"{shown(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
     return share
 
 
@@ -98,12 +100,3 @@ def _scaled(text: str, units: dict[str, Any]) -> float | None:
     if not found or found[2] not in units:
         return None
     return float(found[1]) * float(units[found[2]])
-
-
-def quoted(value: Any) -> str:
-    """The value as Python writes it, cut to what fits in a line of an error."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number of more digits than Python prints
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -19,6 +19,7 @@ from otel_eval.errors import ConfigError
 __all__ = ["parse", "typed"]
 
 MAX_DEPTH: Final = 50
+MAX_DIGITS: Final = 1000
 MAX_NODES: Final = 100_000  # after aliases are followed, so that a bomb of aliases is refused before it is walked
 _TAG: Final = "tag:yaml.org,2002:"
 _SPECIAL: Final = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
@@ -48,7 +49,10 @@ def typed(text: str) -> Any:
     """What an unquoted scalar of this text would be: `typed("3")` is 3, `typed("on")` is text."""
     for tag, pattern, first in _SCALARS:
         if (not text or text[0] in first) and pattern.match(text):
-            return _VALUES[tag](text)
+            try:
+                return _VALUES[tag](text)
+            except ValueError:  # a number of too many digits
+                return text
     return text
 
 
@@ -62,6 +66,8 @@ _SCALARS: Final = (  # kind, pattern, first characters; \Z because PyYAML only a
 
 
 def _int(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of more than {MAX_DIGITS} digits")
     return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
 

@@ -6,20 +6,22 @@ Knows the keys of a table and what is wrong with one; knows no YAML. Raises `Con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields as fields_of
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.conventions.wrappers import WRAPPERS
 from otel_eval.errors import ConfigError
 from otel_eval.model import Kind
+from otel_eval.telling import did_you_mean, gathered, nearest, shown
 
 __all__ = ["convention_from_mapping"]
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
-_KEYS: Final = frozenset(each.name for each in fields_of(Convention))
+_Reader = Callable[[Any, str], Any]
+_NEEDED: Final = object()
 
 
 def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
@@ -31,42 +33,37 @@ def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
     <Kind.TOOL: 'tool'>
 
     Raises:
-        ConfigError: a key is missing, unknown, or holds what it cannot.
+        ConfigError: keys are missing, unknown, or hold what they cannot: all of them, each with its path in the mapping.
     """
     if not isinstance(mapping, Mapping):
         raise _wrong("convention", mapping, "is not a mapping", "write name, rules and fields")
-    name = _text(mapping.get("name"), "name")
-    at = f"convention {name!r}"
-    for key in mapping:
-        if key not in _KEYS:
-            raise _wrong(f"{at}.{key}", mapping[key], "is no key of a table", f"use one of {', '.join(sorted(_KEYS))}")
-    rules = _rows(mapping, "rules", at, _rule)
-    if not rules:
-        raise _wrong(f"{at}.rules", mapping.get("rules"), "holds no rule", "say which spans are agents, models and tools")
-    return Convention(
-        name=name,
-        source=_text(mapping.get("source", "configuration"), f"{at}.source"),
-        rules=rules,
-        scopes=_texts(mapping.get("scopes", ()), f"{at}.scopes"),
-        fields=_fields(mapping.get("fields", {}), f"{at}.fields"),
-        span_name=_texts(mapping.get("span_name", ()), f"{at}.span_name"),
-        agent_span_name=_texts(mapping.get("agent_span_name", ()), f"{at}.agent_span_name"),
-        errors=_rows(mapping, "errors", at, _mark),
-        events=_rows(mapping, "events", at, _event),
-        messages=_rows(mapping, "messages", at, _message),
-        wrappers=_wrappers(mapping.get("wrappers", ()), f"{at}.wrappers"),
-        not_calls=frozenset(_texts(mapping.get("not_calls", ()), f"{at}.not_calls")),
-        not_requests=_texts(mapping.get("not_requests", ()), f"{at}.not_requests"),
-        not_call_marks=_rows(mapping, "not_call_marks", at, _mark),
-        placeholders=_placeholders(mapping.get("placeholders", {}), f"{at}.placeholders"),
-        json_encoded=_flag(mapping.get("json_encoded", False), f"{at}.json_encoded"),
-        tool_spans=_flag(mapping.get("tool_spans", True), f"{at}.tool_spans"),
-    )
+    return Convention(**_values(mapping, "", _READ))
+
+
+def _values(given: Mapping[str, Any], at: str, reading: Mapping[str, tuple[_Reader, Any]]) -> dict[str, Any]:
+    """Key → what its reader makes of the value, or the default of a key that is left out."""
+    path = f"{at}." if at else ""
+    unknown = [key for key in given if key not in reading]
+    told = {nearest(key, reading) for key in unknown}
+
+    def value(key: str) -> Any:
+        read, default = reading[key]
+        if key in given:
+            return read(given[key], path + key)
+        if default is _NEEDED and key not in told:
+            raise ConfigError(f"{path}{key}: missing; add it")
+        return default
+
+    refused = [partial(_refuse, f"{path}{key}: unknown key; {did_you_mean(key, [*reading])}") for key in unknown]
+    return dict(zip(reading, gathered([*refused, *(partial(value, key) for key in reading)]), strict=True))
+
+
+def _refuse(problem: str) -> None:
+    raise ConfigError(problem)
 
 
 def _wrong(at: str, value: Any, what: str, remedy: str) -> ConfigError:
-    shown = repr(value)
-    return ConfigError(f"{at}: {shown if len(shown) <= 60 else shown[:57] + '...'} {what}; {remedy}")
+    return ConfigError(f"{at}: {shown(value)} {what}; {remedy}")
 
 
 def _text(value: Any, at: str) -> str:
@@ -86,42 +83,33 @@ def _texts(value: Any, at: str) -> tuple[str, ...]:
         return (_text(value, at),)
     if not isinstance(value, Iterable) or isinstance(value, Mapping):
         raise _wrong(at, value, "is not a list of texts", "write e.g. [my.attribute]")
-    return tuple(_text(each, f"{at}[{place}]") for place, each in enumerate(value))
+    return tuple(gathered(partial(_text, each, f"{at}[{place}]") for place, each in enumerate(value)))
 
 
-def _rows(mapping: Mapping[str, Any], key: str, at: str, build: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:
-    rows = mapping.get(key, ())
+def _rows(build: Callable[[Mapping[str, Any], str], _T], rows: Any, at: str) -> tuple[_T, ...]:
     if isinstance(rows, (str, Mapping)) or not isinstance(rows, Iterable):
-        raise _wrong(f"{at}.{key}", rows, "is not a list", "write one mapping per row")
-    built = []
-    for place, row in enumerate(rows):
-        where = f"{at}.{key}[{place}]"
-        if not isinstance(row, Mapping):
-            raise _wrong(where, row, "is not a mapping", "write its keys and values")
-        built.append(build(row, where))
-    return tuple(built)
+        raise _wrong(at, rows, "is not a list", "write one mapping per row")
+    return tuple(gathered(partial(_built, build, row, f"{at}[{place}]") for place, row in enumerate(rows)))
 
 
-def _only(row: Mapping[str, Any], at: str, *keys: str) -> None:
-    for key in row:
-        if key not in keys:
-            raise _wrong(f"{at}.{key}", row[key], "is no key here", f"use {', '.join(keys)}")
+def _built(build: Callable[[Mapping[str, Any], str], _T], row: Any, at: str) -> _T:
+    if not isinstance(row, Mapping):
+        raise _wrong(at, row, "is not a mapping", "write its keys and values")
+    return build(row, at)
+
+
+def _rules(rows: Any, at: str) -> tuple[Rule, ...]:
+    rules = _rows(_rule, rows, at)
+    if not rules:
+        raise _wrong(at, rows, "holds no rule", "say which spans are agents, models and tools")
+    return rules
 
 
 def _one_of(kinds: type[_E], value: Any, at: str) -> _E:
     try:
         return kinds(value)
     except ValueError:
-        raise _wrong(at, value, "is not known", f"use one of {', '.join(kinds)}") from None
-
-
-def _rule(row: Mapping[str, Any], at: str) -> Rule:
-    _only(row, at, "kind", "key", "value", "name")
-    kind = _one_of(Kind, row.get("kind"), f"{at}.kind")
-    if "key" not in row and "name" not in row:
-        raise _wrong(at, dict(row), "holds for every span", "name an attribute (key) or a span name (name)")
-    optional = {key: _scalar(row[key], f"{at}.{key}") for key in ("key", "value", "name") if key in row}
-    return Rule(kind, **optional)
+        raise _wrong(at, value, "is not known", did_you_mean(value, [each.value for each in kinds])) from None
 
 
 def _scalar(value: Any, at: str) -> str:
@@ -131,41 +119,87 @@ def _scalar(value: Any, at: str) -> str:
     return str(value) if isinstance(value, int) else _text(value, at)
 
 
+def _rule(row: Mapping[str, Any], at: str) -> Rule:
+    found = _values(row, at, _RULE)
+    if "key" not in row and "name" not in row:
+        raise _wrong(at, dict(row), "holds for every span", "name an attribute (key) or a span name (name)")
+    return Rule(**found)
+
+
 def _mark(row: Mapping[str, Any], at: str) -> Mark:
-    _only(row, at, "key", "value")
-    return Mark(_text(row.get("key"), f"{at}.key"), _scalar(row.get("value"), f"{at}.value"))
+    return Mark(**_values(row, at, {"key": (_text, _NEEDED), "value": (_scalar, _NEEDED)}))
 
 
 def _event(row: Mapping[str, Any], at: str) -> EventRow:
-    _only(row, at, "event", "field", "key")
-    return EventRow(_text(row.get("event"), f"{at}.event"), _one_of(Field, row.get("field"), f"{at}.field"),
-                    _text(row.get("key"), f"{at}.key"))  # fmt: skip
+    reading: dict[str, tuple[_Reader, Any]] = {
+        "event": (_text, _NEEDED),
+        "field": (partial(_one_of, Field), _NEEDED),
+        "key": (_text, _NEEDED),
+    }
+    return EventRow(**_values(row, at, reading))
 
 
 def _message(row: Mapping[str, Any], at: str) -> MessageRow:
-    _only(row, at, "key", "side", "conclusive")
-    return MessageRow(
-        _text(row.get("key"), f"{at}.key"),
-        _one_of(Side, row.get("side", Side.OUTPUT), f"{at}.side"),
-        _flag(row.get("conclusive", True), f"{at}.conclusive"),
-    )
+    reading: dict[str, tuple[_Reader, Any]] = {
+        "key": (_text, _NEEDED),
+        "side": (partial(_one_of, Side), Side.OUTPUT),
+        "conclusive": (_flag, True),
+    }
+    return MessageRow(**_values(row, at, reading))
 
 
 def _fields(value: Any, at: str) -> dict[Field, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise _wrong(at, value, "is not a mapping", "write e.g. {tool_name: my.tool}")
-    return {_one_of(Field, key, f"{at}.{key}"): _texts(keys, f"{at}.{key}") for key, keys in value.items()}
+    return dict(gathered(partial(_field, key, keys, f"{at}.{key}") for key, keys in value.items()))
+
+
+def _field(key: Any, keys: Any, at: str) -> tuple[Field, tuple[str, ...]]:
+    readings: list[Callable[[], Any]] = [partial(_one_of, Field, key, at), partial(_texts, keys, at)]
+    field, texts = gathered(readings)
+    return field, texts
 
 
 def _wrappers(value: Any, at: str) -> tuple[str, ...]:
-    names = _texts(value, at)
-    for name in names:
-        if name not in WRAPPERS:
-            raise _wrong(at, name, "is no wrapper", f"use {', '.join(WRAPPERS)}")
-    return names
+    unknown = [name for name in _texts(value, at) if name not in WRAPPERS]
+    if unknown:
+        raise ConfigError(*(f"{at}: {shown(name)} is no wrapper; {did_you_mean(name, [*WRAPPERS])}" for name in unknown))
+    return _texts(value, at)
+
+
+def _names(value: Any, at: str) -> frozenset[str]:
+    return frozenset(_texts(value, at))
 
 
 def _placeholders(value: Any, at: str) -> dict[str, frozenset[str]]:
     if not isinstance(value, Mapping):
         raise _wrong(at, value, "is not a mapping", 'write e.g. {"*": [redacted]}')
-    return {_text(key, at): frozenset(_texts(texts, f"{at}.{key}")) for key, texts in value.items()}
+    return {_text(key, at): _names(texts, f"{at}.{key}") for key, texts in value.items()}
+
+
+_RULE: Final[Mapping[str, tuple[_Reader, Any]]] = {
+    "kind": (partial(_one_of, Kind), _NEEDED),
+    "key": (_scalar, ""),
+    "value": (_scalar, "*"),
+    "name": (_scalar, ""),
+}
+_READ: Final[Mapping[str, tuple[_Reader, Any]]] = {
+    # key of a table: what reads it, and what it holds if it is left out
+    "name": (_text, _NEEDED),
+    "source": (_text, "configuration"),
+    "rules": (_rules, _NEEDED),
+    "scopes": (_texts, ()),
+    "fields": (_fields, {}),
+    "span_name": (_texts, ()),
+    "agent_span_name": (_texts, ()),
+    "errors": (partial(_rows, _mark), ()),
+    "events": (partial(_rows, _event), ()),
+    "messages": (partial(_rows, _message), ()),
+    "wrappers": (_wrappers, ()),
+    "not_calls": (_names, frozenset()),
+    "not_requests": (_texts, ()),
+    "not_call_marks": (partial(_rows, _mark), ()),
+    "placeholders": (_placeholders, {}),
+    "json_encoded": (_flag, False),
+    "tool_spans": (_flag, True),
+}

@@ -17,6 +17,7 @@ from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.functions import FunctionScorer
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown
 from otel_eval.scorers.registry import declared, resolve
+from otel_eval.telling import nearest
 
 __all__ = ["create_scorer", "parameters_of"]
 
@@ -35,7 +36,8 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     if not isinstance(spec, Mapping):
         raise ConfigError(f"{shown(spec)} is not a scorer's specification; write a mapping such as {{type: tool_errors}}")
     if "type" not in spec:
-        raise ConfigError("type: missing; write e.g. type: tool_errors")
+        near = next((key for key in spec if nearest(key, ["type"])), None)
+        raise ConfigError(f"{near}: unknown key; did you mean 'type'?" if near else "type: missing; write e.g. type: tool_errors")
     kind = spec["type"]
     if not isinstance(kind, str):
         raise ConfigError(f"type: {shown(kind)} is not the name of a scorer; write e.g. type: tool_errors")

@@ -25,14 +25,14 @@ from otel_eval.scorers.registry import scorer
 
 __all__ = ["ToolCorrectness"]
 
+_COMPARED: Final = one_of("arguments", "result")
 _CALLS: Final = calls("arguments", "result")
 
 
 def _compare(key: str, value: Any) -> tuple[str, ...]:
-    allowed = ("arguments", "result")
-    if isinstance(value, list | tuple) and all(isinstance(each, str) and each in allowed for each in value):
-        return tuple(value)
-    raise wrong(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
+    if not isinstance(value, list | tuple):
+        raise wrong(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
+    return tuple(gathered(partial(_COMPARED, f"{key}[{place}]", each) for place, each in enumerate(value)))
 
 
 def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:

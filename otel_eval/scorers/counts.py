@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, count, did_you_mean, gathered, optional, patterns, reads, wrong
+from otel_eval.scorers.parameters import Names, count, gathered, optional, patterns, reads, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.wording import listed, plural, tool
 
@@ -31,6 +31,9 @@ _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_MEANT: Final = {"=<": "<=", "=>": ">=", "=!": "!=", "<>": "!=", "===": "==", "!==": "!=", "≤": "<=", "≥": ">=", "≠": "!="}
+_MEANT_BY_WORD: Final = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "le": "<=", "gt": ">", "gte": ">=", "ge": ">="}
+_BEGINS: Final = re.compile(r"[^\w\s]+|[a-z]+")
 _WRITTEN: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
 _REMEDY: Final = 'write e.g. "<= 3" or ["==", 1], operators in quotes'
 
@@ -57,16 +60,25 @@ def _criterion(key: str, name: Any, given: Any) -> Criterion:
     if isinstance(given, str):
         written = _WRITTEN.fullmatch(given)
         if written is None:
-            raise wrong(where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _REMEDY)
+            begins = _BEGINS.match(given)
+            raise wrong(
+                where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _meant(begins and begins[0])
+            )
         return Criterion(name, written[1], int(written[2]))
     if not isinstance(given, list | tuple) or len(given) != 2:
         raise wrong(where, given, "an operator and a number", _REMEDY)
     sign, number = given
     if not isinstance(sign, str) or sign not in _OPERATORS:
-        raise wrong(where, sign, "one of the operators = == != < <= > >=", did_you_mean(sign, list(_OPERATORS)))
+        raise wrong(where, sign, "one of the operators = == != < <= > >=", _meant(sign))
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise wrong(where, number, "a whole number of calls, 0 or more", _REMEDY)
     return Criterion(name, sign, number)
+
+
+def _meant(sign: Any) -> str:
+    known = sign.strip() if isinstance(sign, str) else ""
+    meant = _MEANT.get(known) or _MEANT_BY_WORD.get(known) or (known if known in _OPERATORS and known != sign else None)
+    return f"did you mean {meant!r}?" if meant else _REMEDY
 
 
 @scorer("tool_call_count")

@@ -24,6 +24,7 @@ Judge = Callable[[str], Awaitable[str]]
 """Takes a prompt and answers it."""
 
 _EXAMPLE: Final = "{base_url: https://models.example/v1, model: name, api_key_env: JUDGE_API_KEY}"
+_LONGEST_NAME: Final = 40  # that a remedy repeats
 _CLIENTS: Final = "otel_eval.app.judges"  # named, not imported: it is loaded only where an endpoint is a judge
 
 
@@ -64,7 +65,7 @@ def named(judges: Mapping[str, Judge]) -> Iterator[None]:
     def find(name: str, where: str) -> Judge:
         if name in judges:
             return judges[name]
-        remedy = did_you_mean(name, [*judges]) if judges else f"write judges: {{{name}: {_EXAMPLE}}} at the top"
+        remedy = did_you_mean(name, [*judges]) if judges else f"write judges: {{{name[:_LONGEST_NAME]}: {_EXAMPLE}}} at the top"
         raise ConfigError(f"{where}: {shown(name)} is not one of the judges; {remedy}")
 
     token = _by_name.set(find)

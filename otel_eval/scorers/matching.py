@@ -23,6 +23,7 @@ from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.wording import listed, plural
+from otel_eval.telling import nearest
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
 
@@ -37,7 +38,9 @@ def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
         return value
     if isinstance(value, list | tuple) and value and all(isinstance(each, str) and each for each in value):
         return tuple(value)
-    raise wrong(key, value, f"one of {', '.join(MODES)} or a list of keys", f"write e.g. {key}: subset or {key}: [user.id]")
+    near = nearest(value, MODES)
+    remedy = f"did you mean {near!r}?" if near else f"write e.g. {key}: subset or {key}: [user.id]"
+    raise wrong(key, value, f"one of {', '.join(MODES)} or a list of keys", remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import translate
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from otel_eval.errors import ConfigError
+from otel_eval.telling import did_you_mean, gathered, shown
 
 __all__ = [
     "Names",
@@ -37,15 +37,6 @@ __all__ = [
 ]
 
 Reader = Callable[[str, Any], Any]
-T = TypeVar("T")
-
-_MOST_SHOWN = 80
-
-
-def shown(value: Any) -> str:
-    """A value as a message quotes it: on one line and not longer than a line's share."""
-    quoted = ascii(value) if isinstance(value, bytes) else repr(value)
-    return quoted if len(quoted) <= _MOST_SHOWN else quoted[: _MOST_SHOWN - 1] + "…"
 
 
 def wrong(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
@@ -53,33 +44,9 @@ def wrong(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
     return ConfigError(f"{key}: {shown(value)} is not {expected}; {remedy}")
 
 
-def did_you_mean(word: Any, known: Sequence[str]) -> str:
-    """The remedy for a word that is not known: the nearest one, or all there are."""
-    near = get_close_matches(str(word), known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(sorted(known))}"
-
-
 def reads(reader: Reader) -> dict[str, Reader]:
     """The metadata of a scorer's field: what reads it from a specification."""
     return {"read": reader}
-
-
-def gathered(readings: Iterable[Callable[[], T]]) -> list[T]:
-    """What each reading gives.
-
-    Raises:
-        ConfigError: some reading did; the problems of all of them, none twice.
-    """
-    found: list[T] = []
-    problems: list[str] = []
-    for reading in readings:
-        try:
-            found.append(reading())
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(*dict.fromkeys(problems))
-    return found
 
 
 def text(key: str, value: Any) -> str:

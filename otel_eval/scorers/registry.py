@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.parameters import did_you_mean
+from otel_eval.telling import did_you_mean, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -116,14 +116,16 @@ def resolve(kind: str) -> tuple[str, Any]:
     if "." in name or ":" in name:
         thing = imported("type", name)
         if not callable(thing):
-            raise ConfigError(f"type: {name!r} is not a scorer class or function; name something that can be called")
+            raise ConfigError(f"type: {shown(name)} is not a scorer class or function; name something that can be called")
         return name, thing
     try:
         return name, get_scorer(name)
     except KeyError:
-        raise ConfigError(f"type: {kind!r} is not a scorer; {did_you_mean(kind, [*list_scorers(), *ALIASES])}") from None
+        raise ConfigError(f"type: {shown(kind)} is not a scorer; {did_you_mean(kind, [*list_scorers(), *ALIASES])}") from None
     except Exception as error:
-        raise ConfigError(f"type: {kind!r} cannot be loaded ({type(error).__name__}); repair or remove its package") from error
+        raise ConfigError(
+            f"type: {shown(kind)} cannot be loaded ({type(error).__name__}); repair or remove its package"
+        ) from error
 
 
 def imported(key: str, path: str) -> Any:
@@ -143,5 +145,5 @@ def imported(key: str, path: str) -> Any:
             thing = getattr(thing, part)
     except Exception as error:
         remedy = "write package.module:attribute of something that can be imported"
-        raise ConfigError(f"{key}: {path!r} cannot be imported ({type(error).__name__}); {remedy}") from error
+        raise ConfigError(f"{key}: {shown(path)} cannot be imported ({type(error).__name__}); {remedy}") from error
     return thing

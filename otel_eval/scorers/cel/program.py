@@ -19,7 +19,8 @@ from otel_eval.scorers.cel.binding import Bound, Unavailable, fitting
 from otel_eval.scorers.cel.functions import TOO_LARGE, declared
 from otel_eval.scorers.cel.reading import Reading, read
 from otel_eval.scorers.cel.tree import parse
-from otel_eval.scorers.parameters import did_you_mean, wrong
+from otel_eval.scorers.parameters import wrong
+from otel_eval.telling import did_you_mean, nearest
 
 __all__ = ["Evaluation", "Invalid", "Program", "compiled"]
 
@@ -131,7 +132,7 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
         raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
     cel = _library(key)
     # Those without labels share an environment, and so a conversion of what they look at.
-    mentioned = {label: of for label, of in (labels or {}).items() if re.search(rf"\b{label}\b", source)}
+    mentioned = {label: of for label, of in (labels or {}).items() if label.isidentifier() and re.search(rf"\b{label}\b", source)}
     environment = _environment(cel, mentioned) if mentioned else _plain_environment(cel)
     try:
         expression = environment.compile(source)
@@ -147,6 +148,10 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
+_FUNCTIONS: Final = (
+    "size", "all", "exists", "exists_one", "filter", "map", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint",
+    "double", "string", "bool", "bytes", "type", "timestamp", "duration", "dyn", "split", "join", "replace", "trim", "lowerAscii",
+)  # fmt: skip
 
 
 def _library(key: str) -> Any:
@@ -179,7 +184,10 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
     place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
     unknown = _UNDECLARED.fullmatch(said)
     if unknown:
-        return f"{place}{unknown[1]!r} is not known; {did_you_mean(unknown[1].split('.')[0], variables)}"
+        word = unknown[1].split(".")[0]
+        near = nearest(word, _FUNCTIONS, alike=0.7)
+        remedy = f"did you mean {near!r}?" if near else did_you_mean(word, variables)
+        return f"{place}{unknown[1]!r} is not known; {remedy}"
     if "Exceeded max recursion depth" in said:
         return "too many operators in one another; write it in several parts"
     remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"

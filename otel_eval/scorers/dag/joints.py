@@ -27,7 +27,7 @@ def nodes(key: str, value: Any) -> Nodes:
         ConfigError: with every problem that can be seen without knowing the root.
     """
     given, problems = written(key, value)
-    joined = _Joined(key, given)
+    joined = _Joined(key, given, {name: value[name] for name, node in given.items() if node is None})
     problems += joined.problems
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
@@ -37,7 +37,7 @@ def nodes(key: str, value: Any) -> Nodes:
 class _Joined:
     """The nodes that could be made, and what is wrong with the others and between them."""
 
-    def __init__(self, key: str, given: Mapping[str, Written | None]) -> None:
+    def __init__(self, key: str, given: Mapping[str, Written | None], unusable: Mapping[str, Any]) -> None:
         self._key = key
         self._names: Final = [*given]
         self._given: Final = {name: node for name, node in given.items() if node is not None}
@@ -50,10 +50,12 @@ class _Joined:
         order = self._order()
         whole = order is not None and len(given) == len(self._given)
         self._above = ancestors(self.made) if whole else {}
-        types: dict[str, Any] = dict.fromkeys([*self._labels, *(given.keys() - self._given.keys())])
+        types: dict[str, Any] = dict.fromkeys([*self._labels, *(_label(name, each) for name, each in unusable.items())])
         for name in order or self.made:
             self._compile(name, types)
             self._check_reads(name, types)
+        for name, each in unusable.items():
+            self._check_cel(f"{self._key}.{name}.cel", each, types)
 
     def _joined(self, name: str, node: Written) -> Node:
         place = f"{self._key}.{name}"
@@ -179,6 +181,15 @@ class _Joined:
         if node.label:
             types[node.label] = program.type
 
+    def _check_cel(self, where: str, given: Any, types: Mapping[str, Any]) -> None:
+        """The expression of a node that cannot be used because of something else."""
+        source = given.get("cel") if isinstance(given, Mapping) else None
+        try:
+            if isinstance(source, str) and source.strip():
+                compiled(where, source, types)
+        except ConfigError as error:
+            self.problems += error.problems
+
     def _check_reads(self, name: str, types: Mapping[str, Any]) -> None:
         """What is read is there, and is a part of the run or comes from above."""
         node = self.made[name]
@@ -192,6 +203,11 @@ class _Joined:
                 self.problems.append(f"{where}: {read} is the output of {shown(maker)}, which does not lead here; {remedy}")
         if node.asks is not None and not node.reads and not any(name in each.children for each in self.made.values()):
             self.problems.append(f"{self._key}.{name}.reads: missing; name what the judge is shown, e.g. reads: [output]")
+
+
+def _label(name: str, given: Any) -> str:
+    label = given.get("output_label") if isinstance(given, Mapping) else None
+    return label if isinstance(label, str) else name
 
 
 def ancestors(made: Mapping[str, Node]) -> dict[str, frozenset[str]]:

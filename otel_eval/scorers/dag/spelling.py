@@ -16,6 +16,7 @@ from otel_eval.ports import Scorer
 from otel_eval.scorers.building import create_scorer
 from otel_eval.scorers.dag.shapes import PARTS, Verdict, words
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
+from otel_eval.telling import nearest
 
 __all__ = ["Written", "written"]
 
@@ -92,7 +93,8 @@ def _node(key: str, name: str, given: Any) -> Written:
     if kind is None:
         raise ConfigError(f"{key}.type: missing; write one of {', '.join(_KINDS)}")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise wrong(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS]))
+        said = str(wrong(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS])))
+        raise ConfigError(said, *_problems_as(nearest(kind, _KINDS), key, name, given))
     if kind == "verdict":
         return Written(kind, verdict=_verdict(key, {k: v for k, v in given.items() if k != "type"}))
     reading: dict[str, Callable[[], Any]] = {
@@ -105,6 +107,16 @@ def _node(key: str, name: str, given: Any) -> Written:
     found = dict(zip(reading, gathered(reading.values()), strict=True))
     cel, asks = found["how"]
     return Written(kind, cel, asks, found["reads"], found["label"], found["children"])
+
+
+def _problems_as(kind: str | None, key: str, name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """What else is wrong with a node, if it was meant to be of that kind."""
+    try:
+        if kind is not None:
+            _node(key, name, {**given, "type": kind})
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def _no_unknown(key: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -165,10 +177,9 @@ def _child(key: str, given: Any) -> str | Verdict:
 
 
 def _verdict(key: str, given: Mapping[str, Any]) -> Verdict:
-    _no_unknown(key, given, _KINDS["verdict"])
-    reading: dict[str, Callable[[], Any]] = {"verdict": partial(_said, f"{key}.verdict", given)}
-    reading |= {"score": partial(_score, f"{key}.score", given), "then": partial(_then, f"{key}.then", given)}
-    said, score, then = gathered(reading.values())
+    reading: list[Callable[[], Any]] = [partial(_no_unknown, key, given, _KINDS["verdict"])]
+    reading += [partial(read, f"{key}.{word}", given) for word, read in (("verdict", _said), ("score", _score), ("then", _then))]
+    _, said, score, then = gathered(reading)
     if (score is None) == (then is None):
         wrongly = (
             "has both a score and a successor; keep one"

@@ -11,11 +11,13 @@ import ssl
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.watched import stamp
+from otel_eval.telling import gathered
 
 __all__ = ["Certificates", "Tls"]
 
@@ -95,8 +97,10 @@ class Certificates:
 
     def _load(self) -> _Loaded:
         tls = self._tls
-        chain, key = self._read("cert_file", tls.cert_file), self._read("key_file", tls.key_file)
-        authorities = self._read("client_ca_file", tls.client_ca_file) if tls.client_ca_file else None
+        named = {"cert_file": tls.cert_file, "key_file": tls.key_file, "client_ca_file": tls.client_ca_file}
+        found = {key: partial(self._read, key, file) for key, file in named.items() if file}
+        chain, key, *further = gathered(found.values())
+        authorities = further[0] if further else None
         return _Loaded(self._context(authorities), key, chain, authorities)
 
     def _context(self, authorities: bytes | None) -> ssl.SSLContext:

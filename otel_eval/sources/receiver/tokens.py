@@ -13,11 +13,13 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.watched import stamp
+from otel_eval.telling import gathered
 
 __all__ = ["Tokens"]
 
@@ -55,11 +57,12 @@ class Tokens:
     ) -> None:
         environ = os.environ if environ is None else environ
         self._where, self._look_s = where, look_s
-        self._fixed: Final = [
-            _digest(_checked(environ.get(name, ""), f"{where}.token_env: the variable {name!r}")) for name in variables
-        ]
+        digests = [partial(_variable, environ, name, where) for name in variables]
+        opened = [partial(self._opened, file) for file in files]
+        found: list[Any] = gathered([*digests, *opened])
+        self._fixed: Final[list[bytes]] = found[: len(digests)]
         self._lock = threading.Lock()  # guards what follows
-        self._files = {file: (stamp(file), self._read(file)) for file in files}
+        self._files: dict[str, tuple[Any, list[bytes]]] = dict(zip(files, found[len(digests) :], strict=True))
         self._looked = time.monotonic()
 
     def allow(self, header: str | None) -> bool:
@@ -91,6 +94,9 @@ class Tokens:
                 _log.warning("%s; the tokens read before stay valid", error)
             self._files[file] = (now, digests)
 
+    def _opened(self, file: str) -> tuple[Any, list[bytes]]:
+        return stamp(file), self._read(file)
+
     def _read(self, file: str) -> list[bytes]:
         where = f"{self._where}.token_files: {file!r}"
         try:
@@ -104,6 +110,10 @@ class Tokens:
         if not any(lines):
             raise ConfigError(f"{where} is empty; write one token a line")
         return [_digest(_checked(line, where)) for line in lines if line]
+
+
+def _variable(environ: Mapping[str, str], name: str, where: str) -> bytes:
+    return _digest(_checked(environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
 
 
 def _checked(token: str, where: str) -> str:

@@ -150,7 +150,7 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ({"exporters": {"otlp": {"endpoint": "http://h", "signals": []}}}, ["exporters.otlp.signals: [] names no signal"]),
         ({"exporters": {"jsonl": {}}}, ["exporters.jsonl.path: is missing"]),
         ({"signals": ["logs", "logs"]}, ["signals: ['logs', 'logs'] names no signal or one twice"]),
-        ({"conventions": [3]}, ["conventions[0]: '3' is not a convention"]),
+        ({"conventions": [3]}, ["conventions[0]: 3 is not a convention"]),
         (
             {"traces": {"settle": "${env:NOT_SET_ANYWHERE}"}},
             ["traces.settle: the environment variable NOT_SET_ANYWHERE is not set"],

@@ -96,7 +96,7 @@ REFUSED = [
     ({**ARGS, "expected": [], "arguments": ["id", 3]}, "arguments: ['id', 3]", "a list of keys"),
     ({**ARGS, "expected": [{"name": ""}]}, "expected[0].name: ''", "name of a tool"),
     ({"type": "execution_order", "expected": [], "match": "inorder"}, "match: 'inorder'", "did you mean 'in_order'?"),
-    ({**TOOLS, "compare": ["results"]}, "compare: ['results']", "[arguments]"),
+    ({**TOOLS, "compare": ["results"]}, "compare[0]: 'results'", "did you mean 'result'?"),
     ({**TOOLS, "available_tools": ["a"]}, "available_tools: ['a']", "needs a judge"),
     ({**TOOLS, "judge": {"model": "x"}}, "judge.base_url", "is missing"),
     ({**TOOLS, "measure": "accuracy"}, "measure: 'accuracy'", "recall"),

@@ -244,7 +244,9 @@ def test_every_problem_is_told_at_once():
     begins = [
         "treshold: unknown key",
         "nodes.b.children[0].score: 11",
+        "nodes.b.cel: run.agnt: there is no such field",
         "nodes.c.type: 'binry'",
+        "nodes.c.cel: missing",
         "nodes.a.children[1]: there is no node 'nobody'",
         "nodes.d.children: the verdict 'x' is there twice",
         "nodes.d.cel: column 4: Syntax error",

@@ -1,0 +1,82 @@
+"""A configuration with several slips, at every command that reads one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SLIPS = """
+traces: {setle: 1s}
+evaluations:
+  - name: one
+    scorers: [{type: tool_call_cuont}, {type: time_cost, max_ms: -1}]
+  - name: one
+    scorers: [{type: tool_call_count, criteria: {search: "=< 3"}}]
+exporters: {otlp: {endpoint: "http://me:hunter2@", headers: [hunter2]}}
+"""
+TOLD = [
+    "traces.setle: unknown key; did you mean 'settle'?",
+    "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean 'tool_call_count'?",
+    "evaluations[0].scorers[1].max_ms: -1 is not a positive number",
+    "evaluations[1].scorers[0].criteria.search: '=< 3' is not an operator",
+    "evaluations: the name 'one' is used twice",
+    "exporters.otlp.endpoint: 'http://***@' is not a URL",
+    "exporters.otlp.headers: the value is not a mapping",
+]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check"],
+        ["dag"],
+        ["serve", "--config"],
+        ["replay", "recorded.json", "--config"],
+        ["trajectory", "recorded.json", "--config"],
+    ],
+)
+def test_all_slips_are_told_in_one_line_without_a_traceback(otel_eval: Run, recorded: Path, words: list[str]) -> None:
+    """Exit 2, nothing on stdout, no secret."""
+    (recorded.parent / "eval.yaml").write_text(SLIPS, encoding="utf-8")
+    done = otel_eval(*words, "eval.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("otel-eval: eval.yaml: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert [each for each in TOLD if each not in done.stderr] == []
+    assert "hunter2" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+OUTSIDE = """
+judges:
+  main: {base_url: "http://models.example", model: m, api_key_env: NO_SUCH_KEY}
+  other: {base_url: "http://models.example", model: m, api_key_file: nowhere}
+receivers:
+  otlp:
+    protocols: {grpc: {endpoint: "127.0.0.1:0", tls: {cert_file: no.pem, key_file: none.pem}}, http: {endpoint: "127.0.0.1:0"}}
+    auth: {token_files: [no-tokens], token_env: [NO_SUCH_TOKEN]}
+"""
+
+
+@pytest.mark.parametrize("words", [["check"], ["serve", "--config"]])
+def test_all_that_a_good_file_names_and_that_is_not_there_is_told_at_once(
+    otel_eval: Run, tmp_path: Path, words: list[str]
+) -> None:
+    """Certificates, tokens and keys of judges."""
+    (tmp_path / "eval.yaml").write_text(OUTSIDE, encoding="utf-8")
+    done = otel_eval(*words, "eval.yaml")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    for told in (
+        "receivers.otlp.protocols.grpc.tls.cert_file: 'no.pem' cannot be read",
+        "receivers.otlp.protocols.grpc.tls.key_file: 'none.pem' cannot be read",
+        "receivers.otlp.auth.token_env: the variable 'NO_SUCH_TOKEN' is unset",
+        "receivers.otlp.auth.token_files: 'no-tokens' cannot be read",
+        "judges.main.api_key_env: 'NO_SUCH_KEY' holds no key",
+        "judges.other.api_key_file: 'nowhere' cannot be read",
+    ):
+        assert told in done.stderr

@@ -1,0 +1,309 @@
+"""Slips of a person who writes a configuration: each is told with its path, what was written and what would be right.
+
+The words that may be misspelt are taken from the shapes and the registry, so that a new key or scorer is tried as well.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from otel_eval.config import EvalConfig, Evaluation, Exporters, Match, OtlpExporter, Traces, load
+from otel_eval.config.judges import JudgeEndpoint
+from otel_eval.errors import ConfigError
+from otel_eval.scorers import create_scorer, list_scorers
+from otel_eval.scorers.building import parameters_of
+from otel_eval.scorers.registry import get_scorer
+
+MODEL = {"base_url": "http://models.example/v1", "model": "m"}
+TREE = {"a": {"type": "binary", "cel": "true", "children": [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "answer_accuracy": {"judge": MODEL},
+    "dag": {"root": "a", "nodes": TREE},
+    "execution_order": {"expected": ["a"]},
+    "expression": {"expression": "true"},
+    "forbidden_tools": {"patterns": ["a"]},
+    "label_distribution": {"label": "intent"},
+    "llm_judge": {"judge": MODEL, "criteria": "It is polite."},
+    "precedence": {"rules": ["a before b"]},
+    "required_tools": {"patterns": ["a"]},
+    "step_efficiency": {"max_calls": 3},
+    "tool_call_args": {"expected": ["a"]},
+    "tool_call_count": {"criteria": {"a": "> 0"}},
+    "tool_call_order": {"expected": ["a"]},
+    "tool_call_output": {"expected": ["a"]},
+    "tool_correctness": {"expected": ["a"]},
+    "trajectory_match": {"expected": ["a"]},
+    "trajectory_pattern": {"pattern": ["a"]},
+}
+
+
+def problems_of(given: Any) -> tuple[str, ...]:
+    """What is wrong with a configuration, each problem by itself and in one line."""
+    with pytest.raises(ConfigError) as caught:
+        load(given)
+    assert "\n" not in str(caught.value)
+    assert all(len(problem) < 900 for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def refusal(build: Callable[[], object]) -> tuple[str, ...]:
+    """The problems of what is built; none if it can be."""
+    try:
+        build()
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def misspelt(word: str) -> str:
+    """The word with its last letter twice, as when a key sticks."""
+    return word + word[-1]
+
+
+def shapes(shape: type[BaseModel], path: str = "", nest: Any = lambda given: given) -> Iterator[tuple[str, type[BaseModel], Any]]:
+    """Every shape below one: its path, itself, and what puts values for it into a whole configuration."""
+    yield path, shape, nest
+    for key, field in shape.model_fields.items():
+        inner, wrapped, step = _inner(field.annotation)
+        if inner is not None:
+            place = f"{path}.{key}" if path else key
+            yield from shapes(inner, place + step, lambda given, key=key, wrapped=wrapped, nest=nest: nest({key: wrapped(given)}))
+
+
+def _inner(annotation: Any) -> tuple[type[BaseModel] | None, Any, str]:
+    """The shape in an annotation, what makes its values those of the annotation, and the step that this is in a path."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, lambda given: given, ""
+    found, wrapped, step = next((each for each in map(_inner, typing.get_args(annotation)) if each[0]), (None, None, ""))
+    if found is not None and typing.get_origin(annotation) is tuple:
+        return found, lambda given: [wrapped(given)], f"[0]{step}"
+    if found is not None and typing.get_origin(annotation) is Mapping:
+        return found, lambda given: {"main": wrapped(given)}, f".main{step}"
+    return found, wrapped, step
+
+
+SHAPES = [*shapes(EvalConfig)]
+KEYS = [(f"{path}.{key}".lstrip("."), key, nest) for path, shape, nest in SHAPES for key in shape.model_fields]
+PARAMETERS = [(kind, key) for kind in list_scorers() if "." not in kind for key in parameters_of(get_scorer(kind))]
+
+
+def test_every_shape_is_tried() -> None:
+    """Those of judges and evaluations stand in mappings and lists."""
+    assert {Evaluation, Match, Traces, Exporters, OtlpExporter, JudgeEndpoint} <= {shape for _, shape, _ in SHAPES}
+    assert {"evaluations[0].match.service", "judges.main.base_url", "exporters.otlp.endpoint"} <= {path for path, _, _ in KEYS}
+
+
+@pytest.mark.parametrize(("path", "key", "nest"), KEYS, ids=[path for path, _, _ in KEYS])
+def test_a_misspelt_key_of_the_file_is_told_with_the_one_that_was_meant(path: str, key: str, nest: Any) -> None:
+    """Wherever it stands."""
+    told = problems_of(nest({misspelt(key): 1}))
+    begin = f"{path[: -len(key)]}{misspelt(key)}: unknown key; did you mean {key!r}?"
+    assert [problem for problem in told if problem.startswith(begin)]
+
+
+@pytest.mark.parametrize(("path", "key", "nest"), KEYS, ids=[path for path, _, _ in KEYS])
+@pytest.mark.parametrize("value", [[[]], {"a": {1: [None]}}, -7, "= 3", float("nan"), "", object()])
+def test_a_value_that_a_key_cannot_hold_is_told_in_our_words(path: str, key: str, nest: Any, value: Any) -> None:
+    """Or the value may stand there; nothing else happens."""
+    told = refusal(lambda: load(nest({key: value})))
+    assert not [problem for problem in told if "\n" in problem or "Input should" in problem]
+
+
+def scored(kind: str, **more: Any) -> dict[str, Any]:
+    """A configuration whose second evaluation has one scorer of that type."""
+    first = {"name": "first", "scorers": [{"type": "tool_errors"}]}
+    return {"evaluations": [first, {"name": "second", "scorers": [{"type": kind, **NEEDED.get(kind, {}), **more}]}]}
+
+
+@pytest.mark.parametrize("kind", list_scorers())
+def test_a_misspelt_type_is_told_with_the_one_that_was_meant(kind: str) -> None:
+    """As are the common keys of that scorer, which are known all the same."""
+    told = problems_of(scored(misspelt(kind), threshold=7))
+    at = "evaluations[1].scorers[0]"
+    assert told[0] == f"{at}.type: {misspelt(kind)!r} is not a scorer; did you mean {kind!r}?"
+    assert told[1].startswith(f"{at}.threshold: 7 is not a number from 0 to 1")
+
+
+@pytest.mark.parametrize(("kind", "key"), PARAMETERS)
+def test_a_misspelt_key_of_a_scorer_is_told_with_the_one_that_was_meant(kind: str, key: str) -> None:
+    """And not a second time as a key that is missing."""
+    given = scored(kind)
+    spec = given["evaluations"][1]["scorers"][0]
+    spec[misspelt(key)] = spec.pop(key, 1)
+    told = [problem for problem in problems_of(given) if problem.startswith("evaluations[1].scorers[0].")]
+    assert told[0] == f"evaluations[1].scorers[0].{misspelt(key)}: unknown key; did you mean {key!r}?"
+    assert not [problem for problem in told if problem.startswith(f"evaluations[1].scorers[0].{key}: missing")]
+
+
+WRONG = [None, True, -1, 1.5, float("nan"), 10**5000, "", " ", "= 3", [], [None], [[]], {}, {"a": 1}, {1: 2}, b"x", object(), {1}]
+
+
+@pytest.mark.parametrize(("kind", "key"), PARAMETERS)
+def test_a_value_that_a_parameter_cannot_hold_is_told_alike_from_a_file_and_from_python(kind: str, key: str) -> None:
+    """`create_scorer` says what the configuration says, which puts the path before it."""
+    refused = 0
+    for value in WRONG:
+        if key == "judge" and isinstance(value, str) and value:
+            continue  # a name, which means something only in a configuration
+        given = scored(kind, **{key: value})
+        told = refusal(partial(create_scorer, given["evaluations"][1]["scorers"][0]))
+        assert [f"evaluations[1].scorers[0].{each}" for each in told] == [*refusal(partial(load, given))]
+        assert not told or told[0].startswith(key)
+        refused += bool(told)
+    assert refused > len(WRONG) / 3
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("=< 3", "<="),
+        ("=> 3", ">="),
+        ("<> 3", "!="),
+        ("=!3", "!="),
+        ("≤ 3", "<="),
+        ("lt 3", "<"),
+        ("=== 3", "=="),
+        (["=<", 3], "<="),
+        (["gte", 3], ">="),
+        (["<= ", 3], "<="),
+        (["≠", 3], "!="),
+    ],
+)
+def test_a_misspelt_operator_is_told_with_the_one_that_was_meant(written: Any, meant: str) -> None:
+    """In both ways to write one."""
+    (told,) = problems_of(scored("tool_call_count", criteria={"search": written}))
+    assert told.startswith("evaluations[1].scorers[0].criteria.search: ")
+    assert told.endswith(f"; did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "near"),
+    [
+        ("trajectory_match", "match", "inorder", "in_order"),
+        ("trajectory_match", "measure", "recal", "recall"),
+        ("trajectory_match", "arguments", "subst", "subset"),
+        ("trajectory_match", "extra", "forbidden", "forbid"),
+        ("execution_order", "of", "span", "spans"),
+        ("tool_call_order", "concurrency", "ignored", "ignore"),
+        ("tool_errors", "failed_calls", "excluded", "exclude"),
+    ],
+)
+def test_a_misspelt_word_is_told_with_the_one_that_was_meant(kind: str, key: str, value: str, near: str) -> None:
+    """Where one of a few words is wanted."""
+    (told,) = problems_of(scored(kind, **{key: value}))
+    assert told.startswith(f"evaluations[1].scorers[0].{key}: {value!r} is not ")
+    assert told.endswith(f"did you mean {near!r}?")
+
+
+MANY = {
+    "traces": {"settle": "10s", "late": "soon", "max_age": 0},
+    "judges": {"main": {"base_url": "models.example", "modl": "m"}},
+    "evaluations": [
+        {
+            "name": "policy",
+            "scorers": [
+                {"type": "tool_call_cuont", "strict": 1},
+                {"type": "tool_call_count", "criteria": {"search": "=< 3", "open": 1}, "treshold": 1},
+                {"type": "llm_judge", "judge": "mian", "criteria": "It is polite."},
+                {"type": "tool_call_order", "reference": {"dataset": "nowhere.jsonl", "key": "case"}},
+            ],
+        },
+        {
+            "name": "policy",
+            "sample": 7,
+            "match": {"servce": "x", "runs": "outer", "attributes": {"tier": [1]}},
+            "scorers": [
+                {"type": "tool_errors"},
+                {"type": "tool_errors"},
+                {"type": "dag", "root": "a", "nodes": {"a": {"type": "binry"}}},
+            ],
+        },
+    ],
+    "conventions": [{"name": "mine", "rules": [{"kind": "robot", "key": "k"}, {"kid": "tool"}], "filds": {}}],
+    "exporters": {"otlp": {"endpoint": "localhost:4317", "protocol": "gprc"}},
+    "signals": ["log"],
+}
+TOLD = [
+    # how each problem of it begins
+    "traces.late: 'soon' is not a duration",
+    "traces.settle: 10 is more than settle_partial (6)",
+    "traces.idle_timeout: 300 is more than max_age (0)",
+    "traces.max_age: 0 would close every trace at once",
+    "judges.main.base_url: 'models.example' is not a URL",
+    "judges.main.modl: unknown key; did you mean 'model'?",
+    "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean 'tool_call_count'?",
+    "evaluations[0].scorers[0].strict: 1 is not true or false",
+    "evaluations[0].scorers[1].treshold: unknown key; did you mean 'threshold'?",
+    "evaluations[0].scorers[1].criteria.search: '=< 3' is not an operator",
+    "evaluations[0].scorers[1].criteria.open: 1 is not an operator",
+    "evaluations[0].scorers[2].judge: 'mian' is not one of the judges; did you mean 'main'?",
+    "evaluations[0].scorers[3].reference.dataset: 'nowhere.jsonl' cannot be read",
+    "evaluations[1].sample: 7 is not a number from 0 to 1",
+    "evaluations[1].match.servce: unknown key; did you mean 'service'?",
+    "evaluations[1].match.runs: 'outer' is not one of 'outermost' or 'all'; did you mean 'outermost'?",
+    "evaluations[1].match.attributes.tier: [1] is neither text nor a number",
+    "evaluations[1].scorers[2].nodes.a.type: 'binry' is not a kind of node; did you mean 'binary'?",
+    "evaluations[1].scorers[2].nodes.a.cel: missing",
+    "evaluations[1].scorers: the name 'tool_errors' is used twice",
+    "evaluations: the name 'policy' is used twice",
+    "conventions[0].rules[0].kind: 'robot' is not known; choose one of agent, model, other, tool",
+    "conventions[0].rules[1].kid: unknown key; did you mean 'kind'?",
+    "conventions[0].filds: unknown key; did you mean 'fields'?",
+    "exporters.otlp.endpoint: 'localhost:4317' is not a URL",
+    "exporters.otlp.protocol: 'gprc' is not one of 'grpc' or 'http/protobuf'; did you mean 'grpc'?",
+    "signals[0]: 'log' is not one of 'logs', 'metrics' or 'spans'; did you mean 'logs'?",
+]
+
+
+def test_all_that_is_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
+    """Of every evaluation, and what is wrong between values as well; each once, nothing that is a consequence only."""
+    path = tmp_path / "eval.yaml"
+    path.write_text(yaml.safe_dump(MANY, sort_keys=False), encoding="utf-8")
+    told = problems_of(path)
+    assert [begin for begin in TOLD if not any(problem.startswith(begin) for problem in told)] == []
+    assert [problem for problem in told if not problem.startswith(tuple(TOLD))] == []
+    assert len(told) == len({*told})
+
+
+def test_a_file_a_mapping_and_objects_say_the_same(tmp_path: Path) -> None:
+    """Only the file's name is before the first."""
+    path = tmp_path / "eval.yaml"
+    path.write_text(yaml.safe_dump(MANY, sort_keys=False), encoding="utf-8")
+    with pytest.raises(ConfigError) as built:
+        EvalConfig(**MANY)
+    assert problems_of(path) == problems_of(MANY) == built.value.problems
+    with pytest.raises(ConfigError) as read:
+        load(path)
+    assert str(read.value) == f"{path}: {'; '.join(built.value.problems)}"
+
+
+@pytest.mark.parametrize(("part", "key"), [(Evaluation, "evaluations"), (Traces, "traces"), (Exporters, "exporters")])
+def test_a_part_that_is_built_by_itself_says_what_it_says_in_the_whole(part: type, key: str) -> None:
+    """Without the path to it."""
+    given = MANY[key][1] if key == "evaluations" else MANY[key]
+    path = "evaluations[1]" if key == "evaluations" else key
+    with pytest.raises(ConfigError) as built:
+        part(**given)
+    inner = [problem for problem in problems_of(MANY) if problem.startswith(f"{path}.")]
+    assert [f"{path}.{problem}" for problem in built.value.problems] == inner
+
+
+def test_what_a_value_that_cannot_be_used_may_be_to_blame_for_is_not_told() -> None:
+    """`settle` is 1s only because what was written cannot be read."""
+    assert [told.split(":")[0] for told in problems_of({"traces": {"settle": "x", "settle_partial": 0.5}})] == ["traces.settle"]
+    assert [told.split(":")[0] for told in problems_of({"traces": {"setle": "1ms", "settle_partial": 0.5}})] == ["traces.setle"]
+
+
+def test_a_variable_that_is_not_set_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it would have stood for is not told as well."""
+    monkeypatch.delenv("NOWHERE", raising=False)
+    told = problems_of({"traces": {"late": "${env:NOWHERE}", "max_age": "x"}, "signals": ["${env:NOWHERE}"]})
+    assert [each.split(":")[0] for each in told] == ["traces.late", "signals[0]", "traces.max_age"]
