@@ -5,7 +5,7 @@
  * a value said twice, a number longer than it need be: then nothing is guessed and the Python decoder, whose answer
  * counts, is asked instead. So both ways give equal results, and this one is only ever a shortcut.
  *
- * Hostile bytes: every read is bounds-checked, nothing recurses, nothing is allocated by a length that the bytes
+ * Hostile bytes: every read is bounds-checked, nothing recurses by what the bytes say, nothing is allocated by a length that the bytes
  * themselves do not back. Holds no reference across calls but to the Python functions it was given and to at most
  * SLOTS sets of wanted keys. Needs the interpreter's lock.
  */
@@ -25,6 +25,7 @@ static PyObject *str_attributes, *str_events, *str_status_code, *str_status_mess
 #include "c/spans/view_type.h"
 #include "c/spans/framing.h"
 #include "c/spans/cutting.h"
+#include "c/spans/weighing.h"
 
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
@@ -47,6 +48,7 @@ static PyMethodDef functions[] = {
     {"find_spans", find_spans, METH_VARARGS,
      "find_spans(body, start, stop, wanted): (ranges of the wanted spans among a scope's fields, ranges of what is no span,\n"
      "number of spans), or None if a field is unusual."},
+    {"weigh", weigh, METH_VARARGS, "weigh(body, costs, enough): bytes that the request becomes, counted up to enough."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -185,7 +185,7 @@ class OtlpReceiver(Shape):
     protocols: Protocols = Field(default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer()))
     """Which protocols are served; both when left out."""
     max_inflight_size: Size = 256 * 2**20
-    """Bytes of requests held at one time before senders are told to come again."""
+    """Bytes of requests held at one time, with what they become while they are read, before senders are told to come again."""
     auth: Auth | None = None
     """Who is let in, by either protocol; anybody when left out."""
 

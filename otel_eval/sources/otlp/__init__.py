@@ -9,6 +9,7 @@ from otel_eval.sources.otlp.again import logs_again, traces_again
 from otel_eval.sources.otlp.framing import Framed, frame_logs, frame_traces
 from otel_eval.sources.otlp.native import NATIVE
 from otel_eval.sources.otlp.transcode import frame_json, frame_logs_json, frame_traces_json, load_json
+from otel_eval.sources.otlp.weight import json_weight, protobuf_weight
 
 __all__ = [
     "NATIVE",
@@ -18,7 +19,9 @@ __all__ = [
     "frame_logs_json",
     "frame_traces",
     "frame_traces_json",
+    "json_weight",
     "load_json",
     "logs_again",
+    "protobuf_weight",
     "traces_again",
 ]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_eval.native import extension
 from otel_eval.ports import View
 
-__all__ = ["NATIVE", "frame", "shortcut"]
+__all__ = ["NATIVE", "frame", "shortcut", "weigh"]
 
 
 _extension: Final = extension("_native")
@@ -23,6 +23,9 @@ frame: Final[Callable[[bytes, Callable[[bytes, bytes], Any]], list[tuple[Any, li
     None if _extension is None else _extension.frame
 )
 """(envelope, spans) of each scope of a request; None where something in it is unusual."""
+
+weigh: Final[Callable[[bytes, tuple[int, ...], int], int] | None] = None if _extension is None else _extension.weigh
+"""What is in a request, weighed by the costs of its parts; counted up to a number."""
 
 
 def shortcut(view: Callable[[bytes], View], decode: Callable[[bytes], Any], error: type[Exception]) -> Callable[[bytes], View]:

@@ -1,4 +1,4 @@
-"""One request, whatever carried it: admit, read, decode, hand over, answer.
+"""One request, whatever carried it: admit, read, weigh, decode, hand over, answer.
 
 Knows the order of these steps and whose fault what is. Knows neither gRPC nor HTTP: they bring the body and put the
 answer in their own words. Nothing raises across this line but a connection that breaks while its body is read.
@@ -14,7 +14,16 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError, Overloaded
-from otel_eval.sources.otlp import Framed, frame_logs, frame_logs_json, frame_traces, frame_traces_json, load_json
+from otel_eval.sources.otlp import (
+    Framed,
+    frame_logs,
+    frame_logs_json,
+    frame_traces,
+    frame_traces_json,
+    json_weight,
+    load_json,
+    protobuf_weight,
+)
 from otel_eval.sources.otlp.request import logs_request, metrics_request, traces_request
 from otel_eval.sources.otlp.schema import parse_metrics
 from otel_eval.sources.receiver.admission import Admission, Ticket
@@ -59,7 +68,7 @@ class Answer:
 
 
 class TooLarge(Exception):
-    """A body is, or unpacks to, more than one request may hold. Sending it again cannot help."""
+    """A body is, or becomes, more than one request may hold. Sending it again cannot help."""
 
 
 _DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes], Framed]]] = {
@@ -84,13 +93,20 @@ def framed_of(origin: Origin) -> Framed:
 
 
 class Exchange:
-    """Takes requests for an intake, or a relay in its stead, and counts what became of them."""
+    """Takes requests for an intake, or a relay in its stead, and counts what became of them.
 
-    def __init__(self, intake: Intake, admission: Admission, counters: Counters, relay: Relay | None = None) -> None:
+    Args:
+        most_bytes: that one request may take while it is read, its body not counted.
+    """
+
+    def __init__(
+        self, intake: Intake, admission: Admission, counters: Counters, relay: Relay | None = None, *, most_bytes: int
+    ) -> None:
         self._intake = intake
         self._relay = relay
         self._admission = admission
         self._counters = counters
+        self._most = most_bytes
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
@@ -110,6 +126,7 @@ class Exchange:
         try:
             with self._admission.enter(size) as ticket:
                 body = read(ticket)
+                self._weigh(signal, encoding, body, ticket)
                 return self._take(transport, signal, encoding, body)
         except InputError as error:
             self._counters.add(transport, bad_requests=1)
@@ -120,6 +137,16 @@ class Exchange:
         except Overloaded as error:
             self._counters.add(transport, refused_requests=1)
             return Answer(Verdict.BUSY, str(error), retry_after_s=error.retry_after_s)
+
+    def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Ticket) -> None:
+        """Ask for the room that reading will take, before anything is read."""
+        weight = json_weight(body) if encoding is Encoding.JSON else protobuf_weight(signal, body, self._most)
+        if weight > self._most:
+            raise TooLarge(
+                f"so many parts are in it that reading it would take more than {self._most} bytes of memory, which is the limit "
+                "here (receivers.otlp.max_inflight_size); send less at once"
+            )
+        ticket.grow(weight)
 
     def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
         try:

@@ -28,6 +28,7 @@ __all__ = ["Bound", "OtlpReceiver"]
 _log = logging.getLogger("otel_eval")
 
 _MIB: Final = 1024 * 1024
+_GROWTH: Final = 4
 _REASONS: Final = {
     errno.EADDRINUSE: "the port is in use; stop the other process or choose another port, 0 picks a free one",
     errno.EACCES: "this port needs more rights; choose one from 1024 up, 0 picks a free one",
@@ -50,7 +51,8 @@ class OtlpReceiver:
         grpc, http: "host:port", port 0 for a free one; None turns the transport off.
         intake: where requests go.
         max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
-        max_inflight_bytes: of all requests that are being received and decoded; beyond it senders are told to come again.
+        max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
+            senders are told to come again. One request that takes more, and four times its limit, is refused for good.
         grpc_threads: decode and hand over; Python runs one at a time, more only wait for the intake.
         http_connections: at once.
         idle_s: how long an HTTP connection may be silent between requests.
@@ -88,7 +90,9 @@ class OtlpReceiver:
         self._grpc_limits = GrpcLimits(max_body_bytes, grpc_threads, grpc_connections, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
         self._admission = Admission(max_inflight_bytes)
-        self._exchange = Exchange(intake, self._admission, self.counters, relay)
+        # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.
+        most = max(max_inflight_bytes, _GROWTH * max_body_bytes)
+        self._exchange = Exchange(intake, self._admission, self.counters, relay, most_bytes=most)
         self._grpc: GrpcServer | None = None
         self._http: HttpServer | None = None
 

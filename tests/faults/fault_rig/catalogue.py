@@ -50,6 +50,12 @@ SCENARIOS: Final = (
     Scenario("malformed payloads", attackers.malformed, {"bodies": 40, "runs": 50}, {"bodies": 2000, "runs": 1000}),
     Scenario("bombs", attackers.bombs, {"mib": 70, "runs": 20}, {"mib": 400, "runs": 500}),
     Scenario(
+        "requests of nothing",
+        attackers.hollow,
+        {"sizes": (200, 2000), "threads": 2, "runs": 20},
+        {"sizes": (200, 900, 4000, 16_000), "threads": 4, "runs": 500},
+    ),
+    Scenario(
         "slow loris",
         attackers.slow_loris,
         {"connections": 60, "seconds": 2, "runs": 50},

@@ -120,4 +120,5 @@ def seeds() -> dict[str, list[bytes]]:
         "span": spans,
         "journal": [segment()],
         "framed-alike": as_protobuf,
+        "weighed-alike": [*as_protobuf, logs],
     }

@@ -36,6 +36,7 @@ from otel_eval.sources.otlp import (
     framing,
     load_json,
     native,
+    weight,
 )
 from otel_eval.sources.otlp.request import logs_request, metrics_request, traces_request
 from otel_eval.sources.otlp.views import SpanView, read_span
@@ -234,6 +235,15 @@ def framed_alike(data: bytes) -> None:
     assert whole.rejected == 0
 
 
+def weighed_alike(data: bytes) -> None:
+    """A request weighs the same for the extension and for Python, as far as either counts."""
+    if native.weigh is None:
+        return
+    for costs in weight._COSTS.values():
+        for enough in (10**9, 3000):
+            assert native.weigh(data, costs, enough) == weight._weigh(data, costs, enough)
+
+
 RECORDS: Final = tuple((number % 5, bytes((number,)) * (7 * number)) for number in range(40))
 SALT: Final = b"otel_ev\x9e"
 
@@ -266,4 +276,5 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "span": span,
     "journal": journal,
     "framed-alike": framed_alike,
+    "weighed-alike": weighed_alike,
 }

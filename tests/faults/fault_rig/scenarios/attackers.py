@@ -24,7 +24,9 @@ from fuzzing.hostile import SHAPES
 from fuzzing.mutation import spoilt
 from fuzzing.seeds import seeds
 
-__all__ = ["bombs", "flood", "malformed", "slow_loris"]
+from otel_eval.sources.otlp.wire import sized
+
+__all__ = ["bombs", "flood", "hollow", "malformed", "slow_loris"]
 
 MIB: Final = 2**20
 LOGS: Final = METHOD.replace("trace.v1.TraceService", "logs.v1.LogsService")
@@ -148,6 +150,42 @@ def bombs(folder: Path, *, mib: int, runs: int) -> Outcome:
         times = sum(attacker.answers.values())
         assert grown < 256 + 64 + 128, f"grew by {grown} MiB"
         return finished(f"bombs of {mib} MiB unpacked", times, f"memory grew by {grown} MiB at most; answers: {attacker}")
+
+
+def _nothing(size: int) -> Iterator[tuple[str, bytes]]:
+    """(content type, body) of so many bytes that hold hardly anything, and become as many objects as can be."""
+    scopes = (sized(2, sized(1, sized(1, b"%07d" % number))) for number in range(size // 13))
+    yield PROTOBUF, sized(1, sized(2, b"\x12\x00" * (size // 2)))
+    yield PROTOBUF, b"\x0a\x00" * (size // 2)
+    yield PROTOBUF, sized(1, b"".join(scopes))
+    for each in (b"{}", b"[]", b'{"":0}'):
+        yield JSON, b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b",".join([each] * (size // (len(each) + 1))) + b"]}]}]}"
+
+
+def hollow(folder: Path, *, sizes: tuple[int, ...], threads: int, runs: int) -> Outcome:
+    """Requests of nearly nothing, of each size in KiB, some at once: taken, rejected or refused, whatever they would become."""
+    bodies = [each for size in sizes for each in _nothing(size * 1024)]
+    with _beside(folder, runs) as (service, _, finished):
+        before, answers = service.rss(), Counter[str]()
+
+        def attack() -> None:
+            with _Attacker(service) as attacker:
+                for content_type, data in bodies:
+                    attacker.post("/v1/traces", content_type, "", data)
+                answers.update(attacker.answers)
+
+        attackers = [threading.Thread(target=attack) for _ in range(threads)]
+        for each in attackers:
+            each.start()
+        for each in attackers:
+            each.join()
+        grown = (service.peak() - before) // MIB
+        told = ", ".join(f"{count} × {answer}" for answer, count in sorted(answers.items()))
+        assert sum(answers.values()) == threads * len(bodies)
+        assert grown < 256 + 64 + 128, f"grew by {grown} MiB"
+        figures = f"max_inflight_size 256 MiB: memory grew by {grown} MiB at most; answers: {told}"
+        many = f"{threads} at once, of up to {max(sizes) / 1024:g} MiB"
+        return finished(f"spans, scopes and objects of nothing, {many}", threads * len(bodies), figures)
 
 
 def slow_loris(folder: Path, *, connections: int, seconds: float, runs: int) -> Outcome:

@@ -1,0 +1,158 @@
+"""How much memory a request will take while it is read, told before anything is made of it.
+
+Knows what stands where in a request, and what each of it becomes; looks at lengths only. A span of two bytes becomes
+objects of hundreds, so a request is weighed by what is in it and not by its bytes alone. The figures are upper bounds,
+measured on CPython with the extension in C and without it; `tests/unit/sources/test_weight.py` holds memory against them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_eval.sources.otlp.native import weigh
+from otel_eval.sources.otlp.wire import MASK64
+
+__all__ = ["json_weight", "protobuf_weight"]
+
+_GROUP: Final = 160
+_HEAD: Final = 144  # each part of a resource or a scope: nearly always there is one
+_SCOPE: Final = 2560  # with the envelope that its spans share
+_ITEM: Final = 512  # a span or a log record
+_FIELD: Final = 48  # of a resource, a scope or a log record, which are parsed as they come
+_COSTS: Final = {
+    "traces": (_GROUP, _HEAD, _SCOPE, _ITEM, _FIELD, 0),
+    "logs": (_GROUP, _HEAD, _SCOPE, _ITEM, _FIELD, 1),
+    "metrics": (_FIELD, 0, 0, 0, 0, 0),
+}
+"""Of a group, a head, a scope, an item and a field; and whether the fields of items count."""
+
+_OBJECT: Final = 184
+_LIST: Final = 96
+_KEY: Final = 48
+_MEMBER: Final = 72
+_SPAN_TAG: Final = 0x12
+_MARKS: Final = ((b"{", _OBJECT), (b"[", _LIST), (b":", _KEY), (b",", _MEMBER), (b'"scope', _SCOPE))
+_COPIES: Final = 3  # the text, its parts, and what they are written as
+_WIDE_COPIES: Final = 8  # one character beyond ASCII makes each of a text take up to four bytes
+
+
+def protobuf_weight(signal: str, body: bytes, enough: int) -> int:
+    """Bytes beside the body itself; some number above `enough` if it is more than that.
+
+    Args:
+        signal: traces, logs or metrics.
+    """
+    return len(body) + (weigh or _weigh)(body, _COSTS[signal], enough)
+
+
+def json_weight(body: bytes) -> int:
+    """The same of a JSON document. Marks within texts count too: it is a bound, not a measure."""
+    structure = sum(body.count(mark) * cost for mark, cost in _MARKS)
+    return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
+
+
+def _weigh(body: bytes, costs: tuple[int, ...], enough: int) -> int:
+    """The walk that the extension does in C."""
+    return _Walk(body, costs, enough).weight
+
+
+class _Walk:
+    """Goes along the fields of a request, as deep as something costs."""
+
+    __slots__ = ("_body", "_costs", "_enough", "weight")
+
+    def __init__(self, body: bytes, costs: tuple[int, ...], enough: int) -> None:
+        self._body, self._costs, self._enough = body, costs, enough
+        self.weight = 0
+        try:
+            self._level(0, len(body), 0)
+        except (IndexError, ValueError):
+            return  # nobody reads further than this
+
+    def _level(self, at: int, end: int, level: int) -> None:
+        body = self._body
+        while at < end and self.weight <= self._enough:
+            if level == 2 and body[at] == _SPAN_TAG and not self._costs[5]:
+                at = self._spans(at, end)
+                continue
+            tag, at = body[at], at + 1
+            if tag > 0x7F:
+                tag, at = self._number(at - 1)
+            if at > end:
+                raise ValueError
+            if tag & 7 == 2:
+                size, at = (body[at], at + 1) if body[at] < 0x80 else self._number(at)
+                if size > end - at:
+                    raise ValueError
+                self._add(tag >> 3, at, at + size, level)
+                at += size
+            else:
+                at = self._skipped(at, tag, level)
+                if at > end:
+                    raise ValueError
+
+    def _spans(self, at: int, end: int) -> int:
+        """Behind the spans that follow one another here, in the way that nearly every encoder writes them."""
+        body, item = self._body, self._costs[3]
+        count, most = 0, (self._enough - self.weight) // item + 1
+        try:
+            while at < end and count < most and body[at] == _SPAN_TAG:
+                size = body[at + 1]
+                if size < 0x80:
+                    at += 2 + size
+                elif body[at + 2] < 0x80:
+                    at += 3 + (size & 0x7F | body[at + 2] << 7)
+                else:  # 16 KiB or more
+                    size, start = self._number(at + 1)
+                    at = start + size
+                count += 1
+        finally:
+            self.weight += (count - (at > end)) * item
+        if at > end:
+            raise ValueError
+        return at
+
+    def _add(self, number: int, at: int, end: int, level: int) -> None:
+        """A field with a length: what it costs, and what is in it."""
+        group, head, scope, item, field, deep = self._costs
+        if level == 0 and number == 1:
+            self.weight += group
+            if head:
+                self._level(at, end, 1)
+        elif level in (1, 2) and number == 1:
+            self.weight += head
+            self._level(at, end, 3)
+        elif level == 1 and number == 2:
+            self.weight += scope
+            self._level(at, end, 2)
+        elif level == 2 and number == 2:
+            self.weight += item
+            if deep:
+                self._level(at, end, 3)
+        elif level == 3:
+            self.weight += field
+
+    def _skipped(self, at: int, tag: int, level: int) -> int:
+        """Behind a field without a length. What is in a group of protobuf counts as if it stood outside."""
+        kind = tag & 7
+        if level == 3:
+            self.weight += self._costs[4]
+        if kind == 0:
+            return self._number(at)[1]
+        if kind in (1, 5):
+            return at + (8 if kind == 1 else 4)
+        if kind in (3, 4):
+            return at
+        raise ValueError
+
+    def _number(self, at: int) -> tuple[int, int]:
+        number = shift = 0
+        while (byte := self._body[at]) > 0x7F:
+            number |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if shift > 63:
+                raise ValueError
+        number |= byte << shift
+        if number > MASK64:
+            raise ValueError
+        return number, at + 1

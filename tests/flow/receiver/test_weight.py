@@ -1,0 +1,110 @@
+"""Requests that become far more than they weigh: refused before they do, and counted against what is in flight."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from otel_eval.sources.otlp.request import traces_request
+from otel_eval.sources.otlp.wire import sized
+
+METHODS = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+}
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+MIB = 2**20
+
+
+def items(count: int) -> bytes:
+    """Spans, or log records, of nothing."""
+    return sized(1, sized(2, b"\x12\x00" * count))
+
+
+def objects(count: int) -> bytes:
+    """The same in JSON."""
+    return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b",".join([b"{}"] * count) + b"]}]}]}"
+
+
+GREAT: dict[str, tuple[str, str, Callable[[], bytes]]] = {
+    "spans": ("traces", PROTOBUF, lambda: items(MIB)),
+    "records": ("logs", PROTOBUF, lambda: items(MIB)),
+    "groups": ("metrics", PROTOBUF, lambda: b"\x0a\x00" * (8 * MIB)),
+    "objects": ("traces", JSON, lambda: objects(2 * MIB)),
+    "objects for nobody": ("metrics", JSON, lambda: objects(2 * MIB)),
+}
+
+
+@pytest.mark.parametrize("what", GREAT)
+def test_what_becomes_too_much_is_refused_for_good_over_http(start: Any, what: str) -> None:
+    """413 that names the limit; it is counted as too great, and the next one is served."""
+    receiver, bound = start(grpc=None)
+    signal, content_type, make = GREAT[what]
+    connection = http.client.HTTPConnection(bound.http, timeout=20)
+    try:
+        connection.request("POST", f"/v1/{signal}", make(), {"Content-Type": content_type})
+        answer = connection.getresponse()
+        assert (answer.status, b"max_inflight_size" in answer.read()) == (413, True)
+        connection.request("POST", f"/v1/{signal}", b"{}" if content_type == JSON else b"", {"Content-Type": content_type})
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+    assert receiver.counters.total("oversized_requests") == 1
+
+
+@pytest.mark.parametrize("what", ["spans", "records", "groups"])
+def test_what_becomes_too_much_is_refused_for_good_over_grpc(start: Any, channel: Any, what: str) -> None:
+    """RESOURCE_EXHAUSTED without RetryInfo: nobody is asked to come again."""
+    _, bound = start(http=None)
+    signal, _, make = GREAT[what]
+    with pytest.raises(grpc.RpcError) as caught:
+        channel(bound.grpc).unary_unary(METHODS[signal])(make(), timeout=20)
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "max_inflight_size" in error.details()
+    assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata())
+
+
+def test_some_spans_of_nothing_are_rejected_and_the_others_taken(start: Any, channel: Any, intake: Any, request_of: Any) -> None:
+    """As any unusable span is."""
+    receiver, bound = start(http=None)
+    told = channel(bound.grpc).unary_unary(METHODS["traces"])(items(1000) + request_of("a").SerializeToString(), timeout=10)
+    assert b"1000 rejected" in told
+    assert intake.names() == ["a"]
+    assert receiver.counters.total("rejected_spans") == 1000
+
+
+def test_what_a_request_becomes_counts_while_it_is_read(start: Any, channel: Any, intake: Any, request_of: Any) -> None:
+    """Beside another one that is being taken there is no room for it; alone there is."""
+    _, bound = start(http=None, max_inflight_bytes=MIB)
+    intake.gate.clear()
+    running = channel(bound.grpc).unary_unary(METHODS["traces"]).future(request_of("a").SerializeToString(), timeout=20)
+    assert intake.entered.acquire(timeout=5)
+    export = channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(METHODS["traces"])
+    with pytest.raises(grpc.RpcError) as caught:
+        export(items(10_000), timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    intake.gate.set()
+    assert running.result() == b""
+    assert b"10000 rejected" in export(items(10_000), timeout=5)
+
+
+def test_a_great_request_of_ordinary_spans_is_taken(start: Any, intake: Any) -> None:
+    """As large as one may be, in spans of half a kilobyte."""
+    attribute = {"key": "gen_ai.tool.call.result", "value": {"stringValue": "x" * 400}}
+    spans = [{"traceId": "7" * 32, "spanId": f"{number:016x}", "attributes": [attribute]} for number in range(1, 11)]
+    body, _, _ = traces_request({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    whole = body * (60 * MIB // len(body))
+    _, bound = start(grpc=None)
+    connection = http.client.HTTPConnection(bound.http, timeout=30)
+    try:
+        connection.request("POST", "/v1/traces", whole, {"Content-Type": PROTOBUF})
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+    assert len(intake.taken[0].spans) > 100_000

@@ -1,0 +1,102 @@
+"""What a request is said to take is more than what reading it takes, and not much more where it is an ordinary one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_eval.sources.otlp import json_weight, protobuf_weight
+from otel_eval.sources.otlp.wire import sized
+
+ROOT = Path(__file__).parents[3]
+SIZE = 2**20
+EVERYTHING = 2**50
+IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)
+
+
+def scope(number: int, *spans: bytes) -> bytes:
+    """A scope that no other is equal to."""
+    return sized(2, sized(1, sized(1, b"%07d" % number)) + b"".join([sized(2, span) for span in spans]))
+
+
+def one(content: bytes) -> bytes:
+    """A request of one resource and scope."""
+    return sized(1, sized(2, content))
+
+
+def document(*spans: str) -> bytes:
+    return f'{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{",".join(spans)}]}}]}}]}}'.encode()
+
+
+SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "empty spans": ("traces", lambda: one(b"\x12\x00" * (SIZE // 2))),
+    "small spans": ("traces", lambda: one(sized(2, IDS) * (SIZE // 30))),
+    "empty groups": ("traces", lambda: b"\x0a\x00" * (SIZE // 2)),
+    "empty scopes": ("traces", lambda: sized(1, b"\x12\x00" * (SIZE // 2))),
+    "different scopes": ("traces", lambda: sized(1, b"".join(map(scope, range(SIZE // 13))))),
+    "different scopes with a span": ("traces", lambda: sized(1, b"".join(scope(number, IDS) for number in range(SIZE // 43)))),
+    "parts of a resource": ("traces", lambda: sized(1, b"\x0a\x00" * (SIZE // 2))),
+    "a resource of attributes": ("traces", lambda: sized(1, sized(1, b"\x0a\x00" * (SIZE // 2)) + scope(1, IDS))),
+    "a span of attributes": ("traces", lambda: one(sized(2, IDS + b"\x4a\x00" * (SIZE // 2)))),
+    "empty records": ("logs", lambda: one(b"\x12\x00" * (SIZE // 2))),
+    "a record of attributes": ("logs", lambda: one(sized(2, b"\x32\x00" * (SIZE // 2)))),
+    "groups of metrics": ("metrics", lambda: b"\x0a\x00" * (SIZE // 2)),
+    "empty objects": ("json", lambda: document(*["{}"] * (SIZE // 3))),
+    "empty lists": ("json", lambda: document(*["[]"] * (SIZE // 3))),
+    "objects of one": ("json", lambda: document(*['{"":0}'] * (SIZE // 7))),
+    "many keys": ("json", lambda: document("{" + ",".join(f'"{number:x}":0' for number in range(SIZE // 9)) + "}")),
+    "short texts": ("json", lambda: document(*['"ab"'] * (SIZE // 5))),
+    "wide text": ("json", lambda: document(json.dumps({"name": "😀" + "x" * SIZE}, ensure_ascii=False))),
+}
+
+GROWN = """
+import re, sys
+from otel_eval.sources.otlp import frame_logs, frame_traces, frame_traces_json
+from otel_eval.sources.otlp.schema import parse_metrics
+read = {"traces": frame_traces, "logs": frame_logs, "json": frame_traces_json, "metrics": parse_metrics}[sys.argv[1]]
+body = sys.stdin.buffer.read()
+held = int(open("/proc/self/statm").read().split()[1]) * 4096
+open("/proc/self/clear_refs", "w").write("5")
+read(body)
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024 - held)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process's memory is Linux's to tell")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_takes_more_than_it_weighs(shape: str) -> None:
+    """Resident memory of a process that reads one such request, at its peak."""
+    signal, make = SHAPES[shape]
+    body = make()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run([sys.executable, "-c", GROWN, signal], input=body, capture_output=True, check=True, env=environment)
+    weight = json_weight(body) if signal == "json" else protobuf_weight(signal, body, EVERYTHING)
+    assert int(done.stdout) < weight * 1.1 + 2 * SIZE
+
+
+def test_an_ordinary_request_weighs_little_more_than_its_bytes() -> None:
+    """Spans of half a kilobyte: about twice as much, and in JSON ten times."""
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    for number in range(500):
+        span = scope.spans.add(trace_id=b"t" * 16, span_id=number.to_bytes(8, "big"), name="execute_tool search")
+        for key in range(10):
+            span.attributes.add(key=f"gen_ai.some.key.{key}").value.string_value = "a value of some length"
+    body = request.SerializeToString()
+    assert protobuf_weight("traces", body, EVERYTHING) < 2.5 * len(body)
+    attributes = [{"key": f"gen_ai.some.key.{key}", "value": {"stringValue": "a value of some length"}} for key in range(10)]
+    text = document(*[json.dumps({"traceId": "7" * 32, "spanId": "7" * 16, "attributes": attributes})] * 500)
+    assert json_weight(text) < 12 * len(text)
+
+
+def test_counting_ends_when_it_is_enough() -> None:
+    """However long the request is."""
+    body = one(b"\x12\x00" * SIZE)
+    assert 10_000 < protobuf_weight("traces", body, 10_000) - len(body) < 11_000
