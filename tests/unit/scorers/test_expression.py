@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from decimal import Decimal
+from types import MappingProxyType
 
 import pytest
 
@@ -349,9 +351,14 @@ def test_no_regular_expression_goes_back(pattern):
         (-(2**63) - 1, "run.output == -9223372036854775808.0"),
         (-(10**400), "run.output < -1e300"),
         (2**1023, "run.output < 1e308 && run.output > 8e307"),
-        ([True, 2**70], "run.output[0] == true"),
+        ([True, None, 2**70], "run.output[0] == true && run.output[1] == null"),
+        ([1.5, 2**70], "run.output[0] == 1.5"),
+        ({"price": Decimal("1.50")}, "run.output.price == '1.50'"),
+        ({1: {2: "x"}}, "run.output[1][2] == 'x'"),
+        (MappingProxyType({"a": {"b": (1,)}}), "run.output.a.b[0] == 1"),
         (10**400, "run.output > 1e300"),
         ({"half": "\ud800"}, "run.output.half == '?'"),
+        ({"\ud800": "half"}, "run.output['?'] == 'half'"),
         ((1, 2), "run.output == [1, 2]"),
         (None, "run.output == null"),
         ("[not json", "run.output == '[not json'"),

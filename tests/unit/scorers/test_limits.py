@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.model import Failed, Scored, Skipped, ToolError
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.built_in import Finding
 from otel_eval.scorers.pattern import read_pattern
@@ -131,6 +132,29 @@ def test_an_expression_looks_at_values_up_to_a_size(expression, fits, does_not):
     assert scorer(trajectory(output=does_not)).why.startswith("too large: ")
 
 
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("arguments", {"arguments": "x" * (2**18 + 1)}),
+        ("result", {"result": "x" * (2**18 + 1)}),
+        ("error", {"error": ToolError("Timeout", "x" * (2**18 + 1))}),
+        ("agent", {"agent_path": ("x" * (2**18 + 1),)}),
+    ],
+)
+def test_what_calls_recorded_is_limited_as_well(field, fields):
+    """But only where it is looked at."""
+    run = trajectory(replace(call("a"), **fields))
+    scorer = create_scorer({"type": "expression", "expression": f"calls.all(c, c.{field} != 1)"})
+    assert scorer(run) == Skipped("too large: more than 262144 characters")
+    assert create_scorer({"type": "expression", "expression": "calls.all(c, c.name == 'a')"})(run).value == 1
+
+
+def test_a_long_text_has_few_parts():
+    """Parts are counted, not characters."""
+    scorer = create_scorer({"type": "expression", "expression": "run.output.split('-').size() == 2"})
+    assert scorer(trajectory(output="x" * 2000 + "-x")).value == 1
+
+
 def test_lists_are_not_built_from_more_than_a_thousand_calls():
     """What only counts them may have more."""
     run = trajectory(*[call("a")] * 1001)
@@ -202,8 +226,8 @@ def test_members_that_may_come_in_any_order_are_fifty_deep_at_most_wherever_they
 def test_a_value_is_quoted_in_eighty_characters(length, cut):
     """With its quotes."""
     with pytest.raises(ConfigError) as refused:
-        create_scorer({"type": "tool_errors", "failed_calls": "x" * length})
-    quoted = f"'{'x' * length}'"
+        create_scorer({"type": "tool_errors", "failed_calls": "é" * length})
+    quoted = f"'{'é' * length}'"
     assert str(refused.value).startswith(f"failed_calls: {quoted[:79] + '…' if cut else quoted} is not one of")
 
 

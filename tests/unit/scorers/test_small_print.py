@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from random import Random
 
 import pytest
@@ -45,6 +45,11 @@ def test_two_groups_of_two_against_two_batches_of_two_weigh_what_the_best_order_
     assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
 
 
+async def nobody(prompt):
+    """A judge that is not asked."""
+    raise AssertionError(prompt)
+
+
 @pytest.mark.parametrize(
     ("specification", "needs"),
     [
@@ -62,11 +67,57 @@ def test_two_groups_of_two_against_two_batches_of_two_weigh_what_the_best_order_
         ({"type": "trajectory_structure", "steps": "plan"}, {"content"}),
         ({"type": "tool_call_count", "criteria": {"a": "> 0"}}, set()),
         ({"type": "time_cost"}, set()),
+        ({"type": "step_efficiency", "max_calls": 1}, set()),
+        ({"type": "step_efficiency", "max_tokens": 1}, {"tokens"}),
+        ({"type": "redundant_calls"}, {"arguments"}),
+        ({"type": "redundant_calls", "ignore_arguments": True}, set()),
+        ({"type": "loop_detection"}, {"arguments"}),
+        ({"type": "loop_detection", "ignore_arguments": True}, set()),
+        ({"type": "label_distribution", "label": "x"}, {"content"}),
+        ({"type": "llm_judge", "criteria": "Good?", "judge": nobody}, {"arguments", "results", "content"}),
+        ({"type": "answer_accuracy", "judge": nobody}, {"content"}),
+        ({"type": "tool_correctness", "expected": ["a"], "available_tools": ["a"], "judge": nobody}, {"content"}),
+        ({"type": "trajectory_match", "expected": ["a"]}, {"arguments", "results"}),
+        ({"type": "execution_order", "expected": ["a"], "of": "spans"}, {"spans"}),
+        ({"type": "trajectory_pattern", "pattern": ["a"]}, set()),
+        ({"type": "precedence", "rules": ["a before b"]}, set()),
+        ({"type": "tool_errors"}, set()),
     ],
 )
 def test_a_scorer_reads_no_more_than_it_needs(specification, needs):
     """Arguments and results cost time and may be private."""
     assert create_scorer(specification).needs == needs
+
+
+@pytest.mark.parametrize(
+    ("specification", "reads", "asked"),
+    [
+        ({"type": "time_cost"}, False, set()),
+        ({"type": "time_cost", "of": "tools"}, True, set()),
+        ({"type": "step_efficiency", "max_tokens": 1}, False, set()),
+        ({"type": "step_efficiency", "max_calls": 1}, True, set()),
+        ({"type": "label_distribution", "label": "x"}, False, {"x"}),
+        ({"type": "trajectory_structure"}, True, set()),
+        ({"type": "trajectory_structure", "steps": "plan"}, False, {"plan"}),
+        ({"type": "answer_accuracy", "judge": nobody}, False, {"question", "answer"}),
+        ({"type": "llm_judge", "criteria": "Good?", "judge": nobody}, True, set()),
+        ({"type": "execution_order", "expected": ["a"], "of": "spans"}, False, set()),
+        ({"type": "execution_order", "expected": ["a"]}, True, set()),
+        ({"type": "execution_order", "reference": "r"}, True, {"r"}),
+        ({"type": "expression", "expression": "true", "reference": "r"}, False, {"r"}),
+        ({"type": "tool_errors"}, True, set()),
+    ],
+)
+def test_a_scorer_says_whether_it_is_about_calls_and_which_attributes_it_asks_for(specification, reads, asked):
+    """Where nobody records calls, those about them are skipped."""
+    scorer = create_scorer(specification)
+    assert (scorer.reads_calls, scorer.asked) == (reads, asked)
+
+
+def test_the_agent_of_a_call_is_the_innermost():
+    """Of those it was made within, as an expression sees it."""
+    run = trajectory(replace(call("a"), agent_path=("outer", "inner")))
+    assert create_scorer({"type": "expression", "expression": "calls[0].agent == 'inner'"})(run).value == 1
 
 
 @pytest.mark.parametrize(
