@@ -154,6 +154,17 @@ def test_parameters_that_a_users_scorer_does_not_take_are_refused(spec, message)
         create_scorer(spec)
 
 
+@scorer("test.open")
+def open_to_all(trajectory, known, **more):
+    """Takes whatever it is given."""
+    return len(more) / 2
+
+
+def test_a_function_that_takes_any_parameter_is_given_any():
+    """Nothing is unknown to it."""
+    assert create_scorer({"type": "test.open", "known": 1, "other": 2})(RUN).value == 0.5
+
+
 @scorer("test.refusing")
 class Refusing:
     """A user's class that nothing suits."""

@@ -193,6 +193,11 @@ REFUSED = [
         {"a": binary("s", "t"), "s": task("c"), "t": task("c"), "c": binary()},
         "nodes.c: after 'a: false' no score is reached, as this node waits for s, which does not run then",
     ),
+    (
+        "no score, as two tasks are read that do not run",
+        {"a": binary("s", "c"), "s": task("t", "c"), "t": task("c"), "c": binary()},
+        "nodes.c: after 'a: false' no score is reached, as this node waits for s, which does not run then",
+    ),
     ("too many nodes", {f"n{at}": binary() for at in range(201)}, "nodes: 201 nodes are more than 200"),
 ]
 
