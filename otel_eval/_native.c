@@ -44,7 +44,8 @@ static PyMethodDef functions[] = {
      "configure(view, decode, error): what to ask about anything unusual."},
     {"view", make_view, METH_O, "view(payload): the span, readable."},
     {"frame", (PyCFunction)(void (*)(void))frame, METH_FASTCALL,
-     "frame(body, envelope): (envelope, spans) of each scope, or None if the body is unusual."},
+     "frame(body, envelope, most): (envelope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
+     "a link in it has more attributes than that."},
     {"find_spans", find_spans, METH_VARARGS,
      "find_spans(body, start, stop, wanted): (ranges of the wanted spans among a scope's fields, ranges of what is no span,\n"
      "number of spans), or None if a field is unusual."},

@@ -29,6 +29,7 @@ def receiver_of(given: Given, intake: Intake, relay: Relay | None) -> OtlpReceiv
         intake=intake,
         max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
         max_inflight_bytes=given.max_inflight_size,
+        max_attributes=given.max_attributes,
         grpc_tls=_tls(grpc.tls if grpc else None),
         http_tls=_tls(http.tls if http else None),
         tokens=_tokens(given.auth),

@@ -18,6 +18,7 @@ from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace, Verdict
+from otel_eval.sources.otlp import UNLIMITED
 from otel_eval.sources.receiver import framed_of
 from otel_eval.storage import Segment, key_of
 from otel_eval.storage.entries import Judgement, Kind, closings, delivered, gone, judgements, nested
@@ -49,10 +50,17 @@ class Recovery:
     Args:
         durable: what keeps the journal.
         deliver: gets the reports that somebody is still to get, with whom, oldest first.
+        max_attributes: what had more when it came was rejected then, and is not found now.
     """
 
-    def __init__(self, durable: Durable, deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None]) -> None:
+    def __init__(
+        self,
+        durable: Durable,
+        deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None],
+        max_attributes: int = UNLIMITED,
+    ) -> None:
         self._durable: Final = durable
+        self._max_attributes: Final = max_attributes
         self._deliver_to: Final = deliver
         self.found: Final = Recovered()
         self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not judged yet
@@ -96,7 +104,7 @@ class Recovery:
     def _push(self, buffer: TraceBuffer, payload: bytes, segment: Segment, now: float) -> None:
         self.found.requests += 1
         try:
-            framed = framed_of(origin_of(payload))
+            framed = framed_of(origin_of(payload), self._max_attributes)
         except (InputError, IndexError):
             self.found.unreadable += 1
             return

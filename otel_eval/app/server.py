@@ -107,7 +107,7 @@ class Server:
         if self._durable is None:
             return
         self._durable.sinks = self._delivery.names
-        recovery = Recovery(self._durable, self._delivery.again)
+        recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes)
         self._pipeline.recover(recovery)
         for report in recovery.unfinished(self._engine):
             if self._later is not None:

@@ -186,6 +186,8 @@ class OtlpReceiver(Shape):
     """Which protocols are served; both when left out."""
     max_inflight_size: Size = 256 * 2**20
     """Bytes of requests held at one time, with what they become while they are read, before senders are told to come again."""
+    max_attributes: Count = 4096
+    """Attributes of one span, event, link, log record, resource or scope; what has more is rejected and its sender told."""
     auth: Auth | None = None
     """Who is let in, by either protocol; anybody when left out."""
 

@@ -14,7 +14,52 @@ static int is_id(Range id, Py_ssize_t size)
 #define RECENT 64
 typedef struct {
     PyObject *each[RECENT];
+    Py_ssize_t most; /* attributes that a span, an event or a link may have */
 } Recent;
+
+/* A field of any number and kind, skipped; 0 if it cannot be. */
+static int skip_field(Range *in, uint64_t *tag, Range *content)
+{
+    uint64_t number;
+    if (!take_varint(in, tag))
+        return 0;
+    switch (*tag & 7) {
+    case 0: return take_varint(in, &number);
+    case 1: return take_fixed64(in, &number);
+    case 2: return take(in, content);
+    case 5: return in->end - in->at >= 4 && (in->at += 4, 1);
+    default: return 0;
+    }
+}
+
+/* Whether the fields of that tag are more than so many; what cannot be read may be. */
+static int has_many(Range in, uint64_t wanted, Py_ssize_t most)
+{
+    uint64_t tag;
+    Range skipped;
+    Py_ssize_t count = 0;
+    if ((in.end - in.at) / 2 <= most) /* each takes two bytes at the least */
+        return 0;
+    while (in.at < in.end) {
+        if (!skip_field(&in, &tag, &skipped))
+            return 1;
+        count += tag == wanted;
+    }
+    return count > most;
+}
+
+/* Whether a span, or one of its events or links, has too many attributes, or may have. */
+static int is_crowded(Range span, Py_ssize_t most)
+{
+    uint64_t tag;
+    Range each, in = span;
+    while (in.at < in.end) {
+        if (!skip_field(&in, &tag, &each) || (tag == 0x5A && has_many(each, 0x1A, most)) ||
+            (tag == 0x6A && has_many(each, 0x22, most)))
+            return 1;
+    }
+    return has_many(span, 0x4A, most);
+}
 
 static void forget(Recent *recent)
 {
@@ -39,6 +84,8 @@ static int add_span(PyObject *spans, Range payload, PyObject *envelope, Recent *
 {
     Head head;
     if (!walk_span(payload, &head) || !is_id(head.trace_id, 16) || !is_id(head.span_id, 8))
+        return ODD;
+    if ((payload.end - payload.at) / 2 > recent->most && is_crowded(payload, recent->most))
         return ODD;
     int is_top = head.parent_id.at == head.parent_id.end;
     if (!is_top && !is_id(head.parent_id, 8))
@@ -148,15 +195,18 @@ static int add_groups(PyObject *found, PyObject *make, Range in, Recent *recent)
 
 static PyObject *frame(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
-    if (count != 2 || !PyBytes_CheckExact(given[0])) {
-        PyErr_SetString(PyExc_TypeError, "frame(body: bytes, envelope)");
+    if (count != 3 || !PyBytes_CheckExact(given[0]) || !PyLong_CheckExact(given[2])) {
+        PyErr_SetString(PyExc_TypeError, "frame(body: bytes, envelope, most: int)");
         return NULL;
     }
+    Py_ssize_t most = PyLong_AsSsize_t(given[2]);
+    if (most == -1 && PyErr_Occurred() != NULL)
+        return NULL;
     Bytes at = (Bytes)PyBytes_AS_STRING(given[0]);
     PyObject *found = PyList_New(0);
     if (found == NULL)
         return NULL;
-    Recent recent = {{NULL}};
+    Recent recent = {{NULL}, most};
     int done = add_groups(found, given[1], (Range){at, at + PyBytes_GET_SIZE(given[0])}, &recent);
     forget(&recent);
     if (done == DONE)

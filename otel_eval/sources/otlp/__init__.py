@@ -6,6 +6,7 @@ Knows the wire format of OTLP 1.x traces and logs. Knows no socket, no file, no 
 from __future__ import annotations
 
 from otel_eval.sources.otlp.again import logs_again, traces_again
+from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.framing import Framed, frame_logs, frame_traces
 from otel_eval.sources.otlp.native import NATIVE
 from otel_eval.sources.otlp.transcode import frame_json, frame_logs_json, frame_traces_json, load_json
@@ -13,6 +14,7 @@ from otel_eval.sources.otlp.weight import json_weight, protobuf_weight
 
 __all__ = [
     "NATIVE",
+    "UNLIMITED",
     "Framed",
     "frame_json",
     "frame_logs",

@@ -19,12 +19,13 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.ports import Frame, LogFrame
+from otel_eval.sources.otlp.crowding import UNLIMITED, crowded, too_many
 from otel_eval.sources.otlp.native import frame
 from otel_eval.sources.otlp.schema import parse_log_ids, parse_raw_logs, parse_raw_traces, parse_span_ids
 from otel_eval.sources.otlp.values import text
 from otel_eval.sources.otlp.views import LOG_RECORDS, SpanEnvelope, read_log, span_envelope
 
-__all__ = ["OWN_SCOPE", "Framed", "add_log", "add_span", "frame_logs", "frame_traces"]
+__all__ = ["OWN_SCOPE", "Framed", "add_log", "add_span", "frame_logs", "frame_traces", "is_for_us"]
 
 OWN_SCOPE: Final = "otel_eval"
 """The instrumentation scope of all telemetry of this package: never evaluated, wherever it comes back from."""
@@ -46,6 +47,7 @@ class Framed:
         own: spans and records that this package wrote itself.
         ignored: log records that tell nothing of a run.
         origin: the request it was, for whoever keeps requests.
+        most: attributes that anything in it may have: a span, an event, a link, a record, a resource, a scope.
     """
 
     spans: list[tuple[bytes, bytes, Frame, int]] = field(default_factory=list)
@@ -55,10 +57,11 @@ class Framed:
     own: int = 0
     ignored: int = 0
     origin: Any = None
+    most: int = UNLIMITED
 
-    def reject(self, why: str) -> None:
-        """Count a span that cannot be used."""
-        self.rejected += 1
+    def reject(self, why: str, count: int = 1) -> None:
+        """Count spans that cannot be used."""
+        self.rejected += count
         self.why = self.why or why
 
 
@@ -71,38 +74,48 @@ def _sound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
     return "" if len(parent_id) in _PARENT else "a parent span id must be 8 bytes or absent"
 
 
-def frame_traces(body: bytes) -> Framed:
+def is_for_us(framed: Framed, envelope: SpanEnvelope, count: int) -> bool:
+    """Whether the items of an envelope are to be looked at; otherwise they are counted."""
+    if envelope.scope_name == OWN_SCOPE:
+        framed.own += count
+    elif count and envelope.attributes > framed.most:
+        framed.reject(too_many("a resource or a scope", framed.most), count)
+    else:
+        return True
+    return False
+
+
+def frame_traces(body: bytes, most: int = UNLIMITED) -> Framed:
     """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
+
+    Args:
+        most: attributes that anything in it may have.
 
     Raises:
         InputError: the body is no such message.
     """
     try:
-        return _shortcut(body) or _parsed(body)
+        return _shortcut(body, most) or _parsed(body, most)
     except DecodeError:
         raise InputError("not OTLP traces in protobuf: the bytes are corrupt or cut") from None
 
 
-def _shortcut(body: bytes) -> Framed | None:
+def _shortcut(body: bytes, most: int) -> Framed | None:
     """The same in one walk in C, unless that is not there or anything in the body is unusual."""
-    found = frame(body, span_envelope) if frame is not None else None
+    found = frame(body, span_envelope, most) if frame is not None else None
     if found is None:
         return None
-    framed = Framed()
+    framed = Framed(most=most)
     for envelope, spans in found:
-        if envelope.scope_name == OWN_SCOPE:
-            framed.own += len(spans)
-        else:
+        if is_for_us(framed, envelope, len(spans)):
             framed.spans += spans
     return framed
 
 
-def _parsed(body: bytes) -> Framed:
-    framed = Framed()
+def _parsed(body: bytes, most: int = UNLIMITED) -> Framed:
+    framed = Framed(most=most)
     for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
-        if envelope.scope_name == OWN_SCOPE:
-            framed.own += len(items)
-        else:
+        if is_for_us(framed, envelope, len(items)):
             _add_spans(framed, envelope, items, ids)
     return framed
 
@@ -115,13 +128,14 @@ def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[SpanEnvelope, Any, Any]]:
 
 
 def _add_spans(framed: Framed, envelope: SpanEnvelope, items: Any, ids: Any) -> None:
-    add = framed.spans.append
+    add, small = framed.spans.append, 2 * framed.most
     for payload, each in zip(items, ids, strict=True):
         trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
         # Nearly every span passes here; calls of functions would cost a fifth of the framing.
-        sized = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT
+        size = len(payload)
+        sized = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT and size < small
         if sized and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
-            add((trace_id, span_id, (parent_id, payload, envelope), len(payload)))
+            add((trace_id, span_id, (parent_id, payload, envelope), size))
         else:
             add_span(framed, envelope, payload, each)
 
@@ -129,7 +143,7 @@ def _add_spans(framed: Framed, envelope: SpanEnvelope, items: Any, ids: Any) -> 
 def add_span(framed: Framed, envelope: SpanEnvelope, payload: bytes, ids: Any) -> None:
     """Take a span whose ids were parsed, or reject it."""
     trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
-    if why := _sound(trace_id, span_id, parent_id):
+    if why := _sound(trace_id, span_id, parent_id) or crowded(payload, framed.most):
         framed.reject(why)
         return
     if parent_id == _NO_SPAN:  # some senders write a root's missing parent as zeros
@@ -137,18 +151,19 @@ def add_span(framed: Framed, envelope: SpanEnvelope, payload: bytes, ids: Any) -
     framed.spans.append((trace_id, span_id, (parent_id, payload, envelope), len(payload)))
 
 
-def frame_logs(body: bytes) -> Framed:
+def frame_logs(body: bytes, most: int = UNLIMITED) -> Framed:
     """Log records of an ExportLogsServiceRequest, or of LogsData, in protobuf.
+
+    Args:
+        most: attributes that anything in it may have.
 
     Raises:
         InputError: the body is no such message.
     """
-    framed = Framed()
+    framed = Framed(most=most)
     try:
         for envelope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
-            if envelope.scope_name == OWN_SCOPE:
-                framed.own += len(items)
-            else:
+            if is_for_us(framed, envelope, len(items)):
                 _add_logs(framed, items, records)
     except DecodeError:
         raise InputError("not OTLP logs in protobuf: the bytes are corrupt or cut") from None
@@ -161,9 +176,12 @@ def _add_logs(framed: Framed, items: Any, records: Any) -> None:
 
 
 def add_log(framed: Framed, payload: bytes, record: Any) -> None:
-    """Take a parsed log record, or ignore it."""
+    """Take a parsed log record, ignore it, or reject it."""
     if _sound(record.trace_id, record.span_id, b"") or not _may_matter(record):
         framed.ignored += 1
+        return
+    if len(record.attributes) > framed.most:
+        framed.reject(too_many("a log record", framed.most))
         return
     framed.logs.append((record.trace_id, record.span_id, (payload, LOG_RECORDS), len(payload)))
 

@@ -19,10 +19,10 @@ _extension: Final = extension("_native")
 NATIVE: Final = _extension is not None
 """Whether spans are read by the extension."""
 
-frame: Final[Callable[[bytes, Callable[[bytes, bytes], Any]], list[tuple[Any, list[Any]]] | None] | None] = (
+frame: Final[Callable[[bytes, Callable[[bytes, bytes], Any], int], list[tuple[Any, list[Any]]] | None] | None] = (
     None if _extension is None else _extension.frame
 )
-"""(envelope, spans) of each scope of a request; None where something in it is unusual."""
+"""(envelope, spans) of each scope of a request; None where something in it is unusual, or has more attributes than a number."""
 
 weigh: Final[Callable[[bytes, tuple[int, ...], int], int] | None] = None if _extension is None else _extension.weigh
 """What is in a request, weighed by the costs of its parts; counted up to a number."""

@@ -22,8 +22,10 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 __all__ = [
     "parse_any",
+    "parse_crowd",
     "parse_event",
     "parse_ids",
+    "parse_link",
     "parse_log",
     "parse_log_ids",
     "parse_mapped_span",
@@ -84,6 +86,8 @@ _MESSAGES: Final[Mapping[str, Mapping[str, _Shape]]] = {
     "Log": _LOG,
     "Span": {"attributes": _many(9), **_HEAD},
     "MappedSpan": _HEAD,
+    "Crowd": {"attributes": _many(9), "events": _many(11), "links": _many(13)},
+    "Link": {"attributes": _many(4)},
     "Status": {"message": _one(2), "code": _one(3, Field.TYPE_INT32)},
     "Event": {"name": _one(2), "attributes": _many(3)},
     "Resource": {"attributes": _many(1)},
@@ -157,6 +161,8 @@ parse_log: Final = _parser("Log")
 parse_metrics: Final = _parser("Metrics")
 parse_span: Final = _parser("Span")
 parse_mapped_span: Final = _parser("MappedSpan")
+parse_crowd: Final = _parser("Crowd")
+parse_link: Final = _parser("Link")
 parse_status: Final = _parser("Status")
 parse_event: Final = _parser("Event")
 parse_resource: Final = _parser("Resource")

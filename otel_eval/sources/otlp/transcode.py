@@ -14,8 +14,9 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
+from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.encode import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, message
-from otel_eval.sources.otlp.framing import OWN_SCOPE, Framed, add_log, add_span
+from otel_eval.sources.otlp.framing import Framed, add_log, add_span, is_for_us
 from otel_eval.sources.otlp.json_values import items, look_up
 from otel_eval.sources.otlp.schema import parse_ids, parse_log
 from otel_eval.sources.otlp.views import SpanEnvelope, span_envelope
@@ -44,31 +45,31 @@ def load_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def frame_traces_json(body: bytes) -> Framed:
-    """Spans of an ExportTraceServiceRequest, or of TracesData, in OTLP/JSON.
+def frame_traces_json(body: bytes, most: int = UNLIMITED) -> Framed:
+    """Spans of an ExportTraceServiceRequest, or of TracesData, in OTLP/JSON; `most` as in protobuf.
 
     Raises:
         InputError: the body is no such document.
     """
-    return frame_json(load_json(body), logs=False)
+    return frame_json(load_json(body), logs=False, most=most)
 
 
-def frame_logs_json(body: bytes) -> Framed:
-    """Log records of an ExportLogsServiceRequest, or of LogsData, in OTLP/JSON.
+def frame_logs_json(body: bytes, most: int = UNLIMITED) -> Framed:
+    """Log records of an ExportLogsServiceRequest, or of LogsData, in OTLP/JSON; `most` as in protobuf.
 
     Raises:
         InputError: the body is no such document.
     """
-    return frame_json(load_json(body), spans=False)
+    return frame_json(load_json(body), spans=False, most=most)
 
 
-def frame_json(document: dict[str, Any], *, spans: bool = True, logs: bool = True) -> Framed:
+def frame_json(document: dict[str, Any], *, spans: bool = True, logs: bool = True, most: int = UNLIMITED) -> Framed:
     """Spans and log records of a document that is parsed already; `resourceSpans` and `resourceLogs` may both be there.
 
     Raises:
         InputError: they do not nest as OTLP does.
     """
-    framed = Framed()
+    framed = Framed(most=most)
     try:
         if spans:
             _add_spans(framed, document)
@@ -81,8 +82,7 @@ def frame_json(document: dict[str, Any], *, spans: bool = True, logs: bool = Tru
 
 def _add_spans(framed: Framed, document: dict[str, Any]) -> None:
     for envelope, members in _scopes(document, "resourceSpans", "scopeSpans", "spans"):
-        if envelope.scope_name == OWN_SCOPE:
-            framed.own += len(members)
+        if not is_for_us(framed, envelope, len(members)):
             continue
         for member in members:
             try:
@@ -95,8 +95,7 @@ def _add_spans(framed: Framed, document: dict[str, Any]) -> None:
 
 def _add_logs(framed: Framed, document: dict[str, Any]) -> None:
     for envelope, members in _scopes(document, "resourceLogs", "scopeLogs", "logRecords"):
-        if envelope.scope_name == OWN_SCOPE:
-            framed.own += len(members)
+        if not is_for_us(framed, envelope, len(members)):
             continue
         for member in members:
             try:

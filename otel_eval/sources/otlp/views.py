@@ -149,7 +149,7 @@ class SpanEnvelope:
         DecodeError: either is malformed.
     """
 
-    __slots__ = ("_resource", "_scope", "_service", "_shared", "raw", "scope_name")
+    __slots__ = ("_resource", "_scope", "_service", "_shared", "attributes", "raw", "scope_name")
 
     def __init__(self, resource: bytes, scope: bytes) -> None:
         self.raw = (resource, scope)
@@ -159,6 +159,7 @@ class SpanEnvelope:
         self._service: str | None = None
         self._shared: tuple[Wanted, dict[str, Any]] | None = None
         self.scope_name = text(parsed.name)
+        self.attributes = max(len(self._resource), len(self._scope))  # of the one that has more
 
     @property
     def service(self) -> str:

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError, Overloaded
 from otel_eval.sources.otlp import (
+    UNLIMITED,
     Framed,
     frame_logs,
     frame_logs_json,
@@ -71,7 +72,7 @@ class TooLarge(Exception):
     """A body is, or becomes, more than one request may hold. Sending it again cannot help."""
 
 
-_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes], Framed]]] = {
+_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], Framed]]] = {
     (Signal.TRACES, Encoding.PROTOBUF): frame_traces,
     (Signal.TRACES, Encoding.JSON): frame_traces_json,
     (Signal.LOGS, Encoding.PROTOBUF): frame_logs,
@@ -81,13 +82,13 @@ _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
 
 
-def framed_of(origin: Origin) -> Framed:
-    """What a request of traces or logs holds.
+def framed_of(origin: Origin, max_attributes: int = UNLIMITED) -> Framed:
+    """What a request of traces or logs holds; anything with more attributes than that is rejected.
 
     Raises:
         InputError: its body cannot be read.
     """
-    framed = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body)
+    framed = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body, max_attributes)
     framed.origin = origin
     return framed
 
@@ -97,16 +98,25 @@ class Exchange:
 
     Args:
         most_bytes: that one request may take while it is read, its body not counted.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope.
     """
 
     def __init__(
-        self, intake: Intake, admission: Admission, counters: Counters, relay: Relay | None = None, *, most_bytes: int
+        self,
+        intake: Intake,
+        admission: Admission,
+        counters: Counters,
+        relay: Relay | None = None,
+        *,
+        most_bytes: int,
+        max_attributes: int,
     ) -> None:
         self._intake = intake
         self._relay = relay
         self._admission = admission
         self._counters = counters
         self._most = most_bytes
+        self._max_attributes = max_attributes
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
@@ -154,7 +164,7 @@ class Exchange:
                 return self._pass_on(self._relay, transport, signal, encoding, body)
             if signal is Signal.METRICS:
                 return self._discard(transport, encoding, body)
-            framed = framed_of(Origin(signal, encoding, body))
+            framed = framed_of(Origin(signal, encoding, body), self._max_attributes)
             return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
         except (InputError, Overloaded):
             raise
@@ -175,7 +185,7 @@ class Exchange:
         lost, why = 0, ""
         if encoding is Encoding.JSON:
             body, lost, why = _REQUESTS[signal](load_json(body))
-        framed = framed_of(Origin(signal, Encoding.PROTOBUF, body))
+        framed = framed_of(Origin(signal, Encoding.PROTOBUF, body), self._max_attributes)
         framed.rejected, framed.why = framed.rejected + lost, why or framed.why
         take = relay.traces if signal is Signal.TRACES else relay.logs
         return self._acknowledge(transport, signal, framed, lambda: take(body, framed), lost)

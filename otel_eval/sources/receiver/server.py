@@ -53,6 +53,7 @@ class OtlpReceiver:
         max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
         max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
             senders are told to come again. One request that takes more, and four times its limit, is refused for good.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope; what has more is rejected.
         grpc_threads: decode and hand over; Python runs one at a time, more only wait for the intake.
         http_connections: at once.
         idle_s: how long an HTTP connection may be silent between requests.
@@ -72,6 +73,7 @@ class OtlpReceiver:
         intake: Intake,
         max_body_bytes: int = 64 * _MIB,
         max_inflight_bytes: int = 256 * _MIB,
+        max_attributes: int = 4096,
         grpc_threads: int = 8,
         http_connections: int = 256,
         grpc_connections: int = 1024,
@@ -92,7 +94,7 @@ class OtlpReceiver:
         self._admission = Admission(max_inflight_bytes)
         # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.
         most = max(max_inflight_bytes, _GROWTH * max_body_bytes)
-        self._exchange = Exchange(intake, self._admission, self.counters, relay, most_bytes=most)
+        self._exchange = Exchange(intake, self._admission, self.counters, relay, most_bytes=most, max_attributes=max_attributes)
         self._grpc: GrpcServer | None = None
         self._http: HttpServer | None = None
 

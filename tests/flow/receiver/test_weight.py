@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from otel_eval.app.server import Server
+from otel_eval.config import load
 from otel_eval.sources.otlp.request import traces_request
 from otel_eval.sources.otlp.wire import sized
 
@@ -101,10 +104,57 @@ def test_a_great_request_of_ordinary_spans_is_taken(start: Any, intake: Any) -> 
     body, _, _ = traces_request({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
     whole = body * (60 * MIB // len(body))
     _, bound = start(grpc=None)
-    connection = http.client.HTTPConnection(bound.http, timeout=30)
+    assert taken(bound.http, whole)
+    assert len(intake.taken[0].spans) > 100_000
+
+
+def crowded(name: str, count: int) -> bytes:
+    """A request of one span with so many attributes."""
+    attributes = [{"key": f"k{number}", "value": {"intValue": number}} for number in range(count)]
+    span = {"traceId": "7" * 32, "spanId": "8" * 16, "name": name, "attributes": attributes}
+    body, _, _ = traces_request({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    return body
+
+
+def test_spans_of_too_many_attributes_are_rejected_and_the_others_taken(start: Any, channel: Any, intake: Any) -> None:
+    """By partial success that names the limit; far more are taken than any sender writes."""
+    receiver, bound = start(http=None)
+    export = channel(bound.grpc).unary_unary(METHODS["traces"])
+    told = export(crowded("a", 5000) + crowded("b", 4096), timeout=10)
+    assert b"1 rejected, the first: a span has more than 4096 attributes" in told
+    assert intake.names() == ["b"]
+    assert receiver.counters.total("rejected_spans") == 1
+
+
+def test_what_was_rejected_is_not_found_after_a_restart(tmp_path: Path) -> None:
+    """Storage keeps whole requests; the span of another trace is there, and has its limit from the configuration."""
+    places = {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}, "max_attributes": 10}
+    config = load(
+        {
+            "traces": {"settle": "60s", "settle_partial": "60s"},
+            "receivers": {"otlp": places},
+            "storage": {"directory": str(tmp_path / "kept")},
+            "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}},
+        }
+    )
+    other = crowded("b", 10).replace(b"\x77" * 16, b"\x66" * 16)
+    opened = []
+    for body in (crowded("a", 11) + other, b""):
+        server = Server(config)
+        try:
+            bound = server.start()
+            assert taken(str(bound.http), body)
+            opened.append(server.counts()["open_traces"])
+        finally:
+            server.stop(3.0)
+    assert opened == [1, 1]
+
+
+def taken(address: str, body: bytes) -> bool:
+    """Whether a request over HTTP is."""
+    connection = http.client.HTTPConnection(address, timeout=30)
     try:
-        connection.request("POST", "/v1/traces", whole, {"Content-Type": PROTOBUF})
-        assert connection.getresponse().status == 200
+        connection.request("POST", "/v1/traces", body, {"Content-Type": PROTOBUF})
+        return connection.getresponse().status == 200
     finally:
         connection.close()
-    assert len(intake.taken[0].spans) > 100_000

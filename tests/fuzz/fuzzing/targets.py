@@ -29,6 +29,7 @@ from otel_eval.sinks.jsonl import line_of, result_fields
 from otel_eval.sources.files import read_file
 from otel_eval.sources.otlp import (
     Framed,
+    crowding,
     frame_logs,
     frame_logs_json,
     frame_traces,
@@ -224,7 +225,7 @@ def framed_alike(data: bytes) -> None:
     except DecodeError:
         whole = None
     try:
-        found = native.frame(data, framing.span_envelope)
+        found = native.frame(data, framing.span_envelope, crowding.UNLIMITED)
     except DecodeError:
         assert whole is None, "the extension refused what Python takes"
         return

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from otel_eval.ports import Wanted
 from otel_eval.sources.otlp import framing, native
+from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.values import decode
 from otel_eval.sources.otlp.views import SpanView
 from otel_eval.wire import sized, varint
@@ -164,7 +165,7 @@ BODIES = st.lists(field(st.just(1), GROUPS), max_size=3).map(b"".join)
 def test_both_frame_a_request_alike(body: bytes) -> None:
     """Where the extension frames a request at all, it frames what Python does."""
     try:
-        found = extension.frame(body, framing.span_envelope)
+        found = extension.frame(body, framing.span_envelope, UNLIMITED)
     except DecodeError:
         assert framed(framing._parsed, body) is DecodeError
         return
@@ -179,7 +180,7 @@ def test_an_ordinary_request_is_framed_by_the_extension() -> None:
     """Otherwise nothing above would say anything."""
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"chat")
     body = sized(1, sized(1, b"") + sized(2, sized(1, sized(1, b"agent")) + sized(2, span)))
-    [(envelope, spans)] = extension.frame(body, framing.span_envelope)
+    [(envelope, spans)] = extension.frame(body, framing.span_envelope, UNLIMITED)
     assert envelope.scope_name == "agent"
     assert spans == [(b"t" * 16, b"s" * 8, (b"", span, envelope), len(span))]
 

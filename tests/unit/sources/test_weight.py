@@ -78,7 +78,7 @@ def test_nothing_takes_more_than_it_weighs(shape: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run([sys.executable, "-c", GROWN, signal], input=body, capture_output=True, check=True, env=environment)
     weight = json_weight(body) if signal == "json" else protobuf_weight(signal, body, EVERYTHING)
-    assert int(done.stdout) < weight * 1.1 + 2 * SIZE
+    assert int(done.stdout) < weight * 1.1 + 3 * SIZE  # Python alone copies a body once more
 
 
 def test_an_ordinary_request_weighs_little_more_than_its_bytes() -> None:
