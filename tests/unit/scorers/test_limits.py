@@ -176,6 +176,14 @@ def test_what_an_evaluation_complains_of_is_cut_at_two_hundred_characters():
     assert said == "INVALID_ARGUMENT: invalid regular expression: missing ): one"
 
 
+def test_what_the_compiler_complains_of_is_cut_at_two_hundred_characters():
+    """Place and remedy are not counted."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "expression", "expression": "[" * 30 + "1" + "]" * 30 + " == 1"})
+    said = str(refused.value).removeprefix("expression: column 63: ").removesuffix("; convert one side, e.g. by double()")
+    assert said == f"found no matching overload for '_==_' applied to '({'list(' * 30}"[:200]
+
+
 @pytest.mark.parametrize(
     ("fits", "does_not", "says"),
     [

@@ -229,10 +229,16 @@ def test_a_root_has_to_be_a_beginning(root, said):
 
 
 def test_what_leads_to_a_broken_node_is_no_problem_of_its_own():
-    """Whether as child, as verdict or as successor."""
-    nodes = {"a": task("b", "x"), "b": binary("x", children=["x", leaf(False, 0)]), "c": binary("x"), "x": 3}
+    """Whether as child, as verdict, as successor or as what is read."""
+    nodes = {
+        "a": task("b", "x"),
+        "b": binary("x", children=["x", leaf(False, 0)]),
+        "c": binary("x"),
+        "d": binary(cel="x == 1"),
+        "x": 3,
+    }
     with pytest.raises(ConfigError) as refused:
-        create_scorer({"type": "dag", "root": ["a", "c"], "nodes": nodes})
+        create_scorer({"type": "dag", "root": ["a", "c", "d"], "nodes": nodes})
     assert [problem.split(";")[0] for problem in refused.value.problems] == ["nodes.x: 3 is not a node"]
 
 
