@@ -62,6 +62,21 @@ def test_content_is_what_was_expected_and_what_was_found():
     assert '"x": "é"' in outcome.explanation
 
 
+@pytest.mark.parametrize(
+    ("calls", "exact", "in_order"),
+    [("abc", 1, 1), ("bac", 1, 1), ("bca", 0, 2 / 3), ("cab", 0, 2 / 3), ("bacx", 0, 1), ("aac", 0, 2 / 3)],
+)
+@pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])
+@pytest.mark.parametrize("concurrency", ["respect", "ignore"])
+def test_expected_batches_come_in_any_order_of_calls_that_follow_one_another(calls, exact, in_order, arguments, concurrency):
+    """Whether names alone decide or arguments as well."""
+    a, b, c = ({"name": name, **arguments} for name in "abc")
+    made = trajectory(*[call(name, arguments={"x": 1}) for name in calls])
+    spec = {"type": "trajectory_match", "expected": [[a, b], c], "concurrency": concurrency}
+    assert score({**spec, "match": "exact"}, made).value == exact
+    assert score({**spec, "match": "in_order"}, made).value == pytest.approx(in_order)
+
+
 @pytest.mark.parametrize(("concurrency", "value"), [("respect", 1.0), ("ignore", 0.5)])
 @pytest.mark.parametrize("match", ["in_order", "exact"])
 @pytest.mark.parametrize("arguments", [{}, {"arguments": {"x": 1}}])

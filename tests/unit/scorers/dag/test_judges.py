@@ -206,7 +206,7 @@ def test_a_choice_takes_its_verdicts_to_the_letter(verdict):
     assert outcome.error_type in ("judge_malformed", "judge_out_of_range")
 
 
-@pytest.mark.parametrize("output", [3, None, {"a": 1}, [1], [["a"]]])
+@pytest.mark.parametrize("output", [3, None, {"a": 1}, [1], ["a", 1], [["a"]]])
 def test_a_task_is_answered_by_texts(output):
     """A text or a list of texts."""
     judge = Scripted({"output": output}, {"output": output})
