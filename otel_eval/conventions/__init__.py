@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions import gen_ai, openinference, traceloop, vendors
+from otel_eval.conventions import frameworks, gen_ai, openinference, terminals, traceloop, vendors
 from otel_eval.conventions.decode import decode
 from otel_eval.conventions.mapping import convention_from_mapping
 from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
@@ -59,10 +59,14 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.VERCEL,
     vendors.SPRING_AI,
     vendors.MCP,
+    terminals.CLAUDE_CODE,
+    terminals.GEMINI_CLI,
+    frameworks.LIVEKIT,
+    frameworks.LOONGSUITE,
     gen_ai.GEN_AI,
-    vendors.GENKIT,
-    vendors.FLUE,
-    vendors.LIVEKIT,
+    frameworks.HAYSTACK,
+    frameworks.GENKIT,
+    frameworks.FLUE,
     gen_ai.BARE_TOOL,
     vendors.PLAIN,
 )

@@ -24,6 +24,8 @@ _SIDES: Final = {
     "gen_ai.content.prompt": Side.HISTORY,
 }
 _ANSWER: Final = "gen_ai.tool.message"
+# azure-ai-inference, azure-ai-agents and Azure's tracers for LangChain.
+_PACKED: Final = "gen_ai.event.content"
 # 1.37 and later: one event holds a whole inference; AWS ADOT moves the same into the body of log records.
 _DETAILS: Final = {
     "gen_ai.output.messages": Side.OUTPUT,
@@ -40,7 +42,7 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
 
     An empty list says that messages were recorded and held neither.
     """
-    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {})}
+    held = _held(event)
     if event.name == _ANSWER:
         yield Side.HISTORY, _answers(held)
         return
@@ -55,12 +57,20 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
             yield part, read_messages(held[key])
 
 
+def _held(event: SpanEvent) -> dict[str, Any]:
+    """What the event holds: attributes, body, and the message that some put into one attribute as JSON text."""
+    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {})}
+    packed = decode(held.get(_PACKED), literals=False)
+    return {**held, **packed} if isinstance(packed, dict) else held
+
+
 def _answers(held: dict[str, Any]) -> list[Asked | Answered]:
     found = read_messages({"content": held.get("content")})
     if found or "content" not in held:
         return found
     taken = unwrap(held["content"], RESULT_WRAPPERS)
-    return [Answered(call_id=known_id(held.get("id")), name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
+    call_id = known_id(held.get("id")) or known_id(held.get("tool_call_id"))
+    return [Answered(call_id=call_id, name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
 
 
 def said_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
@@ -69,7 +79,7 @@ def said_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
     found = None
     for event in events:
         if event.name == name:
-            held = {**(event.body if isinstance(event.body, dict) else {}), **event.attributes}
+            held = _held(event)
             value = held.get("content", held.get("message"))
             found = said(decode(value), frozenset(), last=True) if value is not None else found
     return found

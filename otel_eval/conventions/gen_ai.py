@@ -12,7 +12,7 @@ from typing import Final
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["AGENT_OPERATIONS", "BARE_TOOL", "DIALECTS", "GEN_AI", "MODEL_OPERATIONS", "PLACEHOLDERS", "with_fields"]
+__all__ = ["AGENT_OPERATIONS", "BARE_TOOL", "DIALECTS", "GEN_AI", "MODEL_OPERATIONS", "OPERATION", "PLACEHOLDERS", "with_fields"]
 
 OPERATION: Final = "gen_ai.operation.name"
 AGENT_OPERATIONS: Final = "invoke_agent|invoke_workflow"
@@ -36,8 +36,9 @@ RULES: Final = (
 )
 FIELDS: Final[Mapping[Field, tuple[str, ...]]] = {
     Field.TOOL_NAME: ("gen_ai.tool.name",),
-    Field.ARGUMENTS: ("gen_ai.tool.call.arguments",),
-    Field.RESULT: ("gen_ai.tool.call.result",),
+    # Sentry's spelling and OpenInference's stand beside the operation's name in spans of some.
+    Field.ARGUMENTS: ("gen_ai.tool.call.arguments", "gen_ai.tool.input", "input.value"),
+    Field.RESULT: ("gen_ai.tool.call.result", "gen_ai.tool.output", "output.value"),
     Field.CALL_ID: ("gen_ai.tool.call.id",),
     Field.ERROR_TYPE: ("error.type",),
     Field.AGENT_NAME: ("gen_ai.agent.name", "gen_ai.workflow.name"),
@@ -190,7 +191,7 @@ MODEL_CLIENTS: Final = replace(
         "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
         "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
         "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
-        "opentelemetry.util.genai.handler|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*",
+        "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*",
     ),
     tool_spans=False,
 )
@@ -213,8 +214,5 @@ BARE_TOOL: Final = replace(
     source="Spans that name a tool and no operation (Koog, older pydantic-ai, SK for .NET); Langfuse's "
     "ObservationTypeMapper reads them so",
     rules=(Rule(Kind.TOOL, "gen_ai.tool.name"), Rule(Kind.TOOL, "gen_ai.tool.call.id"), Rule(Kind.MODEL, "gen_ai.request.model")),
-    fields=with_fields(
-        FIELDS, arguments=("gen_ai.tool.call.arguments", "input.value"), result=("gen_ai.tool.call.result", "output.value")
-    ),
     span_name=("execute_tool *", "tool.*", "running tool: *", "*"),
 )

@@ -24,15 +24,16 @@ RULES: Final = (
     Rule(Kind.OTHER, KIND, "CHAIN|RETRIEVER|RERANKER|EMBEDDING|GUARDRAIL|PROMPT|chain|retriever|reranker|embedding|guardrail"),
 )
 FIELDS: Final[Mapping[Field, tuple[str, ...]]] = {
-    Field.TOOL_NAME: ("tool.name", "tool_call.function.name"),
-    Field.ARGUMENTS: ("input.value", "tool_call.function.arguments"),
-    Field.RESULT: ("output.value",),
-    Field.CALL_ID: ("tool_call.id", "tool.id"),
+    # Processors that add OpenInference to spans of GenAI leave some of what they found where it was.
+    Field.TOOL_NAME: ("tool.name", "tool_call.function.name", "gen_ai.tool.name"),
+    Field.ARGUMENTS: ("input.value", "tool_call.function.arguments", "gen_ai.tool.call.arguments"),
+    Field.RESULT: ("output.value", "gen_ai.tool.call.result"),
+    Field.CALL_ID: ("tool_call.id", "tool.id", "gen_ai.tool.call.id"),
     Field.ERROR_TYPE: ("error.type",),
-    Field.AGENT_NAME: ("agent.name",),
+    Field.AGENT_NAME: ("agent.name", "gen_ai.agent.name"),
     Field.INPUT: ("input.value",),
     Field.OUTPUT: ("output.value",),
-    Field.CONVERSATION: ("session.id",),
+    Field.CONVERSATION: ("session.id", "gen_ai.conversation.id"),
     Field.INPUT_TOKENS: ("llm.token_count.prompt",),
     Field.OUTPUT_TOKENS: ("llm.token_count.completion",),
 }
@@ -88,6 +89,18 @@ CLAUDE_AGENT_SDK: Final = replace(
     fields=with_fields(FIELDS, arguments=("input.value", "tool.parameters")),
 )
 
+GOOGLE_ADK: Final = replace(
+    OPENINFERENCE,
+    name="openinference_google_adk",
+    source="openinference-instrumentation-google-adk _wrappers.py @2026: writes on ADK's own tool spans; a result is a "
+    "FunctionResponse, names of agents stand in brackets",
+    scopes=("openinference.instrumentation.google_adk*|gcp.vertex.agent",),
+    agent_span_name=("agent_run [*]", "invocation [*]", "invoke_agent *", "*"),
+    span_name=("execute_tool *", "*"),
+    wrappers=("function_response",),
+    not_calls=frozenset({"(merged tools)"}),
+)
+
 HAYSTACK: Final = replace(
     OPENINFERENCE,
     name="openinference_haystack",
@@ -122,9 +135,10 @@ MODEL_CLIENTS: Final = replace(
         "openinference.instrumentation.openai|openinference.instrumentation.anthropic|openinference.instrumentation.litellm|"
         "openinference.instrumentation.groq|openinference.instrumentation.mistralai|openinference.instrumentation.vertexai|"
         "openinference.instrumentation.google_genai|openinference.instrumentation.instructor|"
+        "openinference.instrumentation.portkey|"
         "@arizeai/openinference-instrumentation-openai|@arizeai/openinference-instrumentation-anthropic",
     ),
     tool_spans=False,
 )
 
-DIALECTS: Final = (LANGCHAIN, OPENAI_AGENTS, CLAUDE_AGENT_SDK, HAYSTACK, CREWAI, MODEL_CLIENTS)
+DIALECTS: Final = (LANGCHAIN, OPENAI_AGENTS, CLAUDE_AGENT_SDK, GOOGLE_ADK, HAYSTACK, CREWAI, MODEL_CLIENTS)

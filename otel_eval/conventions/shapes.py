@@ -82,6 +82,20 @@ REQUESTS: Final[tuple[Shape, ...]] = (
         payload=("function_call.args", "function_call.arguments"),
     ),
     Shape(
+        "Genkit parts",
+        needs=("toolRequest.name",),
+        call_id=("toolRequest.ref",),
+        name=("toolRequest.name",),
+        payload=("toolRequest.input",),
+    ),
+    Shape(
+        "Haystack ChatMessage contents",
+        needs=("tool_call.tool_name",),
+        call_id=("tool_call.id",),
+        name=("tool_call.tool_name",),
+        payload=("tool_call.arguments",),
+    ),
+    Shape(
         "OpenAI Responses output items",
         needs=("name",),
         equals=(("type", "function_call"),),
@@ -156,6 +170,21 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         name=("function_response.name",),
         payload=("function_response.response",),
     ),
+    Shape(
+        "Genkit parts",
+        needs=("toolResponse.name",),
+        call_id=("toolResponse.ref",),
+        name=("toolResponse.name",),
+        payload=("toolResponse.output",),
+    ),
+    Shape(
+        "Haystack ChatMessage contents",
+        needs=("tool_call_result.origin",),
+        call_id=("tool_call_result.origin.id",),
+        name=("tool_call_result.origin.tool_name",),
+        payload=("tool_call_result.result",),
+        error=("tool_call_result.error",),
+    ),
     Shape("OpenAI Responses input items", equals=(("type", "function_call_output"),), call_id=("call_id",), payload=("output",)),
     Shape(
         "Vercel AI SDK content parts (versions 3 to 7)",
@@ -172,5 +201,5 @@ ANSWERS: Final[tuple[Shape, ...]] = (
 CONTAINERS: Final = frozenset({
     "messages", "message", "parts", "content", "contents", "message_content", "tool_calls", "toolCalls", "choices",
     "generations", "kwargs", "data", "update", "output", "outputs", "input", "inputs", "candidates", "delta", "items",
-    "tool.result", "gen_ai.input.messages", "gen_ai.output.messages",
+    "replies", "_content", "tool_messages", "tool.result", "gen_ai.input.messages", "gen_ai.output.messages",
 })  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tracing products and frameworks with attribute families of their own.
+"""Tracing products and general frameworks with attribute families of their own.
 
 Data only.
 """
@@ -13,7 +13,7 @@ from otel_eval.conventions.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["FLUE", "GENKIT", "LANGFUSE", "LANGSMITH", "LIVEKIT", "MCP", "MLFLOW", "PLAIN", "SPRING_AI", "VERCEL"]
+__all__ = ["LANGFUSE", "LANGSMITH", "MCP", "MLFLOW", "PLAIN", "SPRING_AI", "VERCEL"]
 
 LANGFUSE: Final = Convention(
     name="langfuse",
@@ -161,57 +161,6 @@ MCP: Final = Convention(
     fields=GEN_AI_FIELDS,
     span_name=("tools/call *", "MCP send tools/call *"),
     placeholders=PLACEHOLDERS,
-)
-
-GENKIT: Final = Convention(
-    name="genkit",
-    source="Langfuse ObservationTypeMapper.ts @2026-08-22 (genkit:* attributes)",
-    rules=(
-        Rule(Kind.TOOL, "genkit:metadata:subtype", "tool|tool.v2"),
-        Rule(Kind.MODEL, "genkit:metadata:subtype", "model|background-model"),
-        Rule(Kind.AGENT, "genkit:metadata:subtype", "flow|executablePrompt"),
-    ),
-    fields={
-        Field.TOOL_NAME: ("genkit:name",),
-        Field.ARGUMENTS: ("genkit:input",),
-        Field.RESULT: ("genkit:output",),
-        Field.AGENT_NAME: ("genkit:name",),
-        Field.INPUT: ("genkit:input",),
-        Field.OUTPUT: ("genkit:output",),
-        Field.CONVERSATION: ("genkit:sessionId",),
-    },
-    span_name=("*",),
-)
-
-FLUE: Final = Convention(
-    name="flue",
-    source="Langfuse ObservationTypeMapper.ts @2026-08-22 (flue.tool.*)",
-    rules=(Rule(Kind.TOOL, "flue.tool.name"),),
-    fields={
-        Field.TOOL_NAME: ("flue.tool.name",),
-        Field.ARGUMENTS: ("flue.tool.arguments",),
-        Field.RESULT: ("flue.tool.result",),
-    },
-)
-
-LIVEKIT: Final = Convention(
-    name="livekit",
-    source="Langfuse ObservationTypeMapper.ts @2026-08-22; livekit-agents 1.x telemetry/trace_types.py",
-    scopes=("livekit-agents|livekit.agents*",),
-    rules=(
-        Rule(Kind.TOOL, name="function_tool"),
-        Rule(Kind.AGENT, name="agent_session|agent_turn"),
-        Rule(Kind.MODEL, name="llm_request"),
-    ),
-    fields={
-        Field.TOOL_NAME: ("lk.function_tool.name",),
-        Field.ARGUMENTS: ("lk.function_tool.arguments",),
-        Field.RESULT: ("lk.function_tool.output",),
-        Field.CALL_ID: ("lk.function_tool.id",),
-        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
-        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
-    },
-    errors=(Mark("lk.function_tool.is_error", "true"),),
 )
 
 PLAIN: Final = Convention(

@@ -82,6 +82,21 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     # Bedrock and Strands toolResult.
     "tool_result": Wrapper((("toolUseId", _ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"),
     "uipath_output": Wrapper((("content", _ANY), ("tool_call_id", _ANY)), ("content",), call_id="tool_call_id", error="status"),
+    # Gemini's FunctionResponse, as OpenInference records the result of an ADK tool.
+    "function_response": Wrapper(
+        (("name", _ANY), ("response", dict)),
+        ("response",),
+        only=frozenset({"id", "name", "response", "will_continue", "scheduling", "parts"}),
+        call_id="id",
+    ),
+    # Gemini CLI: a ToolCallRequestInfo, and a CompletedToolCall.
+    "gemini_cli_request": Wrapper((("callId", _ANY), ("name", _ANY), ("args", dict)), ("args",), call_id="callId"),
+    "gemini_cli_result": Wrapper(
+        (("status", "success|error|cancelled"), ("response", dict)),
+        ("response.responseParts.0.functionResponse.response", "response.resultDisplay"),
+        call_id="request.callId",
+        error="status",
+    ),
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", _ANY)), ("value",), only=frozenset({"type", "value"})),
 }
 
@@ -152,11 +167,14 @@ def _open(taken: Taken, value: dict[str, Any], wrapper: Wrapper) -> Any:
 
 
 def at(value: Any, path: str) -> Any:
-    """What is at the dotted path, or None."""
+    """What is at the dotted path (`0` is the first of a list), or None."""
     for part in path.split("."):
-        if not isinstance(value, dict):
+        if isinstance(value, list) and value and part == "0":
+            value = value[0]
+        elif isinstance(value, dict):
+            value = value.get(part)
+        else:
             return None
-        value = value.get(part)
     return value
 
 

@@ -3,9 +3,10 @@
 Knows nesting, names, times and arguments of drafts. Two rules, and nothing else ever merges spans, so every attempt
 that left a span of its own stays a call:
 
-* Within: a span below one of the same tool, no agent between them, describes the same call (framework, MCP client,
-  MCP server). Not if both recorded arguments and these differ: that is recursion. And if the outer one holds two or
-  more that do not overlap in time, these are attempts: each is a call, the outer span only wraps them.
+* Within: a span below one of the same tool, or of the same call id, no agent between them, describes the same call
+  (framework, MCP client, MCP server). Not if both recorded arguments and these differ: that is recursion. And if the
+  outer one holds two or more that do not overlap in time, these are attempts: each is a call, the outer span only
+  wraps them.
 * Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have
   ids, with arguments that are equal or that one of them did not record.
 """
@@ -20,6 +21,9 @@ from otel_eval.trajectory.calls import Draft, named, recorded_arguments
 from otel_eval.trajectory.survey import Survey
 
 __all__ = ["merge_beside", "merge_within"]
+
+_Key = tuple[int, str, str]
+"""The agent's place, what is the same, and its text."""
 
 
 def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
@@ -39,24 +43,32 @@ def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
 
 
 def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
-    """Tool span → the nearest one of the same name above it with no agent between them."""
+    """Tool span → the nearest one of the same name or call id above it with no agent between them."""
     size = read.forest.size
     if all(size[place] == 1 for place in drafts):  # nothing lies below any of them, as in nearly every trace
         return {}
     hosts: dict[int, int] = {}
-    open_spans: list[tuple[int, tuple[int, str]]] = []
-    nearest: dict[tuple[int, str], list[int]] = {}
+    open_spans: list[tuple[int, list[_Key]]] = []
+    nearest: dict[_Key, list[int]] = {}
     for place in sorted(drafts):
         while open_spans and open_spans[-1][0] <= place:
-            nearest[open_spans.pop()[1]].pop()
-        key = (read.agent_above[place], drafts[place].name)
-        above = nearest.setdefault(key, [])
+            for key in open_spans.pop()[1]:
+                nearest[key].pop()
+        keys = _keys(read.agent_above[place], drafts[place])
         # Without any agent above, two trees share a key; the stack is empty again between them.
+        above = [stack[-1] for key in keys if (stack := nearest.setdefault(key, []))]
         if above:
-            hosts[place] = above[-1]
-        above.append(place)
-        open_spans.append((read.end(place), key))
+            hosts[place] = max(above)
+        for key in keys:
+            nearest[key].append(place)
+        open_spans.append((read.end(place), keys))
     return hosts
+
+
+def _keys(agent: int, draft: Draft) -> list[_Key]:
+    """What another span of the same call shares with this one: its agent, and the tool's name or the call's id."""
+    named: list[_Key] = [(agent, "name", draft.name)]
+    return [*named, (agent, "id", draft.call_id)] if draft.call_id else named
 
 
 @dataclass(slots=True)
@@ -76,6 +88,7 @@ def _resolve(read: Survey, outer: Draft, inner: Sequence[_Group]) -> _Group:
     attempts = _attempts(same)
     if len(attempts) > 1:
         for attempt in attempts:
+            attempt.name = outer.name
             attempt.inherit(replace(outer, error=None, result=UNRECORDED))
         return _Group(attempts, others)
     for each in attempts:

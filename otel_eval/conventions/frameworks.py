@@ -1,0 +1,137 @@
+"""Agent frameworks that trace themselves with attribute families of their own.
+
+Data only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
+from otel_eval.conventions.gen_ai import MESSAGES, PLACEHOLDERS, with_fields
+from otel_eval.conventions.gen_ai import RULES as GEN_AI_RULES
+from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.model import Kind
+
+__all__ = ["FLUE", "GENKIT", "HAYSTACK", "LIVEKIT", "LOONGSUITE"]
+
+GENKIT: Final = Convention(
+    name="genkit",
+    source="genkit docs, telemetry overview @2026-09 (genkit:* attributes); Langfuse ObservationTypeMapper.ts @2026-08-22",
+    rules=(
+        Rule(Kind.TOOL, "genkit:metadata:subtype", "tool|tool.v2"),
+        Rule(Kind.MODEL, "genkit:metadata:subtype", "model|background-model"),
+        Rule(Kind.AGENT, "genkit:metadata:subtype", "flow|agent|executablePrompt|executable-prompt"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("genkit:name",),
+        Field.ARGUMENTS: ("genkit:input",),
+        Field.RESULT: ("genkit:output",),
+        Field.AGENT_NAME: ("genkit:name",),
+        Field.INPUT: ("genkit:input",),
+        Field.OUTPUT: ("genkit:output",),
+        Field.CONVERSATION: ("genkit:sessionId",),
+    },
+    span_name=("*",),
+    errors=(Mark("genkit:state", "error"),),
+    messages=(MessageRow("genkit:output"), MessageRow("genkit:input", Side.HISTORY)),
+)
+
+FLUE: Final = Convention(
+    name="flue",
+    source="Langfuse ObservationTypeMapper.ts @2026-08-22 (flue.tool.*)",
+    rules=(Rule(Kind.TOOL, "flue.tool.name"),),
+    fields={
+        Field.TOOL_NAME: ("flue.tool.name",),
+        Field.ARGUMENTS: ("flue.tool.arguments",),
+        Field.RESULT: ("flue.tool.result",),
+    },
+)
+
+LIVEKIT: Final = Convention(
+    name="livekit",
+    source="livekit-agents 1.x telemetry/trace_types.py @2026-10 (content has moved to `lk.pii.*`, names and ids of GenAI "
+    "are written beside)",
+    scopes=("livekit-agents|livekit.agents*|@livekit/agents*",),
+    rules=(
+        Rule(Kind.TOOL, name="function_tool"),
+        Rule(Kind.AGENT, name="agent_session|agent_turn"),
+        Rule(Kind.MODEL, name="llm_request"),
+        *GEN_AI_RULES,
+    ),
+    fields=with_fields(
+        GEN_AI_FIELDS,
+        tool_name=("lk.function_tool.name",),
+        arguments=("lk.pii.function_tool.arguments", "lk.function_tool.arguments"),
+        result=("lk.pii.function_tool.output", "lk.function_tool.output"),
+        call_id=("lk.function_tool.id",),
+        agent_name=("gen_ai.agent.name", "lk.agent_name", "lk.agent_label"),
+        input=("lk.pii.user_input", "lk.user_input"),
+        output=("lk.pii.response.text", "lk.response.text"),
+    ),
+    errors=(Mark("lk.function_tool.is_error", "true"),),
+    messages=(
+        *MESSAGES,
+        MessageRow("lk.pii.response.function_calls", conclusive=False),
+        MessageRow("lk.response.function_calls", conclusive=False),
+    ),
+    placeholders=PLACEHOLDERS,
+)
+
+HAYSTACK: Final = Convention(
+    name="haystack",
+    source="haystack 2.x and 3.x tracing (components/agents/agent.py, MIGRATION to 3.0): a span per tool call from 3.0 on; "
+    "before, only messages, where content is traced",
+    rules=(
+        # A person is asked about a call before it is made.
+        Rule(Kind.OTHER, "haystack.agent.hook.human_in_the_loop.strategy.type"),
+        Rule(Kind.TOOL, "haystack.tool.name"),
+        Rule(Kind.AGENT, "haystack.agent.max_steps"),
+        Rule(Kind.MODEL, "haystack.agent.step.llm.output"),
+        Rule(Kind.MODEL, "haystack.component.type", "*Generator"),
+        Rule(Kind.OTHER, "haystack.component.type"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("haystack.tool.name",),
+        Field.ARGUMENTS: ("haystack.agent.step.tool.input",),
+        Field.RESULT: ("haystack.agent.step.tool.output",),
+        Field.CALL_ID: ("haystack.tool.call.id",),
+        Field.ERROR_TYPE: ("error.type",),
+        Field.AGENT_NAME: ("haystack.agent.name", "haystack.component.name"),
+        Field.INPUT: ("haystack.agent.input", "haystack.component.input"),
+        Field.OUTPUT: ("haystack.agent.output", "haystack.component.output"),
+    },
+    messages=(
+        MessageRow("haystack.agent.step.llm.output"),
+        MessageRow("haystack.component.output"),
+        MessageRow("haystack.agent.output", Side.HISTORY),
+        MessageRow("haystack.agent.step.llm.input", Side.HISTORY),
+        MessageRow("haystack.component.input", Side.HISTORY),
+    ),
+    tool_spans=False,
+)
+
+LOONGSUITE: Final = Convention(
+    name="loongsuite",
+    source="Alibaba Cloud's GenAI conventions (LoongSuite agents; Dify's exporters for Aliyun and Tencent write them too): "
+    "`gen_ai.span.kind`, content in GenAI's attributes or in input.value and output.value",
+    rules=(
+        Rule(Kind.TOOL, "gen_ai.span.kind", "TOOL"),
+        Rule(Kind.AGENT, "gen_ai.span.kind", "AGENT"),
+        Rule(Kind.MODEL, "gen_ai.span.kind", "LLM"),
+        Rule(Kind.OTHER, "gen_ai.span.kind"),
+    ),
+    fields=with_fields(
+        GEN_AI_FIELDS,
+        tool_name=("gen_ai.tool.name", "tool.name"),
+        arguments=("gen_ai.tool.call.arguments", "input.value", "tool.parameters"),
+        result=("gen_ai.tool.call.result", "output.value"),
+        input=("gen_ai.input.messages", "input.value"),
+        output=("gen_ai.output.messages", "output.value"),
+        conversation=("gen_ai.conversation.id", "gen_ai.session.id"),
+    ),
+    span_name=("execute_tool *", "*"),
+    agent_span_name=("invoke_agent *", "*"),
+    messages=MESSAGES,
+    placeholders=PLACEHOLDERS,
+)

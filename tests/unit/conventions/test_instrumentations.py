@@ -1,0 +1,249 @@
+"""Small traces as frameworks write them: whose run it was, which calls it made, and each of them once.
+
+Two look-ups at the same time, the second of which fails; spelt as the sources named in the tables spell it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.ports import SpanEvent
+from otel_eval.testing import FakeSpan, closed, span
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+OP = "gen_ai.operation.name"
+OI = "openinference.span.kind"
+PARIS, OSLO = {"city": "Paris"}, {"city": "Oslo"}
+SUN = {"temp": 21}
+
+
+def trace(scope: str, *rows: tuple[str, str, str, dict[str, Any]], **more: Any) -> list[FakeSpan]:
+    """Spans from (id, parent, name, attributes); `b…` overlaps `a…`; a status of 2 stands under "status"."""
+    times = {"a": (10, 30), "b": (12, 32), "r": (0, 100), "m": (1, 9)}
+    spans = []
+    for span_id, parent, name, attributes in rows:
+        start, end = times[span_id[0]]
+        inner = len(span_id) - 1
+        given = {key: value for key, value in attributes.items() if key != "status"}
+        spans.append(
+            span(span_id, parent, name, start_ns=start + inner, end_ns=end - inner, scope=scope, attributes=given,
+                 status=attributes.get("status", 0), events=more.get(span_id, ()))
+        )  # fmt: skip
+    return spans
+
+
+CLAUDE_CODE = trace(
+    "com.anthropic.claude_code.tracing",
+    ("r", "", "claude_code.interaction", {"span.type": "interaction", "session.id": "s"}),
+    ("m", "r", "claude_code.llm_request", {"input_tokens": 3, "output_tokens": 4}),
+    ("a", "r", "claude_code.tool", {"tool_name": "weather", "tool_use_id": "1", "gen_ai.tool.call.id": "1"}),
+    ("aa", "a", "claude_code.tool.blocked_on_user", {"decision": "accept"}),
+    ("ab", "a", "claude_code.tool.execution", {"tool_use_id": "1", "gen_ai.tool.call.id": "1", "success": True}),
+    ("b", "r", "claude_code.tool", {"tool_name": "weather", "tool_use_id": "2", "gen_ai.tool.call.id": "2"}),
+    ("bb", "b", "claude_code.tool.execution", {"tool_use_id": "2", "gen_ai.tool.call.id": "2", "success": False}),
+    a=[SpanEvent("tool.output", {"output": '{"temp": 21}'})],
+)
+
+
+def gemini(call_id: str, arguments: Any, status: str) -> dict[str, Any]:
+    request = {"callId": call_id, "name": "weather", "args": arguments, "isClientInitiated": False, "prompt_id": "p"}
+    parts = [{"functionResponse": {"id": call_id, "name": "weather", "response": SUN}}]
+    done = {"status": status, "request": request, "response": {"callId": call_id, "responseParts": parts}}
+    return {
+        OP: "tool_call",
+        "gen_ai.tool.name": "weather",
+        "gen_ai.tool.call_id": call_id,
+        "gen_ai.input.messages": json.dumps(request),
+        "gen_ai.output.messages": json.dumps(done),
+    }
+
+
+GEMINI_CLI = trace(
+    "gemini-cli",
+    ("r", "", "agent_call", {OP: "agent_call", "gen_ai.agent.name": "travel"}),
+    ("m", "r", "llm_call", {OP: "llm_call", "gen_ai.request.model": "gemini"}),
+    ("a", "r", "tool_call", gemini("1", PARIS, "success")),
+    ("b", "r", "tool_call", gemini("2", OSLO, "error")),
+)
+HAYSTACK = trace(
+    "app",
+    ("r", "", "haystack.agent.run", {"haystack.agent.max_steps": 5, "haystack.agent.name": "travel"}),
+    ("m", "r", "haystack.agent.step.llm", {"haystack.agent.step.llm.output": '{"replies": []}'}),
+    ("a", "r", "haystack.agent.step.tool", {"haystack.tool.name": "weather", "haystack.agent.step.tool.input": json.dumps(PARIS),
+                                            "haystack.agent.step.tool.output": json.dumps(SUN)}),
+    ("ab", "a", "haystack.agent.hook", {"haystack.tool.name": "weather", "haystack.tool.call.id": "1",
+                                        "haystack.agent.hook.human_in_the_loop.strategy.type": "Blocking"}),
+    ("b", "r", "haystack.agent.step.tool", {"haystack.tool.name": "weather", "haystack.agent.step.tool.input": json.dumps(OSLO),
+                                            "status": 2}),
+)  # fmt: skip
+
+
+def livekit(number: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    return {"lk.function_tool.id": number, "lk.function_tool.name": "weather", "gen_ai.tool.name": "weather",
+            OP: "execute_tool", "lk.pii.function_tool.arguments": json.dumps(arguments)} | more  # fmt: skip
+
+
+LIVEKIT = trace(
+    "livekit-agents",
+    ("r", "", "agent_session", {"lk.agent_name": "travel"}),
+    ("m", "r", "llm_request", {OP: "chat"}),
+    ("a", "r", "function_tool", livekit("1", PARIS) | {"lk.pii.function_tool.output": json.dumps(SUN)}),
+    ("b", "r", "function_tool", livekit("2", OSLO) | {"lk.function_tool.is_error": True}),
+)
+
+
+def genkit(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"genkit:type": "action", "genkit:metadata:subtype": kind, "genkit:name": name} | {
+        f"genkit:{key}": value if isinstance(value, str) else json.dumps(value) for key, value in more.items()
+    }
+
+
+ASKED = [{"toolRequest": {"name": "weather", "ref": str(n), "input": each}} for n, each in enumerate((PARIS, OSLO), 1)]
+GENKIT = trace(
+    "genkit-tracer",
+    ("r", "", "travel", genkit("flow", "travel")),
+    ("m", "r", "gemini", genkit("model", "gemini", output={"message": {"role": "model", "content": ASKED}})),
+    ("a", "r", "weather", genkit("tool.v2", "weather", input=PARIS, output=SUN, state="success")),
+    ("b", "r", "weather", genkit("tool", "weather", input=OSLO, state="error")),
+)
+
+
+def adk(number: str, arguments: Any) -> dict[str, Any]:
+    return {OI: "TOOL", OP: "execute_tool", "tool.name": "weather", "tool.parameters": json.dumps(arguments),
+            "input.value": json.dumps(arguments), "gen_ai.tool.call.id": number}  # fmt: skip
+
+
+ADK = trace(
+    "gcp.vertex.agent",
+    ("r", "", "agent_run [travel]", {OI: "AGENT"}),
+    ("m", "r", "call_llm", {OI: "LLM"}),
+    ("a", "r", "execute_tool weather", adk("1", PARIS) | {"output.value": json.dumps(
+        {"id": "1", "name": "weather", "response": SUN})}),
+    ("b", "r", "execute_tool weather", adk("2", OSLO) | {"status": 2}),
+    ("bb", "r", "execute_tool (merged)", {OP: "execute_tool", "gen_ai.tool.name": "(merged tools)"}),
+)  # fmt: skip
+
+
+def pydantic_ai(number: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    return {OI: "TOOL", OP: "execute_tool", "gen_ai.tool.name": "weather", "gen_ai.tool.call.id": number,
+            "gen_ai.tool.call.arguments": json.dumps(arguments)} | more  # fmt: skip
+
+
+OPENINFERENCE_OVER_GEN_AI = trace(
+    "pydantic-ai",
+    ("r", "", "agent run", {OI: "AGENT", OP: "invoke_agent", "gen_ai.agent.name": "travel"}),
+    ("a", "r", "running tool", pydantic_ai("1", PARIS) | {"gen_ai.tool.call.result": json.dumps(SUN)}),
+    ("b", "r", "running tool", pydantic_ai("2", OSLO) | {"status": 2}),
+)
+
+
+def tool(prefix: dict[str, str], number: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    """A GenAI tool span whose content has other names."""
+    held = {"gen_ai.tool.name": "weather", "gen_ai.tool.call.id": number, OP: "execute_tool"}
+    return held | {prefix["arguments"]: json.dumps(arguments)} | {
+        prefix.get(key, key): json.dumps(value) if key == "result" else value for key, value in more.items()
+    }  # fmt: skip
+
+
+def gen_ai(scope: str, arguments: str, result: str, **marks: str) -> list[FakeSpan]:
+    names = {"arguments": arguments, "result": result}
+    return trace(
+        scope,
+        ("r", "", "invoke_agent travel", {OP: "invoke_agent", "gen_ai.agent.name": "travel"} | marks),
+        ("m", "r", "chat model", {OP: "chat"}),
+        ("a", "r", "execute_tool weather", tool(names, "1", PARIS, result=SUN)),
+        ("b", "r", "execute_tool weather", tool(names, "2", OSLO, status=2)),
+    )
+
+
+def aliyun(kind: str, **more: Any) -> dict[str, Any]:
+    return {"gen_ai.span.kind": kind, **more}
+
+
+LOONGSUITE = trace(
+    "dify",
+    ("r", "", "travel", aliyun("AGENT")),
+    ("m", "r", "model", aliyun("LLM")),
+    ("a", "r", "weather", aliyun("TOOL", **{"tool.name": "weather", "input.value": json.dumps(PARIS),
+                                            "output.value": json.dumps(SUN)})),
+    ("b", "r", "weather", aliyun("TOOL", **{"tool.name": "weather", "tool.parameters": json.dumps(OSLO), "status": 2})),
+)  # fmt: skip
+MASTRA = gen_ai(
+    "@mastra/otel-exporter", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", **{"mastra.span.type": "agent_run"}
+)
+SENTRY = gen_ai("sentry", "gen_ai.tool.input", "gen_ai.tool.output")
+KOOG = gen_ai("ai.koog", "input.value", "output.value")
+AZURE = trace(
+    "azure.ai.inference",
+    ("r", "", "invoke_agent travel", {OP: "invoke_agent", "gen_ai.agent.name": "travel"}),
+    ("m", "r", "chat model", {OP: "chat"}),
+    ("ma", "r", "chat model", {OP: "chat"}),
+    m=[SpanEvent("gen_ai.choice", {"gen_ai.event.content": json.dumps({"message": {"tool_calls": [
+        {"id": str(n), "type": "function", "function": {"name": "weather", "arguments": json.dumps(each)}}
+        for n, each in enumerate((PARIS, OSLO), 1)]}})})],
+    ma=[SpanEvent("gen_ai.tool.message", {"gen_ai.event.content": json.dumps({"tool_call_id": "1", "content": json.dumps(SUN)})}),
+        SpanEvent("gen_ai.choice", {"gen_ai.event.content": json.dumps({"message": {"content": "done"}})})],
+)  # fmt: skip
+HAYSTACK_2 = trace(
+    "app",
+    ("r", "", "haystack.agent.run", {"haystack.agent.max_steps": 5, "haystack.agent.name": "travel"}),
+    ("m", "r", "haystack.component.run", {"haystack.component.type": "OpenAIChatGenerator",
+        "haystack.component.output": json.dumps(
+        {"replies": [{"role": "assistant", "content": [
+            {"tool_call": {"tool_name": "weather", "arguments": PARIS, "id": "1"}},
+            {"tool_call": {"tool_name": "weather", "arguments": OSLO, "id": "2"}}]}]})}),
+    ("ma", "r", "haystack.component.run", {"haystack.component.type": "OpenAIChatGenerator",
+        "haystack.component.output": '{"replies": []}',
+        "haystack.component.input": json.dumps({"messages": [{"role": "tool", "content": [
+            {"tool_call_result": {"result": json.dumps(SUN), "origin": {"tool_name": "weather", "id": "1"}, "error": False}},
+            {"tool_call_result": {"result": "no", "origin": {"tool_name": "weather", "id": "2"}, "error": True}}]}]})}),
+)  # fmt: skip
+
+WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
+CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]]] = {
+    "Claude Code": (CLAUDE_CODE, "", [("weather", UNRECORDED, SUN, False), ("weather", UNRECORDED, UNRECORDED, True)]),
+    "Gemini CLI": (GEMINI_CLI, "travel", [("weather", PARIS, SUN, False), ("weather", OSLO, SUN, True)]),
+    "Haystack 3": (HAYSTACK, "travel", WHOLE),
+    "Haystack 2, messages only": (HAYSTACK_2, "travel", [WHOLE[0], ("weather", OSLO, "no", True)]),
+    "LiveKit": (LIVEKIT, "travel", WHOLE),
+    "Genkit": (GENKIT, "travel", WHOLE),
+    "Google ADK with OpenInference": (ADK, "travel", WHOLE),
+    "OpenInference over GenAI": (OPENINFERENCE_OVER_GEN_AI, "travel", WHOLE),
+    "LoongSuite and Dify": (LOONGSUITE, "travel", WHOLE),
+    "Mastra": (MASTRA, "travel", WHOLE),
+    "Sentry": (SENTRY, "travel", WHOLE),
+    "Koog": (KOOG, "travel", WHOLE),
+    "Azure, events with packed content": (AZURE, "travel", [WHOLE[0], ("weather", OSLO, UNRECORDED, False)]),
+}
+
+
+def outermost(spans: Sequence[FakeSpan], plan: Plan) -> Trajectory:
+    (run,) = [each.trajectory for each in build(closed(*spans), plan) if each.trajectory.outermost]
+    return run
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_calls_are_what_happened(case: str):
+    """Name, arguments, result and failure of each; nothing twice, nothing invented."""
+    spans, agent, want = CASES[case]
+    run = outermost(spans, Plan(needs=ALL_NEEDS))
+    assert run.agent == agent
+    assert [(call.name, call.arguments, call.result, call.error is not None) for call in run.calls] == want
+    assert len({call.call_id for call in run.calls}) == (2 if run.calls[0].call_id else 1)
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if "only" not in each and "packed" not in each])
+def test_the_lean_reading_sees_the_same(case: str):
+    """Names, order, failures and which overlapped, without reading content."""
+    spans, _, want = CASES[case]
+    run = outermost(spans, Plan())
+    assert [(call.name, call.error is not None) for call in run.calls] == [(each[0], each[3]) for each in want]
+    first, second = run.calls
+    assert first.end_ns is not None
+    assert second.start_ns is not None
+    assert second.start_ns < first.end_ns
