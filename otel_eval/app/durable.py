@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from otel_eval.app.forms import form_of
 from otel_eval.app.moving import records_of, weight_of
+from otel_eval.app.onward import Kept, Onward
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.errors import Overloaded
@@ -61,6 +62,7 @@ class Durable:
         self._claim: Final = Claim(given.directory)
         self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
         self.ledger: Final = Ledger()
+        self.onward: Final = Onward(self.journal, self.ledger, self._unwritten)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = given.max_size
@@ -74,16 +76,19 @@ class Durable:
 
     # ------------------------------------------------------- for the pipeline
 
-    def taken(self, origin: Origin, trace_ids: Iterable[bytes]) -> int:
+    def taken(self, origin: Origin | Kept, trace_ids: Iterable[bytes]) -> int:
         """Write the request down."""
-        form = form_of(origin.signal, origin.encoding)
+        origin, ticket = origin if isinstance(origin, Kept) else (origin, None)
+        form = form_of(origin.signal, origin.encoding, onward=ticket is not None)
         try:
-            mark, segment = self.journal.append(Kind.BODY, [form, origin.body], bounded=True)
+            mark, segment, end = self.journal.append(Kind.BODY, [form, origin.body], bounded=True)
         except StorageFull:
             self._warnings.say("full", "storage.max_size is reached: senders are told to come again")
             raise Overloaded("storage.max_size is reached; come again") from None
         except OSError as error:
             raise self._unwritten(error) from None
+        if ticket is not None:
+            self.onward.kept(ticket, segment, end)
         self.ledger.taken(segment, trace_ids)
         return mark
 
@@ -124,7 +129,7 @@ class Durable:
 
     def _said(self, said: Sequence[Judgement]) -> Segment | None:
         try:
-            mark, segment = self.journal.append(Kind.JUDGED, [from_judgements(said)])
+            mark, segment, _ = self.journal.append(Kind.JUDGED, [from_judgements(said)])
             self.journal.commit(mark)
         except OSError as error:
             self._unwritten(error)
@@ -159,13 +164,15 @@ class Durable:
                 self._move(trace.trace_id, records)
 
     def _move(self, trace_id: bytes, records: Sequence[tuple[Kind, bytes]]) -> None:
+        roots, held = self.onward.waiting(trace_id)
         try:
-            mark, segment = self.journal.append(Kind.MOVED, nesting(trace_id, records))
+            mark, segment, end = self.journal.append(Kind.MOVED, nesting(trace_id, [*records, *held]))
             self.journal.commit(mark)
         except OSError as error:
             self._unwritten(error)
             return
         self.ledger.moved(trace_id, segment)
+        self.onward.moved(roots, segment, end)
 
     def _remember(self, buffer: TraceBuffer) -> None:
         ahead = self.now() - self._clock()

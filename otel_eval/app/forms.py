@@ -1,6 +1,6 @@
 """What a request in the journal is, in one byte.
 
-Knows the forms in which the receiver takes requests.
+Knows the forms in which the receiver takes requests, and the bit that says that a request was taken to be passed on as well.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from typing import Final
 
 from otel_eval.sources.receiver import Origin
 
-__all__ = ["form_of", "origin_of"]
+__all__ = ["form_of", "is_onward", "origin_of"]
 
-_FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"))
+_FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"), ("metrics", "protobuf"))
 """By their place here they are on disks."""
+_ONWARD: Final = 0x80
 
 
-def form_of(signal: str, encoding: str) -> bytes:
+def form_of(signal: str, encoding: str, *, onward: bool = False) -> bytes:
     """The byte before a request's own."""
-    return bytes((_FORMS.index((signal, encoding)),))
+    return bytes((_FORMS.index((signal, encoding)) | _ONWARD * onward,))
+
+
+def is_onward(payload: bytes) -> bool:
+    """Whether the request of a record is to be passed on."""
+    return bool(payload[0] & _ONWARD)
 
 
 def origin_of(payload: bytes) -> Origin:
@@ -26,4 +32,4 @@ def origin_of(payload: bytes) -> Origin:
     Raises:
         IndexError: this version does not know such requests.
     """
-    return Origin(*_FORMS[payload[0]], payload[1:])
+    return Origin(*_FORMS[payload[0] & ~_ONWARD], payload[1:])

@@ -6,23 +6,26 @@ Knows the receiver's relay, the pipeline and the forwarding stage; decides nothi
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
+from otel_eval.app.durable import Durable
+from otel_eval.app.onward import Kept
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import Frame
-from otel_eval.sinks.forward import Forward, Target
+from otel_eval.sinks.forward import Forward, Target, Ticket
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
+from otel_eval.sources.receiver import Origin
 
 __all__ = ["Passing", "forward_of"]
 
 Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 
 
-def forward_of(config: EvalConfig, engine: Engine, counters: Tally) -> Forward | None:
-    """The forwarding stage, if one is configured.
+def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Durable | None) -> Forward | None:
+    """The forwarding stage, if one is configured; what it has to pass on is kept if anything is.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -39,14 +42,18 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Tally) -> Forward |
         compression=given.compression,
         **files,
     )
-    return Forward(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals)
+    keeper = durable.onward if durable else None
+    forward = Forward(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, keeper=keeper)
+    if keeper is not None:
+        keeper.forward = forward
+    return forward
 
 
 class Passing:
     """Takes whole requests from the receiver."""
 
-    def __init__(self, forward: Forward, pipeline: Pipeline) -> None:
-        self._forward, self._pipeline = forward, pipeline
+    def __init__(self, forward: Forward, pipeline: Pipeline, durable: Durable | None) -> None:
+        self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
     def traces(self, body: bytes, framed: Framed) -> None:
         """To assembly and on."""
@@ -56,12 +63,21 @@ class Passing:
     def logs(self, body: bytes, framed: Framed) -> None:
         """To assembly, as far as they tell of runs, and on."""
         items: Final = len(framed.logs) + framed.own + framed.ignored + framed.rejected
-        self._forward.pass_on("logs", body, items, lambda: self._pipeline.logs(framed.logs, framed.origin))
+        self._forward.pass_on("logs", body, items, lambda ticket: self._pipeline.logs(framed.logs, _kept(framed.origin, ticket)))
 
     def metrics(self, body: bytes) -> bool:
         """On, if metrics are passed on."""
-        self._forward.pass_on("metrics", body, 1)
+        self._forward.pass_on("metrics", body, 1, lambda ticket: self._keep("metrics", body, ticket))
         return self._forward.takes("metrics")
+
+    def _keep(self, signal: str, body: bytes, ticket: Ticket | None) -> None:
+        """Requests that assembly does not see."""
+        if self._durable is not None and ticket is not None:
+            self._durable.safe(self._durable.taken(Kept(Origin(signal, "protobuf", body), ticket), ()))
+
+
+def _kept(origin: Any, ticket: Ticket | None) -> Any:
+    return origin if ticket is None else Kept(origin, ticket)
 
 
 class _Assembly:
@@ -70,9 +86,9 @@ class _Assembly:
     def __init__(self, pipeline: Pipeline, framed: Framed) -> None:
         self._pipeline, self._framed = pipeline, framed
 
-    def spans(self, spans: Spans) -> None:
+    def spans(self, spans: Spans, ticket: Ticket | None) -> None:
         """Take spans."""
-        self._pipeline.spans(spans, self._framed.origin)
+        self._pipeline.spans(spans, _kept(self._framed.origin, ticket))
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces that are still to be judged."""

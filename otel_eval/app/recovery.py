@@ -12,15 +12,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from otel_eval.app.durable import Durable
-from otel_eval.app.forms import origin_of
+from otel_eval.app.forms import is_onward, origin_of
+from otel_eval.app.resuming import Resuming
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace, Verdict
-from otel_eval.sources.otlp import UNLIMITED
-from otel_eval.sources.receiver import framed_of
-from otel_eval.storage import Segment, key_of
+from otel_eval.sources.otlp import UNLIMITED, Framed, frame_traces
+from otel_eval.sources.receiver import Origin, framed_of
+from otel_eval.storage import Entry, Segment, key_of
 from otel_eval.storage.entries import Judgement, Kind, closings, delivered, gone, judgements, nested
 
 __all__ = ["Recovered", "Recovery"]
@@ -42,6 +43,7 @@ class Recovered:
     spans: int = 0
     unreadable: int = 0  # requests that this version cannot read
     reports: int = 0  # of those that somebody is still to get
+    unsent: int = 0  # requests that are still to be passed on
 
 
 class Recovery:
@@ -51,6 +53,7 @@ class Recovery:
         durable: what keeps the journal.
         deliver: gets the reports that somebody is still to get, with whom, oldest first.
         max_attributes: what had more when it came was rejected then, and is not found now.
+        resuming: gathers what is still to be passed on; None if nothing is passed on.
     """
 
     def __init__(
@@ -58,9 +61,11 @@ class Recovery:
         durable: Durable,
         deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None],
         max_attributes: int = UNLIMITED,
+        resuming: Resuming | None = None,
     ) -> None:
         self._durable: Final = durable
         self._max_attributes: Final = max_attributes
+        self._resuming: Final = resuming
         self._deliver_to: Final = deliver
         self.found: Final = Recovered()
         self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not judged yet
@@ -69,31 +74,35 @@ class Recovery:
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
         """Replay everything; the traces that were closed and not judged."""
-        does: dict[int, Callable[[bytes, Segment], None]] = {
-            Kind.BODY: lambda payload, segment: self._push(buffer, payload, segment, now),
-            Kind.CLOSED: lambda payload, _: self._close(buffer, payload, now),
-            Kind.JUDGED: lambda payload, segment: self._judge(judgements(payload), segment),
-            Kind.DELIVERED: lambda payload, _: self._deliver(payload),
-            Kind.GONE: lambda payload, _: self._forget(buffer, payload, now),
+        does: dict[int, Callable[[Entry], None]] = {
+            Kind.BODY: lambda entry: self._push(buffer, entry, now),
+            Kind.CLOSED: lambda entry: self._close(buffer, entry.payload, now),
+            Kind.JUDGED: lambda entry: self._judge(judgements(entry.payload), entry.segment),
+            Kind.DELIVERED: lambda entry: self._deliver(entry.payload),
+            Kind.GONE: lambda entry: self._forget(buffer, entry.payload, now),
+            Kind.HELD: self._hold,
+            Kind.PASSED: lambda entry: self._resuming.passed(entry.payload) if self._resuming else None,
         }
-        for segment, kind, payload in self._records(buffer):
-            if kind in does:
-                does[kind](payload, segment)
+        for entry in self._records(buffer):
+            if entry.kind in does:
+                does[entry.kind](entry)
         for each in fields(buffer.tally):  # these count what comes from now on
             setattr(buffer.tally, each.name, 0)
         self._take_over()
+        if self._resuming:
+            self.found.unsent = self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
         return [each.trace for closed in self._closed.values() for each in closed]
 
-    def _records(self, buffer: TraceBuffer) -> Iterator[tuple[Segment, int, bytes]]:
+    def _records(self, buffer: TraceBuffer) -> Iterator[Entry]:
         """Every record, those within others too."""
-        for segment, kind, payload in self._durable.journal.replay():
-            if kind != Kind.MOVED:
-                yield segment, kind, payload
+        for entry in self._durable.journal.replay():
+            if entry.kind != Kind.MOVED:
+                yield entry
                 continue
-            trace_id, records = nested(payload)
-            self._begin_again(buffer, trace_id, segment)
+            trace_id, records = nested(entry.payload)
+            self._begin_again(buffer, trace_id, entry.segment)
             for inner, content in records:
-                yield segment, inner, content
+                yield Entry(entry.segment, inner, content, entry.end)
 
     def _begin_again(self, buffer: TraceBuffer, trace_id: bytes, segment: Segment) -> None:
         """All that was said of the trace before is in what follows."""
@@ -101,18 +110,26 @@ class Recovery:
         self._closed.pop(trace_id, None)
         self._durable.ledger.moved(trace_id, segment)
 
-    def _push(self, buffer: TraceBuffer, payload: bytes, segment: Segment, now: float) -> None:
+    def _push(self, buffer: TraceBuffer, entry: Entry, now: float) -> None:
         self.found.requests += 1
         try:
-            framed = framed_of(origin_of(payload), self._max_attributes)
+            origin = origin_of(entry.payload)
+            framed = framed_of(origin, self._max_attributes) if origin.signal != "metrics" else Framed()
         except (InputError, IndexError):
             self.found.unreadable += 1
             return
+        if self._resuming and is_onward(entry.payload):
+            self._resuming.took(entry, origin, framed)
         items = (*framed.spans, *framed.logs)
-        self._durable.ledger.taken(segment, {item[0] for item in items})
+        self._durable.ledger.taken(entry.segment, {item[0] for item in items})
         self.found.spans += len(framed.spans)
         buffer.push_many(framed.spans, now)
         buffer.push_logs(framed.logs, now)
+
+    def _hold(self, entry: Entry) -> None:
+        if self._resuming:
+            origin = Origin("traces", "protobuf", entry.payload)
+            self._resuming.took(entry, origin, frame_traces(entry.payload), held=True)
 
     def _close(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
         for trace_id, reason in closings(payload):
@@ -122,6 +139,8 @@ class Recovery:
 
     def _judge(self, said: Iterable[Judgement], segment: Segment) -> None:
         for judgement in said:
+            if self._resuming:
+                self._resuming.judged(judgement)
             closed = None if judgement.late else self._judged(judgement)
             if closed is not None:
                 self._pending.update(dict.fromkeys(judgement.pending, closed))

@@ -17,6 +17,7 @@ from otel_eval.app.guard import Guard
 from otel_eval.app.operating import Operating
 from otel_eval.app.outlets import delivery_of, metric_sinks
 from otel_eval.app.recovery import Recovery
+from otel_eval.app.resuming import Resuming
 from otel_eval.config import EvalConfig
 from otel_eval.model import Report
 from otel_eval.pipeline import Pipeline
@@ -70,8 +71,8 @@ class Server:
         self._config: Final = config
         self._counters: Final = Tally()
         engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
-        self._forward: Final = _forward_of(config, engine, self._counters)
         self._durable: Final = Durable(config.storage) if config.storage else None
+        self._forward: Final = _forward_of(config, engine, self._counters, self._durable)
         self._delivery: Final = delivery_of(config, self._counters, self._settled)
         forward: list[Sink] = [self._forward] if self._forward else []
         self._outlet: Final = Fanout([*forward, *metric_sinks(config, self._counters)], self._counters)
@@ -87,7 +88,7 @@ class Server:
             keeper=self._durable,
             behind=self._delivery.behind,
         )
-        relay = _relay(self._forward, self._pipeline)
+        relay = _relay(self._forward, self._pipeline, self._durable)
         self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
         self.operating: Final = Operating(config.telemetry, self.counts, lambda: self._receiver.is_open)
 
@@ -107,7 +108,8 @@ class Server:
         if self._durable is None:
             return
         self._durable.sinks = self._delivery.names
-        recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes)
+        resuming = Resuming(self._durable.onward, self._forward) if self._forward else None
+        recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes, resuming)
         self._pipeline.recover(recovery)
         for report in recovery.unfinished(self._engine):
             if self._later is not None:
@@ -140,9 +142,15 @@ class Server:
         """Score and deliver what storage kept, without listening; False if `told` came first."""
         self._recover()
         self._delivery.start()
+        if self._forward:
+            self._forward.start()
         done = self._pipeline.stop(timeout_s=_DRAIN_S)
         while not self._delivery.flush(_LOOK_S) and not told.is_set():
             pass
+        while self._forward and not self._forward.wait(_LOOK_S) and not told.is_set():
+            pass
+        if self._forward:
+            self._forward.stop(0.0)
         delivered = self._deliver(time.monotonic() + _STORED_S)
         if self._durable:
             self._durable.close()
@@ -153,12 +161,17 @@ class Server:
         deadline = time.monotonic() + timeout_s
         self._receiver.stop(min(2.0, timeout_s / 4))
         scored = self._finish(max(0.0, (deadline - time.monotonic()) * 0.7))
-        passed_on = self._forward.stop(max(0.1, (deadline - time.monotonic()) * 0.7)) if self._forward else True
+        passed_on = self._pass_on((deadline - time.monotonic()) * 0.7)
         delivered = self._deliver(deadline)
         if self._durable:
             self._durable.close()
         self.operating.stop(max(0.2, min(2.0, deadline - time.monotonic())))
         return scored and delivered and passed_on
+
+    def _pass_on(self, left_s: float) -> bool:
+        """With storage what the endpoint does not take soon is passed on after the next start."""
+        left_s = min(left_s, _STORED_S) if self._durable else left_s
+        return self._forward is None or self._forward.stop(max(0.1, left_s))
 
     def _deliver(self, deadline: float) -> bool:
         self._delivery.stop()
@@ -201,17 +214,17 @@ class Server:
         return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
 
-def _forward_of(config: EvalConfig, engine: Engine, counters: Tally) -> Forward | None:
+def _forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Durable | None) -> Forward | None:
     if config.exporters.forward is None:
         return None
     from otel_eval.app.passing import forward_of  # deferred: it loads grpc's client and HTTP's
 
-    return forward_of(config, engine, counters)
+    return forward_of(config, engine, counters, durable)
 
 
-def _relay(forward: Forward | None, pipeline: Pipeline) -> Relay | None:
+def _relay(forward: Forward | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:
     if forward is None:
         return None
     from otel_eval.app.passing import Passing
 
-    return Passing(forward, pipeline)
+    return Passing(forward, pipeline, durable)

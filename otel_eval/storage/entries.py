@@ -20,22 +20,26 @@ __all__ = [
     "Closing",
     "Judgement",
     "Kind",
+    "Passed",
     "closings",
     "delivered",
     "from_closings",
     "from_delivered",
     "from_gone",
     "from_judgements",
+    "from_passed",
     "gone",
     "judgements",
     "nested",
     "nesting",
+    "passed",
 ]
 
 _REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown")))
 """By their place here they are on disks."""
 _NESTED: Final = struct.Struct("<BI")
 _GONE: Final = struct.Struct("<16sd")
+_PASSED: Final = struct.Struct("<QQI")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
 
 
@@ -54,6 +58,10 @@ class Kind(IntEnum):
     """Every id of which only the id is remembered."""
     MOVED = 6
     """All there is of one trace, written again so that an old segment can go: its id, then records within this one."""
+    HELD = 7
+    """Within MOVED: a request of the trace's spans that wait to be passed on, in the place of those that came before."""
+    PASSED = 8
+    """Requests that were passed on, or all of them but the spans that wait for their scores."""
 
 
 class Closing(NamedTuple):
@@ -128,6 +136,28 @@ def delivered(payload: bytes) -> tuple[str, list[bytes]]:
     """The sink and the keys of a DELIVERED record."""
     start = 1 + payload[0]
     return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
+
+
+class Passed(NamedTuple):
+    """A request, by the number of its segment and the end of its record there, and what tells which of its spans still wait.
+
+    `waiting` is 0 if none does, and then all of it was passed on.
+    """
+
+    segment: int
+    end: int
+    waiting: int
+
+
+def from_passed(requests: Iterable[Passed]) -> bytes:
+    """The payload of PASSED."""
+    return b"".join([_PASSED.pack(*each) for each in requests])
+
+
+def passed(payload: bytes) -> Iterator[Passed]:
+    """What a PASSED record says."""
+    for fields in _PASSED.iter_unpack(payload):
+        yield Passed(*fields)
 
 
 def from_gone(ids: Iterable[tuple[bytes, float]]) -> bytes:

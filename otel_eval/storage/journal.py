@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_eval.storage.directory import Claim
-from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, Seal, scan, sealed
+from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, Record, Seal, scan, sealed
 from otel_eval.storage.spares import Spares
 
-__all__ = ["SEGMENT_BYTES", "Journal", "Segment", "StorageFull"]
+__all__ = ["SEGMENT_BYTES", "Entry", "Journal", "Segment", "StorageFull", "Written"]
 
 SEGMENT_BYTES: Final = 64 * 2**20
 """Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
@@ -45,6 +45,23 @@ class Segment:
     path: Path
     size: int = 0
     file_size: int = 0
+
+
+class Written(NamedTuple):
+    """A record that was appended: its position, for `commit`, its segment, and where in that it ends."""
+
+    position: int
+    segment: Segment
+    end: int
+
+
+class Entry(NamedTuple):
+    """A record that was read, its segment, and where in that it ends."""
+
+    segment: Segment
+    kind: int
+    payload: bytes
+    end: int
 
 
 @dataclass(slots=True)
@@ -83,15 +100,15 @@ class Journal:
 
     # ------------------------------------------------------------- recovery
 
-    def replay(self) -> Iterator[tuple[Segment, int, bytes]]:
-        """Every sound record with the segment it is in, in order of writing. Before the first `append`."""
+    def replay(self) -> Iterator[Entry]:
+        """Every sound record, in order of writing. Before the first `append`."""
         for segment in list(self._segments):
             last = segment is self._segments[-1]
             segment.size = segment.path.stat().st_size
             damage = Damage()
-            for kind, payload in _records(segment.path, damage):
+            for kind, payload, end in _records(segment.path, damage):
                 self.recovery.records += 1
-                yield segment, kind, payload
+                yield Entry(segment, kind, payload, end)
             # A segment has its name after its head is on the disk: one without a head is damaged and not torn.
             lost = bool(damage.torn) and not (last and damage.tail)
             self.recovery.damaged += damage.gaps + lost
@@ -106,8 +123,8 @@ class Journal:
 
     # ------------------------------------------------------------------ in
 
-    def append(self, kind: int, payload: Sequence[bytes], *, bounded: bool = False) -> tuple[int, Segment]:
-        """Write a record at the end: its position, for `commit`, and the segment it is in.
+    def append(self, kind: int, payload: Sequence[bytes], *, bounded: bool = False) -> Written:
+        """Write a record at the end.
 
         Raises:
             OSError: it could not be written; nothing of it is there.
@@ -128,12 +145,12 @@ class Journal:
                     raise
             return self._add(kind, payload, size)
 
-    def _add(self, kind: int, payload: Sequence[bytes], size: int) -> tuple[int, Segment]:
+    def _add(self, kind: int, payload: Sequence[bytes], size: int) -> Written:
         segment = self._room()
         _write(self._file, [sealed(self._seal, kind, payload), *payload], segment.size)
         segment.size += size
         self._written += size
-        return self._written, segment
+        return Written(self._written, segment, segment.size)
 
     def _room(self) -> Segment:
         """The segment to write to."""
@@ -252,13 +269,12 @@ class Journal:
                 self._end()
 
 
-def _records(path: Path, damage: Damage) -> Iterator[tuple[int, bytes]]:
+def _records(path: Path, damage: Damage) -> Iterator[Record]:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # a crash while it was made
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
-            for kind, payload, _ in scan(data, damage):
-                yield kind, payload
+            yield from scan(data, damage)
 
 
 def _write(file: int, pieces: list[bytes], at: int) -> None:

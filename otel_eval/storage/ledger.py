@@ -40,6 +40,16 @@ class Ledger:
             self._owed[key] = (segment, set(sinks))
             self._holds[segment] += 1
 
+    def hold(self, segment: Segment) -> None:
+        """Something else that stands in the segment is needed."""
+        with self._lock:
+            self._holds[segment] += 1
+
+    def let_go(self, segment: Segment) -> None:
+        """It is needed no more."""
+        with self._lock:
+            self._holds[segment] -= 1
+
     def settle(self, sink: str, keys: Iterable[bytes]) -> list[bytes]:
         """The sink has these; those of them that were owed to it."""
         settled = []
@@ -66,7 +76,7 @@ class Ledger:
         return len(self._owed)
 
     def is_free(self, segment: Segment, held: Callable[[bytes], bool]) -> bool:
-        """Whether nobody needs the segment: no trace in it is `held`, every report in it was delivered."""
+        """Whether nobody needs the segment: no trace in it is `held`, every report in it was delivered, and nothing holds it."""
         with self._lock:
             traces = self._traces.get(segment, set())
             while traces:

@@ -145,7 +145,7 @@ def journal(folder: Path) -> Iterator[Store]:
     def put(body: bytes) -> None:
         made.commit(made.append(1, [body])[0])
 
-    yield put, lambda: made.close() or sum(len(body) for _, _, body in Journal(claim, max_bytes=2**40).replay())
+    yield put, lambda: made.close() or sum(len(body) for _, _, body, _ in Journal(claim, max_bytes=2**40).replay())
     claim.release()
 
 

@@ -10,23 +10,28 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.sinks.forward.cut import Shell
 
-__all__ = ["Held", "Root"]
+__all__ = ["REMEMBERED", "Held", "Released", "Root"]
 
-_REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
+REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
 
 
 @dataclass(slots=True, eq=False)
 class Root:
-    """A span that waits."""
+    """A span that waits; `ticket` is its request's."""
 
     trace_id: bytes
     span_id: bytes
     payload: bytes
     shell: Shell
+    ticket: Any = None
+
+
+Released = tuple[Shell, bytes, Any]
+"""What stands around a span, the span with its scores, and the ticket of the request it came in."""
 
 
 @dataclass(slots=True)
@@ -69,11 +74,13 @@ class Held:
             trace.scores[span_id] = trace.scores.get(span_id, b"") + events
             return True
 
-    def release(self, trace_id: bytes) -> list[tuple[Shell, bytes]]:
+    def release(self, trace_id: bytes) -> list[Released]:
         """The roots of a trace with the scores they have."""
         with self._lock:
             trace = self._traces.pop(trace_id, None)
-            return [] if trace is None else [(root.shell, root.payload + self._events(trace, root)) for root in trace.roots]
+            if trace is None:
+                return []
+            return [(root.shell, root.payload + self._events(trace, root), root.ticket) for root in trace.roots]
 
     def _events(self, trace: _Trace, root: Root) -> bytes:
         """Its scores; those it had the first time if it was sent again and nothing about its run changed."""
@@ -81,12 +88,43 @@ class Held:
         events = trace.scores.get(root.span_id)
         if events is None:
             return self._told.get(key, b"")
-        self._told[key] = events
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        self._tell(key, events)
         return events
 
-    def release_all(self) -> list[tuple[Shell, bytes]]:
+    def _tell(self, key: tuple[bytes, bytes], events: bytes) -> None:
+        self._told[key] = events
+        if len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+
+    def told(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
+        """Scores that a span of this run had before a restart."""
+        with self._lock:
+            self._tell((trace_id, span_id), events)
+
+    def scores_of(self, root: Root) -> bytes:
+        """What a span of this run had before."""
+        with self._lock:
+            return self._told.get((root.trace_id, root.span_id), b"")
+
+    def moved(self, roots: Sequence[Root], ticket: Any) -> list[Any]:
+        """Give those of the roots that still wait to another request; the tickets they had."""
+        with self._lock:
+            traces = {root.trace_id: self._traces.get(root.trace_id) for root in roots}
+            here = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
+            still = [root for root in roots if id(root) in here]
+            ticket.rest, ticket.left = False, len(still)
+            former = [root.ticket for root in still]
+            for root in still:
+                root.ticket = ticket
+            return former
+
+    def waiting(self, trace_id: bytes) -> list[Root]:
+        """The roots of a trace, which stay."""
+        with self._lock:
+            trace = self._traces.get(trace_id)
+            return [] if trace is None else list(trace.roots)
+
+    def release_all(self) -> list[Released]:
         """Every root, with the scores it has."""
         with self._lock:
             ids = list(self._traces)

@@ -10,11 +10,12 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from otel_eval.errors import Overloaded
 from otel_eval.sinks.forward.cut import Shell, wrap
+from otel_eval.sinks.forward.held import Released
 from otel_eval.sinks.forward.send import Answer, Send
 from otel_eval.sinks.tally import Counters, Warnings
 
@@ -27,8 +28,8 @@ _LONGEST_S: Final = 30.0
 _FACTOR: Final = 1.5
 _LAST_S: Final = 0.2  # between attempts when the process ends
 
-Batch = tuple[bytes, int]
-"""A request and the number of items in it."""
+_Batch = tuple[bytes, int, list[Any], list[Any]]
+"""A request, the number of items in it, and the tickets of the requests and of the spans that are joined in it."""
 
 
 class Lane:
@@ -38,17 +39,27 @@ class Lane:
         signal: traces, logs or metrics.
         send: one attempt.
         limit_bytes: of what waits; a single request is taken whatever its size.
+        passed: told the tickets of requests and those of spans that waited, when nothing more is done for them.
         threads: requests under way at once.
     """
 
     def __init__(
-        self, signal: str, send: Send, counters: Counters, warnings: Warnings, *, limit_bytes: int, threads: int = 2
+        self,
+        signal: str,
+        send: Send,
+        counters: Counters,
+        warnings: Warnings,
+        *,
+        limit_bytes: int,
+        threads: int = 2,
+        passed: Callable[[Sequence[Any], Sequence[Any]], None] = lambda *_: None,
     ) -> None:
         self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
-        self._limit = limit_bytes
+        self._limit, self._passed = limit_bytes, passed
         self._changed = threading.Condition()  # guards what follows
-        self._bodies: deque[Batch] = deque()
+        self._bodies: deque[tuple[bytes, int, Any]] = deque()
         self._spans: dict[Shell, list[bytes]] = {}
+        self._tickets: list[Any] = []  # of the spans
         self._spans_since = 0.0
         self._spans_bytes = 0
         self._bytes = 0  # reserved, waiting or under way
@@ -84,16 +95,16 @@ class Lane:
             self._bytes -= size
             self._changed.notify_all()
 
-    def put(self, body: bytes, items: int, reserved: int) -> None:
+    def put(self, body: bytes, items: int, reserved: int, ticket: Any = None) -> None:
         """Queue a request for which room was reserved."""
         with self._changed:
             self._bytes += len(body) - reserved
             if body:
-                self._bodies.append((body, items))
+                self._bodies.append((body, items, ticket))
                 self._items += items
             self._changed.notify()
 
-    def add(self, spans: Sequence[tuple[Shell, bytes]]) -> None:
+    def add(self, spans: Sequence[Released]) -> None:
         """Queue spans that waited; they were admitted with their request and are always taken."""
         if not spans:
             return
@@ -101,8 +112,10 @@ class Lane:
             if not self._spans:
                 self._spans_since = time.monotonic()
                 self._changed.notify()
-            for shell, span in spans:
+            for shell, span, ticket in spans:
                 self._spans.setdefault(shell, []).append(span)
+                if ticket is not None:
+                    self._tickets.append(ticket)
                 self._spans_bytes += len(span)
                 self._bytes += len(span)
             self._items += len(spans)
@@ -111,14 +124,15 @@ class Lane:
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
-            batch, room = taken
-            self._deliver(*batch)
+            (body, items, requests, spans), room = taken
+            if self._deliver(body, items) and (requests or spans):
+                self._passed(requests, spans)
             with self._changed:
                 self._bytes -= room
-                self._items -= batch[1]
+                self._items -= items
                 self._changed.notify_all()
 
-    def _take(self) -> tuple[Batch, int] | None:
+    def _take(self) -> tuple[_Batch, int] | None:
         """What to send next and the room it takes; None when the lane ends."""
         with self._changed:
             while not self._closed:
@@ -128,13 +142,17 @@ class Lane:
                 self._changed.wait(lingered if self._spans else None)
         return None
 
-    def _joined(self) -> tuple[Batch, int]:
+    def _joined(self) -> tuple[_Batch, int]:
         """Requests one after the other are one request."""
         parts: list[bytes] = []
+        requests: list[Any] = []
+        tickets: list[Any] = []
         items = room = 0
         while self._bodies and (not parts or room + len(self._bodies[0][0]) <= _JOINED):
-            body, count = self._bodies.popleft()
+            body, count, ticket = self._bodies.popleft()
             parts.append(body)
+            if ticket is not None:
+                requests.append(ticket)
             items += count
             room += len(body)
         if self._spans and (not parts or room + self._spans_bytes <= _JOINED):
@@ -142,21 +160,24 @@ class Lane:
             items += sum(map(len, self._spans.values()))
             room += self._spans_bytes
             self._spans, self._spans_bytes = {}, 0
-        return (b"".join(parts) if len(parts) > 1 else parts[0], items), room
+            tickets, self._tickets = self._tickets, []
+        return (b"".join(parts) if len(parts) > 1 else parts[0], items, requests, tickets), room
 
-    def _deliver(self, body: bytes, items: int) -> None:
-        """Try until the endpoint took it or refused it for good, or the lane ends."""
+    def _deliver(self, body: bytes, items: int) -> bool:
+        """Try until the endpoint took it or refused it for good; False if the lane ended before."""
         delay = _FIRST_S
         while not self._unwanted:
             answer = self._attempt(body)
             if answer.fate != "later":
-                return self._settle(answer, items)
+                self._settle(answer, items)
+                return True
             self._counters.add("forward.retries", signal=self._signal)
             self._warnings.say(f"forward.{self._signal}", "%s wait to be passed on: %s; trying again", self._signal, answer.why)
             delay = self._pause(delay, answer.after_s)
             if self._closed:
-                return None
-        return self._counters.add("forward.discarded", items, signal=self._signal)
+                return False
+        self._counters.add("forward.discarded", items, signal=self._signal)
+        return True
 
     def _pause(self, delay: float, at_least_s: float) -> float:
         """Wait before the next attempt; how long to wait after that."""
@@ -191,20 +212,25 @@ class Lane:
 
     # ----------------------------------------------------------------- end
 
-    def stop(self, timeout_s: float) -> bool:
-        """Send what waits, then end; False if something is left, which is counted and said."""
+    def wait(self, timeout_s: float) -> bool:
+        """Send what waits without company; False if it was not all sent in time."""
         with self._changed:
             self._hurry = True
-            self._stopping.set()
             self._changed.notify_all()
-            done = self._changed.wait_for(lambda: not self._items, timeout_s)
+            return self._changed.wait_for(lambda: not self._items, timeout_s)
+
+    def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
+        """Send what waits, then end; False if something is left, which is counted and said unless it is `kept` on disk."""
+        self._stopping.set()
+        done = self.wait(timeout_s)
+        with self._changed:
             self._closed = True
             left = self._items
             self._changed.notify_all()
-        if left:
+        if left and not kept:
             self._counters.add("forward.lost", left, signal=self._signal)
             self._warnings.once(f"forward.{self._signal}.lost", "%d %s could not be passed on before the end", left, self._signal)
-        return done
+        return done or kept
 
     @property
     def waiting_bytes(self) -> int:

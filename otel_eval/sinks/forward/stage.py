@@ -7,30 +7,28 @@ assembly, or by neither: then its sender comes again with all of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from otel_eval.engine import Engine
 from otel_eval.model import Report
-from otel_eval.ports import Frame
-from otel_eval.sinks.forward.cut import cut
+from otel_eval.sinks.forward.cut import Shell, cut, wrap
 from otel_eval.sinks.forward.events import events_of
 from otel_eval.sinks.forward.held import Held, Root
 from otel_eval.sinks.forward.lane import Lane
 from otel_eval.sinks.forward.send import Target, sender
+from otel_eval.sinks.forward.ticket import Keeper, Spans, Ticket, Unsent, cut_of
 from otel_eval.sinks.forward.waiting import Waiting
 from otel_eval.sinks.tally import Counters, Warnings
 
 __all__ = ["Assembly", "Forward"]
 
-Spans = Sequence[tuple[bytes, bytes, Frame, int]]
-
 
 class Assembly(Protocol):
     """Where spans are put together to be judged."""
 
-    def spans(self, spans: Spans) -> None:
-        """Take spans, or raise `Overloaded`."""
+    def spans(self, spans: Spans, ticket: Ticket | None) -> None:
+        """Take spans, and keep their request until all of it was passed on if it has a ticket; or raise `Overloaded`."""
         ...
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
@@ -46,6 +44,7 @@ class Forward:
         engine: tells what may be a run of some evaluation.
         counters: `forward.*`, by signal.
         limit_bytes: of what waits to be sent, for each signal.
+        keeper: keeps requests until they were passed on. If there is one, what is left at the end is not lost.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -54,16 +53,26 @@ class Forward:
     name: Final = "forward"
 
     def __init__(
-        self, to: Target, engine: Engine, counters: Counters, *, limit_bytes: int = 64 * 2**20, signals: Collection[str] = ()
+        self,
+        to: Target,
+        engine: Engine,
+        counters: Counters,
+        *,
+        limit_bytes: int = 64 * 2**20,
+        signals: Collection[str] = (),
+        keeper: Keeper | None = None,
     ) -> None:
         self._counters: Final = counters
+        self._keeper: Final = keeper
         self._held: Final = Held()
         self._waiting = Waiting(engine)
         warnings = Warnings()
         senders = {signal: sender(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
         self._closers: Final = [close for _, close in senders.values()]
+        passed = keeper.passed if keeper is not None else lambda *_: None
         self._lanes: Final = {
-            signal: Lane(signal, send, counters, warnings, limit_bytes=limit_bytes) for signal, (send, _) in senders.items()
+            signal: Lane(signal, send, counters, warnings, limit_bytes=limit_bytes, passed=passed)
+            for signal, (send, _) in senders.items()
         }
 
     def judge_by(self, engine: Engine) -> None:
@@ -91,24 +100,33 @@ class Forward:
         """
         lane = self._lanes.get("traces")
         if lane is None:
-            return assembly.spans(spans)  # only logs or metrics are passed on
+            return assembly.spans(spans, None)  # only logs or metrics are passed on
+        ticket = self._ticket(body)
         lane.reserve(len(body))
         roots: list[Root] = []
         try:
-            rest, roots = self._part(body, spans)
+            rest, roots = self._part(body, self._waiting.chosen(spans), ticket)
             self._held.hold(roots)  # first, so that a verdict finds them
-            if spans:
-                assembly.spans(spans)
+            if spans or ticket is not None:
+                assembly.spans(spans, ticket)
         except BaseException:
             self._held.drop(roots)
-            lane.cancel(len(body))
+            self._give_up(lane, len(body), ticket)
             raise
-        lane.put(rest, items - len(roots), len(body))
+        lane.put(rest, items - len(roots), len(body), ticket)
         self._let_go(lane, roots, assembly)
         return None
 
-    def _part(self, body: bytes, spans: Spans) -> tuple[bytes, list[Root]]:
-        waiting = self._waiting.chosen(spans)
+    def _ticket(self, body: bytes) -> Ticket | None:
+        return Ticket() if self._keeper is not None and body else None
+
+    def _give_up(self, lane: Lane, size: int, ticket: Ticket | None) -> None:
+        lane.cancel(size)
+        if self._keeper is not None and ticket is not None:
+            self._keeper.dropped(ticket)
+
+    def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ticket: Ticket | None) -> tuple[bytes, list[Root]]:
+        """What need not wait of a request, and the spans that do."""
         if not waiting:
             return body, []
         try:
@@ -116,7 +134,10 @@ class Forward:
         except ValueError:  # fields that protobuf itself no longer writes: passed on whole, without scores
             self._counters.add("forward.uncut")
             return body, []
-        return rest, [Root(*each, shell) for each, shell in zip(waiting, shells, strict=True)]
+        roots = [Root(*each, shell, ticket) for each, shell in zip(waiting, shells, strict=True)]
+        if ticket is not None:
+            ticket.rest, ticket.cut, ticket.left = bool(rest), cut_of(roots), len(roots)
+        return rest, roots
 
     def _let_go(self, lane: Lane, roots: Sequence[Root], assembly: Assembly) -> None:
         """Roots that no verdict will come for, because their trace is over and forgotten."""
@@ -126,26 +147,84 @@ class Forward:
         for trace_id in ids - assembly.undecided(ids):
             lane.add(self._held.release(trace_id))
 
-    def pass_on(self, signal: str, body: bytes, items: int, take: Callable[[], None] = lambda: None) -> None:
-        """Queue a request that nothing is to be done to; `take` is who else wants it.
+    def pass_on(self, signal: str, body: bytes, items: int, take: Callable[[Ticket | None], None]) -> None:
+        """Queue a request that nothing is to be done to; `take` is who else wants it, or keeps it.
 
         Raises:
             Overloaded: there is no room here or there; nothing was taken.
         """
         lane = self._lanes.get(signal)
         if lane is None:
-            return take()
+            return take(None)
+        ticket = self._ticket(body)
         lane.reserve(len(body))
         try:
-            take()
+            take(ticket)
         except BaseException:
-            lane.cancel(len(body))
+            self._give_up(lane, len(body), ticket)
             raise
-        return lane.put(body, items, len(body))
+        return lane.put(body, items, len(body), ticket)
 
     def takes(self, signal: str) -> bool:
         """Whether the signal is passed on."""
         return signal in self._lanes
+
+    # ------------------------------------------------------- after a restart
+
+    def resume(self, unsent: Unsent, undecided: Callable[[bytes], bool]) -> None:
+        """Go on with a request where the last process ended: its spans whose trace was judged leave with what was said."""
+        lane, ticket = self._lanes.get(unsent.signal), Ticket(place=unsent.place)
+        rest, roots = self._part(unsent.body, self._waiting_of(unsent), ticket) if lane is not None else (b"", [])
+        items = unsent.items - len(roots)
+        if unsent.held or unsent.waiting == ticket.cut:  # if other spans wait now than did then, all of it goes once more
+            rest = b""
+        roots = [root for root in roots if (root.trace_id, root.span_id) not in unsent.moved]
+        ticket.rest, ticket.left = bool(rest), len(roots)
+        if lane is not None and (rest or roots):
+            lane.put(rest, items, 0, ticket)
+            for root in roots:
+                self._resume(lane, root, unsent.said.get(root.trace_id), undecided)
+        elif self._keeper is not None:
+            self._keeper.dropped(ticket)
+
+    def _waiting_of(self, unsent: Unsent) -> Sequence[tuple[bytes, bytes, Any]]:
+        if unsent.signal != "traces":
+            return ()
+        if unsent.held:
+            return [(trace_id, span_id, frame[1]) for trace_id, span_id, frame, _ in unsent.spans]
+        return self._waiting.chosen(unsent.spans)
+
+    def _resume(self, lane: Lane, root: Root, said: Sequence[Report] | None, undecided: Callable[[bytes], bool]) -> None:
+        if said is None and undecided(root.trace_id):
+            self._held.hold([root])
+            return
+        span_id = root.span_id.hex()
+        events = b"".join([events_of(report) for report in said or () if report.trajectory.span_id == span_id])
+        lane.add([(root.shell, root.payload + (events or self._held.scores_of(root)), root.ticket)])
+
+    def told(self, reports: Iterable[Report]) -> None:
+        """What was said of runs before a restart, for their own spans that are sent again."""
+        scores: dict[tuple[bytes, bytes], bytes] = {}
+        for report in reports:
+            key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
+            scores[key] = scores.get(key, b"") + events_of(report)
+        for (trace_id, span_id), events in scores.items():
+            self._held.told(trace_id, span_id, events)
+
+    def waiting(self, trace_id: bytes) -> tuple[list[Root], bytes]:
+        """The spans of a trace that wait, of requests that are kept, and a request of these spans."""
+        roots = [root for root in self._held.waiting(trace_id) if root.ticket is not None and root.ticket.place is not None]
+        spans: dict[Shell, list[bytes]] = {}
+        for root in roots:
+            spans.setdefault(root.shell, []).append(root.payload)
+        return roots, wrap(spans)
+
+    def moved(self, roots: Sequence[Root], place: Any) -> bool:
+        """Those of the spans that still wait belong to the request that is kept at this place; False if none does."""
+        former = self._held.moved(roots, Ticket(place=place))
+        if self._keeper is not None and former:
+            self._keeper.passed([], former)
+        return bool(former)
 
     # -------------------------------------------------------------- scores
 
@@ -171,15 +250,24 @@ class Forward:
     # ----------------------------------------------------------------- end
 
     def stop(self, timeout_s: float) -> bool:
-        """Let every root go with the scores it has, deliver what waits, end; False if something is left."""
-        if "traces" in self._lanes:
+        """Let every root go with the scores it has, deliver what waits, end; False if something is lost.
+
+        What is kept on disk is not lost, so that roots whose trace is not judged wait for the next start.
+        """
+        kept = self._keeper is not None
+        if "traces" in self._lanes and not kept:
             self._lanes["traces"].add(self._held.release_all())
         deadline = time.monotonic() + timeout_s
         # One after the other, within one deadline: each sends by itself all the while.
-        done = [lane.stop(max(0.0, deadline - time.monotonic())) for lane in self._lanes.values()]
+        done = [lane.stop(max(0.0, deadline - time.monotonic()), kept=kept) for lane in self._lanes.values()]
         for close in self._closers:
             close()
         return all(done)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Send what waits to be sent; False if it was not all sent in time."""
+        deadline = time.monotonic() + timeout_s
+        return all(lane.wait(max(0.0, deadline - time.monotonic())) for lane in self._lanes.values())
 
     def counts(self) -> dict[str, Any]:
         """What waits now."""

@@ -23,6 +23,7 @@ SCENARIOS: Final = (
     Scenario(
         "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 4, "runs": 100_000}
     ),
+    Scenario("SIGKILL while passing on", crashing.passing_on, {"times": 3, "runs": 3000}, {"times": 60, "runs": 50_000}),
     Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
     Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
     Scenario("sink down", sinks.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}),

@@ -1,4 +1,4 @@
-"""Somebody to send scores to: an OTLP endpoint for log events that can be down, slow, or of another opinion.
+"""Somebody to send scores to: an OTLP endpoint for log events, or for spans, that can be down, slow, or of another opinion.
 
 Knows `gen_ai.evaluation.result` events as docs/signals.md has them.
 """
@@ -12,12 +12,12 @@ from typing import Any, Final, Self
 
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fault_rig.service import free_port
 
-__all__ = ["Sink"]
+__all__ = ["Backend", "Sink"]
 
-SERVICE: Final = "opentelemetry.proto.collector.logs.v1.LogsService"
 KEYS: Final = {
     "gen_ai.evaluation.name": "scorer",
     "gen_ai.evaluation.score.value": "value",
@@ -36,6 +36,8 @@ class Sink:
         refused: events that were refused.
     """
 
+    service = "opentelemetry.proto.collector.logs.v1.LogsService"
+
     def __init__(self) -> None:
         self.endpoint = f"http://127.0.0.1:{free_port()}"
         self.trouble = ""
@@ -53,7 +55,7 @@ class Sink:
         """Listen."""
         export = grpc.unary_unary_rpc_method_handler(self._export)
         self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {"Export": export})])
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(self.service, {"Export": export})])
         self._server.add_insecure_port(self.endpoint.removeprefix("http://"))
         self._server.start()
         return self
@@ -71,7 +73,7 @@ class Sink:
         self.down()
 
     def _export(self, data: bytes, context: Any) -> bytes:
-        rows = [_row(record) for record in _records(ExportLogsServiceRequest.FromString(data))]
+        rows = self.read(data)
         if self.trouble == "slow":
             time.sleep(0.5)
         elif self.trouble:
@@ -82,13 +84,28 @@ class Sink:
             self._rows += rows
         return b""
 
+    def read(self, data: bytes) -> list[dict[str, Any]]:
+        """The results in a request."""
+        groups = ExportLogsServiceRequest.FromString(data).resource_logs
+        records = [record for group in groups for scope in group.scope_logs for record in scope.log_records]
+        return [_row(record.trace_id, record) for record in records]
 
-def _records(request: Any) -> list[Any]:
-    return [record for group in request.resource_logs for scope in group.scope_logs for record in scope.log_records]
+
+class Backend(Sink):
+    """Takes the spans that are passed on; its rows are the scores on them, and one with a span id for each span."""
+
+    service = "opentelemetry.proto.collector.trace.v1.TraceService"
+
+    def read(self, data: bytes) -> list[dict[str, Any]]:
+        """The spans in a request, and the results on them."""
+        groups = ExportTraceServiceRequest.FromString(data).resource_spans
+        spans = [span for group in groups for scope in group.scope_spans for span in scope.spans]
+        rows = [{"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex(), "evaluation": ""} for span in spans]
+        return rows + [_row(span.trace_id, event) for span in spans for event in span.events]
 
 
-def _row(record: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"trace_id": record.trace_id.hex(), "value": None, "revision": 0}
+def _row(trace_id: bytes, record: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"trace_id": trace_id.hex(), "value": None, "revision": 0}
     for attribute in record.attributes:
         if attribute.key in KEYS:
             row[KEYS[attribute.key]] = getattr(attribute.value, attribute.value.WhichOneof("value"))

@@ -26,6 +26,7 @@ from otel_eval.errors import Overloaded
 from otel_eval.pipeline import Pipeline
 from otel_eval.sinks.jsonl import result_fields
 from otel_eval.sources.receiver import Origin, framed_of
+from otel_eval.storage.records import HEAD_BYTES
 
 ALLOWED = 3
 Spans = tuple[tuple[int, int, int, str], ...]
@@ -73,12 +74,18 @@ class Lives:
 
     def append(self, kind: int, payload: Any, **options: Any) -> Any:
         """A record; where the fuse ends, only a part of it."""
-        mark, segment = self._append(kind, payload, **options)
+        written = self._append(kind, payload, **options)
         if self.burn():
-            whole = segment.path.stat().st_size
-            os.truncate(segment.path, whole - self.rng.randint(0, min(whole - 16, sum(map(len, payload)) + 17)))
+            segment, end = written.segment, written.end
+            missing = self.rng.randint(0, min(end - HEAD_BYTES, sum(map(len, payload)) + 17))
+            if segment.path.stat().st_size == end:
+                os.truncate(segment.path, end - missing)
+            else:  # it is written over another
+                with segment.path.open("r+b") as file:
+                    file.seek(end - missing)
+                    file.write(self.rng.randbytes(missing))
             raise Died
-        return mark, segment
+        return written
 
     def emit(self, report: Any) -> None:
         """Delivered, then noted; between the two the fuse may end."""

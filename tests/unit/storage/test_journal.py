@@ -30,7 +30,7 @@ def journal(path: Path, **options: Any) -> Iterator[Journal]:
 
 
 def read(opened: Journal) -> list[tuple[int, bytes]]:
-    return [(kind, payload) for _, kind, payload in opened.replay()]
+    return [(kind, payload) for _, kind, payload, _ in opened.replay()]
 
 
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
@@ -178,14 +178,14 @@ def test_a_sync_that_fails_is_told_and_the_next_record_begins_a_segment(tmp_path
     disk = _Disk()
     monkeypatch.setattr(os, "fdatasync", disk)
     with journal(tmp_path) as opened:
-        first, _ = opened.append(1, [b"a"])
+        first, *_ = opened.append(1, [b"a"])
         opened.commit(first)
         disk.broken = True
-        second, _ = opened.append(1, [b"b"])
+        second, *_ = opened.append(1, [b"b"])
         with pytest.raises(OSError, match="sync"):
             opened.commit(second)
         disk.broken = False
-        third, segment = opened.append(1, [b"c"])
+        third, segment, _ = opened.append(1, [b"c"])
         opened.commit(third)
         opened.commit(first)
         assert segment.number == 2

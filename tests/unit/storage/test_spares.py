@@ -33,7 +33,7 @@ def journal(path: Path, **options: Any) -> Iterator[Journal]:
 
 
 def read(opened: Journal) -> list[tuple[int, bytes]]:
-    return [(kind, payload) for _, kind, payload in opened.replay()]
+    return [(kind, payload) for _, kind, payload, _ in opened.replay()]
 
 
 def fill(opened: Journal, segments: int, payload: bytes = RECORD) -> None:

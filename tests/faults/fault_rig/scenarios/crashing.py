@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ from fault_rig.books import balance, rows_of, until
 from fault_rig.outcome import Outcome, scored
 from fault_rig.sender import Request, Sender, requests_of, shuffled
 from fault_rig.service import Service, configuration
+from fault_rig.sink import Backend
 from fault_rig.traffic import Run, run_of
 
-__all__ = ["killed_at", "sigkill"]
+__all__ = ["killed_at", "passing_on", "sigkill"]
 
 STEPS: Final = (
     "os:pwritev",  # a record of the journal
@@ -108,3 +110,39 @@ def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) ->
     return Outcome(
         f"SIGKILL right before and after the steps from taking to delivering ({len(set(places))} places)", died, books, figures
     )
+
+
+def passing_on(folder: Path, *, times: int, runs: int) -> Outcome:
+    """SIGKILL at random instants of a receiver that passes everything on to a backend, which is away half of the time."""
+    rng = random.Random(times)
+    sent = [run_of(number) for number in range(runs)]
+    requests = requests_of(sent)
+    with Backend() as backend:
+        exporters = {"forward": {"endpoint": backend.endpoint, "timeout": "2s"}}
+        storage = {"directory": str(folder / "kept"), "max_size": "4MiB"}
+        with Service(configuration(folder, traces={"late": "1s"}, storage=storage, exporters=exporters)) as service:
+            with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:
+                for number in range(times):
+                    time.sleep(rng.random())
+                    backend.up() if number % 2 else backend.down()
+                    time.sleep(rng.random() / 2)
+                    service.kill()
+                    service.start()
+                backend.down()
+                backend.up()
+            wanted = {(span.trace_id.hex(), span.span_id.hex()) for n in sender.acknowledged for span in sent[n].spans()}
+            until(lambda: wanted <= _arrived(backend).keys(), 60, every_s=0.5)
+            scored(service, sender.acknowledged, 10, backend.rows)
+            assert service.terminate() == 0
+        books = balance(sent, sender.acknowledged, backend.rows())
+        arrived = _arrived(backend)
+        books.lost += len(wanted - arrived.keys())
+    figures = (
+        f"{len(sender.acknowledged)} runs acknowledged; all {len(wanted)} spans are at the backend, the scores on the runs' own"
+    )
+    figures += f"; {sum(arrived.values()) - len(arrived)} spans arrived twice"
+    return Outcome("SIGKILL under load, the backend of `forward` away half of the time", times, books, figures)
+
+
+def _arrived(backend: Backend) -> Counter[tuple[str, str]]:
+    return Counter((row["trace_id"], row["span_id"]) for row in backend.rows() if "span_id" in row)

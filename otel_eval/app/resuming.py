@@ -1,0 +1,109 @@
+"""After a restart: find the requests that were not passed on, or not whole, and hand them to the forwarding stage.
+
+Knows what the records of the journal say of such requests; knows neither endpoints nor which spans wait for scores. A
+request is kept in memory while nothing that was read says that it was passed on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from otel_eval.app.onward import Onward
+from otel_eval.model import Report
+from otel_eval.sources.otlp import Framed
+from otel_eval.sources.receiver import Origin
+from otel_eval.storage import Entry, Segment
+from otel_eval.storage.entries import Judgement, passed
+
+if TYPE_CHECKING:
+    from otel_eval.sinks.forward import Forward
+
+__all__ = ["Resuming"]
+
+_TOLD: Final = 1024  # reports that spans which are sent again may need
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    segment: Segment
+    end: int
+    origin: Origin
+    framed: Framed
+    held: bool
+    waiting: int | None = None
+    moved: set[tuple[bytes, bytes]] = field(default_factory=set)
+    said: dict[bytes, list[Report]] = field(default_factory=dict)
+
+    @property
+    def items(self) -> int:
+        framed = self.framed
+        return max(1, len(framed.spans) + len(framed.logs) + framed.own + framed.ignored + framed.rejected)
+
+
+class Resuming:
+    """Gathers what the journal says of requests that are passed on.
+
+    Args:
+        onward: keeps them from now on.
+        forward: passes them on.
+    """
+
+    def __init__(self, onward: Onward, forward: Forward) -> None:
+        self._onward, self._forward = onward, forward
+        self._requests: Final[dict[tuple[int, int], _Request]] = {}
+        self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)
+        self._told: Final[deque[Report]] = deque(maxlen=_TOLD)
+
+    def took(self, entry: Entry, origin: Origin, framed: Framed, *, held: bool = False) -> None:
+        """A request that is to be passed on; `held` are spans of one trace that wait, in the place of those that came before."""
+        request = _Request(entry.segment, entry.end, origin, framed, held)
+        traces = {item[0] for item in framed.spans}
+        for former in {former for trace_id in traces if held for former in self._of_trace[trace_id]}:
+            former.moved.update((item[0], item[1]) for item in framed.spans)
+        for trace_id in traces:
+            self._of_trace[trace_id].add(request)
+        self._requests[entry.segment.number, entry.end] = request
+
+    def judged(self, judgement: Judgement) -> None:
+        """What was said of a trace goes with its spans that wait. A trace that is written again says nothing new."""
+        if judgement.late:
+            return
+        self._told.extend(judgement.reports)
+        for request in self._of_trace.get(judgement.trace_id, ()):
+            if judgement.reports or judgement.trace_id not in request.said:
+                request.said[judgement.trace_id] = list(judgement.reports)
+
+    def passed(self, payload: bytes) -> None:
+        """Requests that were passed on, or all of them but the spans that wait."""
+        for number, end, waiting in passed(payload):
+            request = self._requests.get((number, end))
+            if request is None:
+                continue
+            request.waiting = waiting
+            if not waiting:
+                del self._requests[number, end]
+                self._forget(request)
+
+    def _forget(self, request: _Request) -> None:
+        for trace_id in {item[0] for item in request.framed.spans}:
+            self._of_trace[trace_id].discard(request)
+            if not self._of_trace[trace_id]:
+                del self._of_trace[trace_id]
+
+    def take_over(self, undecided: Callable[[bytes], bool]) -> int:
+        """Go on with what was not passed on; how many requests that is."""
+        from otel_eval.sinks.forward import Unsent  # deferred: it loads grpc's client
+
+        self._forward.told(self._told)
+        for each in self._requests.values():
+            self._onward.needed(each.segment)
+            origin, framed = each.origin, each.framed
+            place = (each.segment, each.end)
+            unsent = Unsent(
+                origin.signal, origin.body, each.items, framed.spans, place, each.waiting, each.held, each.moved, each.said
+            )
+            self._forward.resume(unsent, undecided)
+        return len(self._requests)

@@ -1,0 +1,257 @@
+"""What was acknowledged and not passed on is passed on after a crash, with the scores of its runs."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from storage_served import ENVIRONMENT, Served, request, whole
+
+Make = Callable[..., Served]
+EVENT = "gen_ai.evaluation.result"
+
+
+class Endpoint:
+    """A backend at an address that stays the same, which can be away."""
+
+    def __init__(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self.port = taken.getsockname()[1]
+        self.got: dict[str, list[bytes]] = {"traces": [], "logs": [], "metrics": []}
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Takes requests in the block."""
+        got = self.got
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                got[self.path.rsplit("/", 1)[1]].append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None: ...
+
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join(5)
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Trace, span and number of scores of each span that it took."""
+        return [
+            (int.from_bytes(span.trace_id), int.from_bytes(span.span_id), sum(event.name == EVENT for event in span.events))
+            for body in tuple(self.got["traces"])
+            for group in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in group.scope_spans
+            for span in scope.spans
+        ]
+
+    def wait(self, holds: Callable[[], bool], timeout_s: float = 15.0) -> None:
+        """Until something holds of what it took."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < deadline, self.spans()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    return Endpoint()
+
+
+def forwarding(served: Make, endpoint: Endpoint, **config: Any) -> Served:
+    forward = {"endpoint": f"http://127.0.0.1:{endpoint.port}", "protocol": "http/protobuf", "timeout": "2s"}
+    receiver = served(exporters={"forward": forward}, **config)
+    receiver.start()
+    return receiver
+
+
+def all_of(*traces: int) -> Counter[tuple[int, int, int]]:
+    """Every span of whole runs once, and one score on each root."""
+    return Counter((trace, span, int(span == 1)) for trace in traces for span in range(1, 5))
+
+
+@pytest.mark.parametrize("settle", ["50ms", "1s"])
+def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoint: Endpoint, settle: str) -> None:
+    """Judged before the kill or after it: every span, with the score on its root."""
+    receiver = forwarding(served, endpoint, traces={"settle": settle})
+    for trace in (1, 2, 3):
+        assert receiver.post(whole(trace)) == 200
+    time.sleep(0.5)
+    receiver.end()
+    receiver.start()
+    assert receiver.post(whole(4)) == 200
+    with endpoint.up():
+        endpoint.wait(lambda: len(endpoint.spans()) >= 16)
+        assert receiver.end(signal.SIGTERM) == 0
+    assert Counter(endpoint.spans()) == all_of(1, 2, 3, 4)
+
+
+def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> None:
+    """Also where the root of a run still waits for its score: it comes alone."""
+    receiver = forwarding(served, endpoint, traces={"settle": "2s"})
+    with endpoint.up():
+        assert receiver.post(whole(1)) == 200
+        endpoint.wait(lambda: len(endpoint.spans()) == 3)
+        time.sleep(0.3)
+        receiver.end()
+        receiver.start()
+        endpoint.wait(lambda: len(endpoint.spans()) == 4)
+        time.sleep(0.3)
+        receiver.end()
+        receiver.start()
+        time.sleep(0.5)
+    assert Counter(endpoint.spans()) == all_of(1)
+
+
+def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served: Make, endpoint: Endpoint) -> None:
+    """Nothing is called lost, and roots of runs that are undecided do not leave without scores."""
+    receiver = forwarding(served, endpoint, traces={"settle": "1s"})
+    assert receiver.post(whole(1)) == 200
+    assert receiver.end(signal.SIGTERM) == 0
+    assert "could not be passed on" not in receiver.said()
+    receiver.start()
+    with endpoint.up():
+        endpoint.wait(lambda: len(endpoint.spans()) == 4)
+        assert receiver.end(signal.SIGTERM) == 0
+    assert Counter(endpoint.spans()) == all_of(1)
+
+
+def test_a_last_stop_passes_everything_on(served: Make, endpoint: Endpoint) -> None:
+    """`--drain` judges what is undecided, and ends when the endpoint has it."""
+    receiver = forwarding(served, endpoint, traces={"settle": "5s"})
+    assert receiver.post(whole(1)) == 200
+    receiver.end()
+    with endpoint.up():
+        assert drained(receiver) == 0
+        assert Counter(endpoint.spans()) == all_of(1)
+        assert drained(receiver) == 0
+    assert Counter(endpoint.spans()) == all_of(1)
+
+
+def drained(receiver: Served) -> int:
+    """`serve --drain`, to its end; the exit code."""
+    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
+    return subprocess.run(command, timeout=30, env=ENVIRONMENT, check=False).returncode
+
+
+def test_logs_metrics_and_spans_that_nobody_evaluates_survive_too(served: Make, endpoint: Endpoint) -> None:
+    """They are acknowledged like the others."""
+    logs, metrics, odd = ExportLogsServiceRequest(), ExportMetricsServiceRequest(), ExportTraceServiceRequest()
+    logs.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "hello"
+    metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(as_int=3)
+    odd.resource_spans.add().scope_spans.add().spans.add(trace_id=b"short", name="odd")
+    receiver = forwarding(served, endpoint)
+    sent = {"traces": odd, "logs": logs, "metrics": metrics}
+    for signal_, message in sent.items():
+        assert receiver.post(message.SerializeToString(), signal_) == 200
+    for _ in range(2):
+        receiver.end()
+        receiver.start()
+    with endpoint.up():
+        endpoint.wait(lambda: all(endpoint.got.values()))
+        time.sleep(0.3)
+        receiver.end()
+        receiver.start()
+        time.sleep(0.5)
+    assert endpoint.got == {signal_: [message.SerializeToString()] for signal_, message in sent.items()}
+
+
+def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
+    """And not before, though their runs are judged and forgotten."""
+    storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
+    receiver = forwarding(served, endpoint, traces={"settle": "50ms", "late": "0s"}, storage=storage)
+    sent = 0
+    while receiver.post(whole(sent + 1)) == 200:
+        sent += 1
+        time.sleep(0.01)
+    time.sleep(0.5)
+    assert (tmp_path / "kept" / "0000000001.journal").exists()
+    assert receiver.post(whole(sent + 1)) == 503
+    with endpoint.up():
+        receiver.insist(whole(sent + 1))
+        endpoint.wait(lambda: len(endpoint.spans()) == 4 * (sent + 1))
+        assert not (tmp_path / "kept" / "0000000001.journal").exists()
+    assert Counter(endpoint.spans()) == all_of(*range(1, sent + 2))
+
+
+def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, endpoint: Endpoint) -> None:
+    """Whatever was acknowledged arrives, every root with its score; some of it twice."""
+    receiver = forwarding(served, endpoint, traces={"settle": "100ms", "settle_partial": "100ms", "late": "2s"})
+    rng = random.Random(11)
+    acknowledged: list[int] = []
+    over = threading.Event()
+
+    def load(first: int) -> None:
+        trace = first
+        while not over.is_set():
+            if receiver.post(whole(trace)) == 200:
+                acknowledged.append(trace)
+                trace += 2
+            else:
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=load, args=(first,)) for first in (1, 2)]
+    with endpoint.up():
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            time.sleep(rng.uniform(0.05, 0.4))
+            receiver.end()
+            receiver.start()
+        over.set()
+        for thread in threads:
+            thread.join()
+        wanted = set(all_of(*acknowledged))
+        endpoint.wait(lambda: wanted <= set(endpoint.spans()))
+    spans = Counter(endpoint.spans())
+    print(f"{len(acknowledged)} runs, {sum(spans.values()) - len(spans)} spans twice")
+    assert all(scores == (span == 1) for _, span, scores in spans)
+
+
+def test_a_run_that_takes_long_keeps_no_segment_and_none_of_its_spans_is_lost(
+    served: Make, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Its span that waits is written again with the rest of its trace, and arrives once."""
+    storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
+    traces = {"settle": "50ms", "late": "0s", "idle_timeout": "60s"}
+    receiver = forwarding(served, endpoint, traces=traces, storage=storage)
+    assert receiver.post(request((1, 1, 99, ""))) == 200
+    with endpoint.up():
+        number, deadline = 1, time.monotonic() + 20
+        while (tmp_path / "kept" / "0000000001.journal").exists():
+            number += 1
+            receiver.insist(whole(number))
+            assert time.monotonic() < deadline
+        for _ in range(2):
+            receiver.end()
+            receiver.start()
+        receiver.insist(request((1, 99, 0, "")))
+        endpoint.wait(lambda: {(1, 1), (1, 99)} <= {span[:2] for span in endpoint.spans()})
+    arrived = Counter(span[:2] for span in endpoint.spans())
+    assert arrived[1, 1] == 1
+    assert sum(scores for trace, _, scores in endpoint.spans() if trace == 1) == 1
