@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 __all__ = [
     "UNRECORDED",
@@ -23,6 +23,7 @@ __all__ = [
     "Scored",
     "Skipped",
     "SpanVisit",
+    "Telling",
     "ToolCall",
     "ToolError",
     "Trajectory",
@@ -161,8 +162,31 @@ class Trajectory:
     outermost: bool = True
 
 
+class Telling:
+    """Base of what explains a value, and may do so only when it is first asked why.
+
+    `tell` gives explanation and details, whose own slots are empty until then; without it they were given at once.
+    """
+
+    __slots__ = ("tell",)
+    tell: Callable[[], tuple[str, Mapping[str, Any]]] | None
+
+    if not TYPE_CHECKING:  # a checker would let any name pass
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ("explanation", "details"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            tell = self.tell
+            if tell is not None:  # else another thread asked at the same time
+                explanation, details = tell()
+                object.__setattr__(self, "explanation", explanation)
+                object.__setattr__(self, "details", details)
+                object.__setattr__(self, "tell", None)  # lets go of the run
+            return object.__getattribute__(self, name)
+
+
 @dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(Telling):
     """A score: `value` in [0, 1], whether it passed, why, and the scorer's documented details (JSON)."""
 
     value: float

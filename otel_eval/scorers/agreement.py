@@ -53,7 +53,7 @@ def _overlap(expected: Any, actual: Any) -> float:
 def _share(expected: Any, actual: Any) -> float:
     if expected == actual:
         return 1.0
-    if not (isinstance(expected, Mapping) and isinstance(actual, Mapping)):
+    if not (_is_object(expected) and _is_object(actual)):
         return 0.0
     union = len(expected.keys() | actual.keys())
     return sum(_share(expected[key], actual[key]) for key in expected.keys() & actual.keys()) / union
@@ -68,7 +68,11 @@ MODES: Final[Mapping[str, Agreement]] = {
 
 
 def _named(arguments: Any) -> Mapping[str, Any]:
-    return arguments if isinstance(arguments, Mapping) else {"__value__": arguments}
+    return arguments if _is_object(arguments) else {"__value__": arguments}
+
+
+def _is_object(value: Any) -> bool:
+    return type(value) is dict or isinstance(value, Mapping)  # the second looks at abstract classes, which takes long
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

@@ -19,7 +19,17 @@ from otel_eval.scorers.batches import Visit, batches, follow_one_another
 from otel_eval.scorers.ordered import align_in_order
 from otel_eval.scorers.subsequence import Prepared, common, common_in_groups, prepare
 
-__all__ = ["Alignment", "Comparison", "Expectation", "Expected", "TooMuch", "Unrecorded", "align", "fits_exactly"]
+__all__ = [
+    "Alignment",
+    "Comparison",
+    "Expectation",
+    "Expected",
+    "TooMuch",
+    "Unrecorded",
+    "align",
+    "fits_exactly",
+    "kind_of",
+]
 
 Pairs = list[tuple[int, int]]
 Rows = list[dict[int, float]]
@@ -150,18 +160,18 @@ def _rows(expectation: Expectation, visits: Sequence[Visit], compared: Compariso
 
 def _shared_rows(expectation: Expectation, columns: Mapping[str, list[Column]], compared: Comparison, work: Work) -> Rows:
     """As row by row, but equal calls are compared once, and expected calls that are equal share one row."""
-    kinds = {at: _kind(visit.arguments) for each in columns.values() for at, visit, _ in each}
+    kinds = {at: kind_of(visit.arguments) for each in columns.values() for at, visit, _ in each}
     rows: dict[Any, dict[int, float]] = {}
     found = []
     for call in expectation.calls:
-        key = (call.name, _kind(call.arguments), _kind(call.result))
+        key = (call.name, kind_of(call.arguments), kind_of(call.result))
         if key not in rows:
-            rows[key] = _row(call, columns.get(call.name, ()), compared, _by_kind(compared, kinds, work))
+            rows[key] = _row(call, columns.get(call.name, ()), compared, _bykind_of(compared, kinds, work))
         found.append(rows[key])
     return found
 
 
-def _by_kind(compared: Comparison, kinds: Mapping[int, Any], work: Work) -> Callable[[int, Any, Any], float]:
+def _bykind_of(compared: Comparison, kinds: Mapping[int, Any], work: Work) -> Callable[[int, Any, Any], float]:
     """The agreement of one expected call's arguments with those of a column, asked once for all that are equal."""
     agrees = compared.arguments
     assert agrees is not None, "asked only where arguments are compared"
@@ -178,7 +188,7 @@ def _by_kind(compared: Comparison, kinds: Mapping[int, Any], work: Work) -> Call
     return weigh
 
 
-def _kind(value: Any) -> Any:
+def kind_of(value: Any) -> Any:
     """Equal for equal values; for what cannot be hashed, the object itself."""
     try:
         kind = frozen(value)

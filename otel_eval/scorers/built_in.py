@@ -9,23 +9,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Outcome, Scored, Skipped, Telling, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 
-__all__ = ["BuiltIn", "Finding"]
+__all__ = ["BuiltIn", "Finding", "Late", "late"]
 
 _new_scored: Final = maker(Scored)
+_new_scored_late: Final = maker(Scored, "value", "passed", "tell")
 _SLACK: Final = 1e-9  # what sums of weights may be off by
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Telling):
     """What a scorer measured, before strict and threshold are applied. `value` is in [0, 1]."""
 
     value: float
     explanation: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Late(Finding):
+    """A finding that is explained when somebody asks: made by `late` of a value and `tell`."""
+
+    __slots__ = ()
+
+
+late: Final = maker(Late, "value", "tell")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +131,11 @@ class BuiltIn:
         if not -_SLACK <= value <= 1 + _SLACK:  # also true of a NaN
             return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
         value = min(1.0, max(0.0, value))
-        if not self.strict:
-            return _new_scored(value, value >= self.threshold, found.explanation, found.details)
-        value = 1.0 if value == 1 else 0.0
-        return _new_scored(value, value == 1, found.explanation, found.details)
+        if self.strict:
+            value = 1.0 if value == 1 else 0.0
+            passed = value == 1
+        else:
+            passed = value >= self.threshold
+        if type(found) is Late:
+            return _new_scored_late(value, passed, found.tell)
+        return _new_scored(value, passed, found.explanation, found.details)

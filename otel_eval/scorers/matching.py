@@ -9,19 +9,30 @@ that are looked at.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES
-from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, TooMuch, Unrecorded, align, fits_exactly
+from otel_eval.scorers.alignment import (
+    Alignment,
+    Comparison,
+    Expectation,
+    TooMuch,
+    Unrecorded,
+    align,
+    fits_exactly,
+)
 from otel_eval.scorers.batches import Visit
-from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.built_in import BuiltIn, Finding, late
+from otel_eval.scorers.counting import alignment_of_equals, alignment_of_kinds, prepared_kinds, weight_of_kinds, weight_of_names
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
+from otel_eval.scorers.subsequence import Prepared
 from otel_eval.scorers.wording import listed, plural
 from otel_eval.telling import nearest
 
@@ -58,6 +69,8 @@ class Matching(BuiltIn):
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))
+    comparison: Comparison = field(init=False, repr=False, compare=False)
+    kinds: Prepared | None = field(init=False, repr=False, compare=False)
 
     @property
     def how(self) -> str:
@@ -92,6 +105,8 @@ class Matching(BuiltIn):
             raise ConfigError(
                 "expected: missing; list the expected calls, or name the attribute that does: reference: my.expected"
             )
+        self._set("comparison", self.compared)
+        self._set("kinds", prepared_kinds(self.expected) if self.expected and self.comparison.arguments else None)
 
     def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
         """What is compared with the expectation."""
@@ -103,9 +118,39 @@ class Matching(BuiltIn):
         if not isinstance(expectation, Expectation):
             return expectation
         visits, how, concurrency = self.visits(trajectory), self.how, self.concurrency == "respect"
+        weight = None
+        if expectation.bare or self.comparison.names_only:
+            weight = weight_of_names(expectation, visits, how, concurrency=concurrency)
+        elif self.kinds is not None and expectation is self.expected:
+            weight = weight_of_kinds(self.kinds, expectation, visits, how, self.comparison, concurrency=concurrency)
+        if weight is None:
+            return self._found(how, expectation, visits, concurrency=concurrency)
+        return self._soon(weight, how, expectation, visits)
+
+    def _soon(self, pairs: int, how: str, expectation: Expectation, visits: Sequence[Visit]) -> Finding:
+        """The value; which calls are paired is found out when somebody asks."""
+        wanted, made = len(expectation.calls), len(visits)
+        value = float(pairs == wanted == made) if how == "exact" else _ratio(pairs, wanted, made, self.ratio)
+        if not pairs == wanted == made:
+            value = self.weighed(value, wanted - pairs, made - pairs)
+        return late(value, partial(self._explained, value, how, expectation, visits))
+
+    def _explained(
+        self, value: float, how: str, expectation: Expectation, visits: Sequence[Visit]
+    ) -> tuple[str, Mapping[str, Any]]:
+        equals = alignment_of_equals(expectation, visits) if self.kinds is not None else None
+        if equals is not None:
+            return _reasons(self._told(value, expectation, visits, equals))
+        found = self._found(how, expectation, visits, concurrency=self.concurrency == "respect")
+        if isinstance(found, Finding):
+            return _reasons(found)
+        assert self.kinds is not None, "by names nothing is too much"
+        return _reasons(self._told(value, expectation, visits, alignment_of_kinds(self.kinds, visits, how)))
+
+    def _found(self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool) -> Finding | Skipped:
         try:
-            alignment = align(expectation, visits, how, self.compared, concurrency=concurrency)
-            fits = how == "exact" and fits_exactly(expectation, visits, self.compared, concurrency=concurrency)
+            alignment = align(expectation, visits, how, self.comparison, concurrency=concurrency)
+            fits = how == "exact" and fits_exactly(expectation, visits, self.comparison, concurrency=concurrency)
         except Unrecorded as unrecorded:
             return Skipped(str(unrecorded))
         except TooMuch:
@@ -170,6 +215,10 @@ class Matching(BuiltIn):
 
 _NAMES: Final = Comparison()
 _new_finding: Final = maker(Finding)
+
+
+def _reasons(found: Finding) -> tuple[str, Mapping[str, Any]]:
+    return found.explanation, found.details
 
 
 def _without(count: int, paired: list[int]) -> list[int]:

@@ -69,9 +69,10 @@ def _against_groups(rows: Rows, batches: Sequence[range], work: Work) -> Pairs:
     """
     best = [0.0] * (len(rows) + 1)
     history: list[list[int]] = []
+    turned = _transposed(rows, batches[-1].stop)
     for batch in batches:
         work.spend(len(rows))
-        best, origin = _alone(rows, batch.start, best) if len(batch) == 1 else _together(rows, batch, best, work)
+        best, origin = _alone(turned[batch.start], best) if len(batch) == 1 else _together(rows, batch, best, work)
         history.append(origin)
     pairs: Pairs = []
     end = len(rows)
@@ -79,23 +80,20 @@ def _against_groups(rows: Rows, batches: Sequence[range], work: Work) -> Pairs:
         start = origin[end]
         if start < 0:
             continue
-        used, end = _used(rows, start, end, batch), start
+        used = [(start, batch.start)] if len(batch) == 1 else _used(rows, start, end, batch)
+        end = start
         pairs.extend(used)
     return sorted(pairs)
 
 
-def _alone(rows: Rows, column: int, best: list[float]) -> tuple[list[float], list[int]]:
+def _alone(weights: Mapping[int, float], best: list[float]) -> tuple[list[float], list[int]]:
     """One column: it goes to one row or to none. `origin[j]` is the row it goes to, or negative."""
-    after, origin = [0.0], [-1]
-    so_far, came_from = 0.0, -1
-    for row, weights in enumerate(rows):
-        before, without = best[row + 1], best[row] if column not in weights else best[row] + weights[column]
-        if without > so_far + _CLOSE and without > before + _CLOSE:
-            so_far, came_from = without, row
-        elif before + _CLOSE >= so_far:
-            so_far, came_from = before, -1
-        after.append(so_far)
-        origin.append(came_from)
+    after, origin, end = best.copy(), [-1] * len(best), len(best)
+    for row, weight in weights.items():  # in order
+        reached, at = best[row] + weight, row + 1
+        while at < end and reached > after[at] + _CLOSE:
+            after[at], origin[at] = reached, row
+            at += 1
     return after, origin
 
 

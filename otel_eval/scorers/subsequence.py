@@ -10,35 +10,36 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Prepared", "common", "common_in_groups", "common_of_masks", "prepare"]
+__all__ = ["Prepared", "common", "common_in_groups", "common_length", "common_of_masks", "prepare"]
 
 Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One side, ready to be compared with many others: per name the bits, and the positions, where it stands."""
+    """One side, ready to be compared with many others: per name the bits and the positions where it stands, and how often."""
 
-    names: tuple[str, ...]
-    masks: Mapping[str, int]
-    places: Mapping[str, list[int]]
+    names: tuple[Hashable, ...]
+    masks: Mapping[Hashable, int]
+    places: Mapping[Hashable, list[int]]
+    counts: dict[Hashable, int]
 
 
-def prepare(names: Sequence[str]) -> Prepared:
+def prepare(names: Sequence[Hashable]) -> Prepared:
     """Names in order, ready for `common`."""
-    masks: dict[str, int] = {}
-    places: dict[str, list[int]] = {}
+    masks: dict[Hashable, int] = {}
+    places: dict[Hashable, list[int]] = {}
     for position, name in enumerate(names):
         masks[name] = masks.get(name, 0) | 1 << position
         places.setdefault(name, []).append(position)
-    return Prepared(tuple(names), masks, places)
+    return Prepared(tuple(names), masks, places, {name: len(found) for name, found in places.items()})
 
 
-def common(prepared: Prepared, names: Sequence[str]) -> Pairs:
+def common(prepared: Prepared, names: Sequence[Hashable]) -> Pairs:
     """The pairs (position in `prepared`, position in `names`) of one longest common subsequence, in order.
 
     >>> common(prepare(["a", "b", "c"]), ["b", "a", "c"])
@@ -46,6 +47,23 @@ def common(prepared: Prepared, names: Sequence[str]) -> Pairs:
     """
     masks = prepared.masks
     return common_of_masks(len(prepared.names), [masks.get(name, 0) for name in names])
+
+
+def common_length(prepared: Prepared, names: Sequence[Hashable]) -> int:
+    """The length of a longest common subsequence: half the work of `common`.
+
+    >>> common_length(prepare(["a", "b", "c"]), ["b", "a", "x", "c"])
+    2
+    """
+    masks_of = prepared.masks.get
+    full = row = (1 << len(prepared.names)) - 1
+    for name in names:
+        mask = masks_of(name)
+        if mask:
+            hits = row & mask
+            if hits:
+                row = row + hits | row - hits  # what is carried beyond the last name stays there
+    return (full & ~row).bit_count()
 
 
 def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
@@ -86,7 +104,7 @@ class _Step(NamedTuple):
     origin: list[int]
 
 
-def common_in_groups(prepared: Prepared, names: Sequence[str], groups: Sequence[range]) -> Pairs:
+def common_in_groups(prepared: Prepared, names: Sequence[Hashable], groups: Sequence[range]) -> Pairs:
     """As `common`, the longest over every order of `names` that keeps the groups in order.
 
     A group of one is a step on a row as in `common`. For larger ones the row is unrolled into the shortest prefix of
@@ -120,7 +138,7 @@ def _reach(gains: int) -> list[int]:
 
 
 def _traced(
-    prepared: Prepared, names: Sequence[str], groups: Sequence[range], rows: Sequence[int], steps: Sequence[_Step | None]
+    prepared: Prepared, names: Sequence[Hashable], groups: Sequence[range], rows: Sequence[int], steps: Sequence[_Step | None]
 ) -> Pairs:
     """The pairs behind the last row, group by group from the last; row n is what it was before group n."""
     pairs: Pairs = []
@@ -144,7 +162,7 @@ def _traced(
     return pairs
 
 
-def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[str, int]) -> tuple[list[int], list[int]]:
+def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[Hashable, int]) -> tuple[list[int], list[int]]:
     after, origin = list(reach), list(range(len(reach)))
     for length, prefix in enumerate(reach):
         for more, place in enumerate(_places(prepared, prefix, wanted), start=length + 1):
@@ -156,7 +174,7 @@ def _extend(prepared: Prepared, reach: list[int], wanted: Mapping[str, int]) -> 
     return after, origin
 
 
-def _places(prepared: Prepared, prefix: int, wanted: Mapping[str, int]) -> list[int]:
+def _places(prepared: Prepared, prefix: int, wanted: Mapping[Hashable, int]) -> list[int]:
     """Where, from `prefix` on, the wanted names stand first, each as often as it is wanted."""
     found: list[int] = []
     for name, count in wanted.items():
@@ -168,8 +186,8 @@ def _places(prepared: Prepared, prefix: int, wanted: Mapping[str, int]) -> list[
     return found
 
 
-def _assign(prepared: Prepared, used: Sequence[int], names: Sequence[str], group: Sequence[int]) -> Pairs:
-    waiting: dict[str, list[int]] = {}
+def _assign(prepared: Prepared, used: Sequence[int], names: Sequence[Hashable], group: Sequence[int]) -> Pairs:
+    waiting: dict[Hashable, list[int]] = {}
     for position in reversed(group):
         waiting.setdefault(names[position], []).append(position)
     return [(place, waiting[prepared.names[place]].pop()) for place in used]

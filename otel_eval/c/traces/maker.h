@@ -38,12 +38,12 @@ static PyObject *maker_call(PyObject *object, PyObject *const *given, size_t fla
     return made;
 }
 
-/* Where the slot lies in an instance; -1 if it is no plain slot. */
+/* Where the slot, of the type or of a base, lies in an instance; -1 if it is no plain slot. */
 static Py_ssize_t offset_of(PyTypeObject *type, PyObject *name)
 {
     PyObject *member = PyObject_GetAttr((PyObject *)type, name);
     Py_ssize_t offset = -1;
-    if (member != NULL && Py_IS_TYPE(member, &PyMemberDescr_Type) && PyDescr_TYPE(member) == type &&
+    if (member != NULL && Py_IS_TYPE(member, &PyMemberDescr_Type) && PyType_IsSubtype(type, PyDescr_TYPE(member)) &&
         ((PyMemberDescrObject *)member)->d_member->type == T_OBJECT_EX)
         offset = ((PyMemberDescrObject *)member)->d_member->offset;
     else if (member != NULL)

@@ -1,0 +1,126 @@
+"""Weights that are known before the alignment are those of the alignment, and explanations that are made late are the same."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import weakref
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval import create_scorer
+from otel_eval.model import Scored
+from otel_eval.scorers import alignment
+from otel_eval.scorers.built_in import Finding, Late
+from otel_eval.testing import call, trajectory
+
+NAMES = st.sampled_from("abc")
+ARGUMENTS = st.dictionaries(st.sampled_from("xy"), st.integers(0, 1) | st.lists(st.integers(0, 1), max_size=1), max_size=2)
+CALLS = st.lists(st.tuples(NAMES, ARGUMENTS), max_size=7)
+TIMES = st.lists(st.integers(1, 9), min_size=14, max_size=14)
+SPECS = [
+    {"type": "execution_order", "match": match, "concurrency": concurrency}
+    for match in ("exact", "in_order", "any_order")
+    for concurrency in ("respect", "ignore")
+] + [
+    {"type": "trajectory_match", "match": match, "arguments": arguments, "measure": measure, "extra": extra}
+    for match, measure, extra in (("exact", "recall", "allow"), ("in_order", "f1", "allow"), ("any_order", "precision", "forbid"))
+    for arguments in ("exact", "subset", "overlap", ["x"])
+]
+
+
+def run_of(made, times):
+    """Calls with times, some of which overlap."""
+    timed = zip(made, sorted(times[:7]), times[7:], strict=False)
+    return trajectory(
+        *(
+            call(name, arguments=own, start_ns=start, end_ns=start + length, span_id=f"{at:x}")
+            for at, ((name, own), start, length) in enumerate(timed)
+        )
+    )
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: "-".join(map(str, spec.values())))
+@given(wanted=CALLS, made=CALLS, times=TIMES, alike=st.integers(0, 2), nested=st.booleans())
+def test_the_weight_is_that_of_the_alignment(spec, wanted, made, times, alike, nested):
+    """Of equal runs, of those with the same calls in another order, and of any."""
+    made = wanted if alike == 0 else list(reversed(wanted)) if alike == 1 else made
+    by_names = spec["type"] == "execution_order"
+    expected = [name if by_names else {"name": name, "arguments": own} for name, own in wanted]
+    if nested and len(expected) > 2:
+        expected = [expected[0], expected[1:]]
+    scorer, run = create_scorer({**spec, "expected": expected}), run_of(made, times)
+    found = scorer.find(run)
+    aligned = scorer._found(scorer.how, scorer.expected, run.calls, concurrency=scorer.concurrency == "respect")
+    assert isinstance(aligned, Finding)
+    assert found.value == pytest.approx(aligned.value)
+    assert (found.explanation, found.details) == (aligned.explanation, aligned.details)
+
+
+def late():
+    """An outcome that was not asked yet why."""
+    scorer = create_scorer({"type": "tool_call_order", "expected": ["a", "b"]})
+    assert type(scorer.find(trajectory(call("a")))) is Late
+    return scorer(trajectory(call("a"), call("c")))
+
+
+SAID = "1 of 2 expected calls matched; missing: b (1); extra: c (1)"
+AT_ONCE = Scored(
+    0.5,
+    True,
+    SAID,
+    {"matched": [[0, 0]], "missing": [{"tool": "b", "expected": 1}], "extra": [{"tool": "c", "actual": 1}], "misplaced": []},
+)
+
+
+@pytest.mark.parametrize(
+    "changed", [lambda each: each, copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each)), replace]
+)
+def test_an_outcome_that_is_explained_late_is_like_any_other(changed):
+    """Equal, shown, copied and pickled alike."""
+    assert changed(late()) == AT_ONCE
+    assert repr(changed(late())) == repr(AT_ONCE)
+    assert json.dumps(changed(late()).details) == json.dumps(AT_ONCE.details)
+    assert (changed(late()).value, changed(late()).explanation) == (0.5, SAID)
+
+
+def test_an_outcome_that_was_explained_lets_go_of_the_run():
+    """And tells the same again."""
+
+    class Watched(list):
+        """Can be watched."""
+
+    calls = Watched([call("a"), call("c")])
+    watch = weakref.ref(calls)
+    outcome = create_scorer({"type": "tool_call_order", "expected": ["a", "b"]})(replace(trajectory(), calls=calls))
+    del calls
+    assert watch() is not None
+    assert outcome.explanation == SAID
+    assert outcome.details is outcome.details
+    gc.collect()
+    assert watch() is None
+
+
+def test_other_attributes_are_not_there():
+    """As of any class with slots."""
+    with pytest.raises(AttributeError, match="no attribute 'why'"):
+        _ = late().why
+
+
+@pytest.mark.parametrize("match", ["in_order", "any_order"])
+def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
+    """Where weighing all others as well would be too much; the explanation says the same."""
+    made = [("a", {"x": at, "y": 0}) for at in range(20)]
+    expected = [{"name": name, "arguments": own} for name, own in made]
+    scorer = create_scorer({"type": "tool_correctness", "match": match, "compare": ["arguments"], "expected": expected})
+    runs = [trajectory(*(call(name, arguments=own) for name, own in calls)) for calls in (made, [*made, ("b", {})])]
+    before = [scorer(run) for run in runs]
+    told = [(outcome.explanation, outcome.details) for outcome in before]
+    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    assert "too many calls" in scorer._found(match, scorer.expected, runs[1].calls, concurrency=True).why
+    assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [(1.0, *each) for each in told]
