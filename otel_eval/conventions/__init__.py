@@ -55,6 +55,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.LANGSMITH,
     *traceloop.DIALECTS,
     traceloop.TRACELOOP,
+    vendors.MLFLOW_LANGCHAIN,
     vendors.MLFLOW,
     vendors.VERCEL,
     vendors.SPRING_AI,

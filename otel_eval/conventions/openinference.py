@@ -60,12 +60,14 @@ LANGCHAIN: Final = replace(
     OPENINFERENCE,
     name="openinference_langchain",
     source="openinference-instrumentation-langchain 0.1.80: a tool of one text argument is recorded as the bare text, "
-    "its call id within the output; an agent whose name lacks the word `agent` is a CHAIN that only its metadata tells; E",
+    "its call id within the output; an agent whose name lacks the word `agent` is a CHAIN that only its metadata or LangGraph's "
+    "name tells; E",
     scopes=("openinference.instrumentation.langchain*|@arizeai/openinference-instrumentation-langchain*",),
     rules=(
         *(rule for rule in RULES if rule.kind is not Kind.OTHER),
         Rule(Kind.OTHER, "metadata", '*"langgraph_node":*'),  # the agent's steps share its metadata and add their own
         Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*'),
+        Rule(Kind.AGENT, KIND, "CHAIN", name="LangGraph"),
         *(rule for rule in RULES if rule.kind is Kind.OTHER),
     ),
     # on_tool_start(serialized, input_str, inputs=…)

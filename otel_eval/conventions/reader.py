@@ -154,7 +154,8 @@ class _Compiled:
         return self.name is None or self.name.fullmatch(span_name) is not None
 
     def _text(self, value: Any) -> str:
-        return text_of(decode(value, literals=False) if self.table.convention.json_encoded else value)
+        read = decode(value, literals=False) if self.table.convention.json_encoded else value
+        return text_of(value if isinstance(read, (dict, list)) else read)  # of an object its JSON text is compared
 
 
 class ScopeReader:

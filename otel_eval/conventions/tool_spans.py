@@ -28,12 +28,14 @@ class ToolWords:
         is_call: False for artefacts that are no calls.
         error_type: the class of error that was recorded, or "".
         failed: a mark of failure is there.
+        unnamed: nothing names the tool, so that `name` is the span's.
     """
 
     name: str
     is_call: bool
     error_type: str
     failed: bool
+    unnamed: bool = False
 
 
 # A result is opened although nobody needs it only if it could say that the call failed.
@@ -88,11 +90,13 @@ class ToolReader:
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolWords:
         """The same of attributes that were read already."""
         table = self.table
-        name = table.tool_name(attributes, span_name) or span_name
+        told = table.tool_name(attributes, span_name)
+        name = told or span_name
         error = table.value(attributes, Field.ERROR_TYPE)
         return ToolWords(
             name,
             table.is_call(attributes, name),
             "" if error is None else text_of(error),
             table.marked(attributes, table.convention.errors),
+            not told,
         )

@@ -5,6 +5,7 @@ Data only.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
@@ -13,7 +14,7 @@ from otel_eval.conventions.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["LANGFUSE", "LANGSMITH", "MCP", "MLFLOW", "PLAIN", "SPRING_AI", "VERCEL"]
+__all__ = ["LANGFUSE", "LANGSMITH", "MCP", "MLFLOW", "MLFLOW_LANGCHAIN", "PLAIN", "SPRING_AI", "VERCEL"]
 
 LANGFUSE: Final = Convention(
     name="langfuse",
@@ -51,6 +52,10 @@ LANGSMITH: Final = Convention(
         Rule(Kind.TOOL, "langsmith.span.kind", "tool"),
         Rule(Kind.MODEL, "langsmith.span.kind", "llm"),
         Rule(Kind.AGENT, "langsmith.span.kind", "agent"),
+        # An agent is a chain like its steps, which share its metadata and add their own.
+        Rule(Kind.OTHER, "langsmith.metadata.langgraph_node"),
+        Rule(Kind.AGENT, "langsmith.metadata.ls_integration", "langchain_create_agent"),
+        Rule(Kind.AGENT, "langsmith.trace.name", "LangGraph"),
         Rule(Kind.OTHER, "langsmith.span.kind"),
     ),
     fields=with_fields(
@@ -95,6 +100,20 @@ MLFLOW: Final = Convention(
     messages=(MessageRow("mlflow.spanOutputs"), MessageRow("mlflow.spanInputs", Side.HISTORY)),
     wrappers=("python_call",),
     json_encoded=True,
+)
+
+MLFLOW_LANGCHAIN: Final = replace(
+    MLFLOW,
+    name="mlflow_langchain",
+    source="mlflow 3.18 langchain/langchain_tracer.py: an agent is a CHAIN that only its metadata or LangGraph's name tells; E",
+    scopes=("mlflow*",),
+    rules=(
+        *(rule for rule in MLFLOW.rules if rule.kind is not Kind.OTHER),
+        Rule(Kind.OTHER, "metadata", '*"langgraph_node":*'),
+        Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*'),
+        Rule(Kind.AGENT, "mlflow.spanType", "CHAIN", name="LangGraph"),
+        *(rule for rule in MLFLOW.rules if rule.kind is Kind.OTHER),
+    ),
 )
 
 # `ai.generateText` is the run and `ai.generateText.doGenerate` one model call within it: the text must fit whole.

@@ -34,6 +34,7 @@ class Draft:
         place: the outermost span's place.
         table: the table that knew the span.
         scope: the span's instrumentation scope.
+        unnamed: `name` is only the span's own.
         arguments: a JSON value as recorded; one that is no object still needs its names (see `named`).
     """
 
@@ -48,6 +49,7 @@ class Draft:
     error: ToolError | None = None
     arguments: Any = UNRECORDED
     result: Any = UNRECORDED
+    unnamed: bool = False
 
     def inherit(self, other: Draft) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -102,6 +104,7 @@ def _draft(read: Survey, place: int) -> Draft | None:
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
     view, scope = span.view, read.envelopes[place].scope_name
     draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
+    draft.unnamed = span.words.unnamed
     draft.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
         _read_arguments(draft, recorded.get(Field.ARGUMENTS))

@@ -3,10 +3,10 @@
 Knows nesting, names, times and arguments of drafts. Two rules, and nothing else ever merges spans, so every attempt
 that left a span of its own stays a call:
 
-* Within: a span below one of the same tool, or of the same call id, no agent between them, describes the same call
-  (framework, MCP client, MCP server). Not if both recorded arguments and these differ: that is recursion. And if the
-  outer one holds two or more that do not overlap in time, these are attempts: each is a call, the outer span only
-  wraps them.
+* Within: a span below one of the same tool, no agent between them, describes the same call (framework, MCP client,
+  MCP server); so does one that names no tool, below one of the same call id. Not if both recorded arguments and these
+  differ: that is recursion. And if the outer one holds two or more that do not overlap in time, these are attempts:
+  each is a call, the outer span only wraps them.
 * Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have
   ids, with arguments that are equal or that one of them did not record.
 """
@@ -43,7 +43,7 @@ def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
 
 
 def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
-    """Tool span → the nearest one of the same name or call id above it with no agent between them."""
+    """Tool span → the nearest one above it, no agent between them, of the same name (without a name: of the same id)."""
     size = read.forest.size
     if all(size[place] == 1 for place in drafts):  # nothing lies below any of them, as in nearly every trace
         return {}
@@ -54,21 +54,16 @@ def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
         while open_spans and open_spans[-1][0] <= place:
             for key in open_spans.pop()[1]:
                 nearest[key].pop()
-        keys = _keys(read.agent_above[place], drafts[place])
+        draft, agent = drafts[place], read.agent_above[place]
+        keys = [(agent, "name", draft.name), (agent, "id", draft.call_id)][: 2 if draft.call_id else 1]
         # Without any agent above, two trees share a key; the stack is empty again between them.
-        above = [stack[-1] for key in keys if (stack := nearest.setdefault(key, []))]
+        above = nearest.get(keys[-1] if draft.unnamed else keys[0])
         if above:
-            hosts[place] = max(above)
+            hosts[place] = above[-1]
         for key in keys:
-            nearest[key].append(place)
+            nearest.setdefault(key, []).append(place)
         open_spans.append((read.end(place), keys))
     return hosts
-
-
-def _keys(agent: int, draft: Draft) -> list[_Key]:
-    """What another span of the same call shares with this one: its agent, and the tool's name or the call's id."""
-    named: list[_Key] = [(agent, "name", draft.name)]
-    return [*named, (agent, "id", draft.call_id)] if draft.call_id else named
 
 
 @dataclass(slots=True)

@@ -19,6 +19,8 @@ LANGCHAIN = "opentelemetry.instrumentation.langchain"
 CREATED = {OI: "CHAIN", "metadata": '{"ls_integration": "langchain_create_agent", "lc_agent_name": "travel"}'}
 STEP = CREATED | {"metadata": CREATED["metadata"].replace("}", ', "langgraph_node": "tools"}')}
 
+INTEGRATION = {"langsmith.metadata.ls_integration": "langchain_create_agent"}
+
 
 def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
     reading = READER.of_scope(scope).read(span("s", "", name, attributes=attributes))
@@ -63,8 +65,16 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("openinference.instrumentation.crewai", "c.kickoff", {OI: "CHAIN"}, "agent", "openinference_crewai"),
         ("langsmith", "x", {"langsmith.span.kind": "tool", OP: "execute_tool"}, "tool", "langsmith"),
         ("langsmith", "x", {"langsmith.span.kind": "chain", OP: "chain"}, "other", "langsmith"),
-        ("mlflow.tracing.provider", "x", {"mlflow.spanType": '"TOOL"'}, "tool", "mlflow"),
-        ("mlflow.tracing.provider", "x", {"mlflow.spanType": '"CHAIN"'}, "other", "mlflow"),
+        ("mlflow.tracing.provider", "x", {"mlflow.spanType": '"TOOL"'}, "tool", "mlflow_langchain"),
+        ("any", "x", {"mlflow.spanType": '"CHAIN"'}, "other", "mlflow"),
+        ("langsmith", "travel", {"langsmith.span.kind": "chain"} | INTEGRATION, "agent", "langsmith"),
+        ("langsmith", "LangGraph", {"langsmith.span.kind": "chain", "langsmith.trace.name": "LangGraph"}, "agent", "langsmith"),
+        ("langsmith", "model", {"langsmith.span.kind": "chain", "langsmith.metadata.langgraph_node": "model"} | INTEGRATION,
+         "other", "langsmith"),
+        ("mlflow.langchain", "a", {"mlflow.spanType": '"CHAIN"', "metadata": CREATED["metadata"]}, "agent", "mlflow_langchain"),
+        ("mlflow.langchain", "model", {"mlflow.spanType": '"CHAIN"', "metadata": STEP["metadata"]}, "other", "mlflow_langchain"),
+        ("mlflow.langchain", "LangGraph", {"mlflow.spanType": '"CHAIN"'}, "agent", "mlflow_langchain"),
+        ("openinference.instrumentation.langchain", "LangGraph", {OI: "CHAIN"}, "agent", "openinference_langchain"),
         ("langfuse-sdk", "x", {"langfuse.observation.type": "tool"}, "tool", "langfuse"),
         ("langfuse-sdk", "x", {"langfuse.observation.type": "span"}, "other", ""),
         ("ai", "ai.generateText", {"ai.operationId": "ai.generateText"}, "agent", "vercel_ai_sdk"),

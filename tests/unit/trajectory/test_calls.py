@@ -49,6 +49,13 @@ def test_an_outer_span_inherits_what_only_the_inner_one_recorded():
     assert (call.arguments, call.result, call.call_id) == ({"q": 1}, "ok", "c1")
 
 
+def test_another_tools_span_with_the_same_id_is_another_call():
+    """Models count their calls anew in each run, and an inner one may leave no agent span."""
+    one = {"gen_ai.tool.call.id": "call_1"}
+    made = calls(tool("a", "run", "ask", 1, 9, attributes=one), tool("b", "a", "book", 2, 8, attributes=one))
+    assert [call.name for call in made] == ["ask", "book"]
+
+
 def test_a_tool_that_calls_itself_makes_two_calls():
     """Recorded arguments differ."""
     made = calls(tool("a", "run", "walk", 1, 9, '{"depth": 1}'), tool("b", "a", "walk", 2, 8, '{"depth": 2}'))
