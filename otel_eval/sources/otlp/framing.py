@@ -25,7 +25,7 @@ from otel_eval.sources.otlp.schema import parse_log_ids, parse_raw_logs, parse_r
 from otel_eval.sources.otlp.values import text
 from otel_eval.sources.otlp.views import LOG_RECORDS, SpanEnvelope, read_log, span_envelope
 
-__all__ = ["OWN_SCOPE", "Framed", "add_log", "add_span", "frame_logs", "frame_traces", "is_for_us"]
+__all__ = ["OWN_SCOPE", "Framed", "add_log", "add_span", "charge", "frame_logs", "frame_traces", "is_for_us"]
 
 OWN_SCOPE: Final = "otel_eval"
 """The instrumentation scope of all telemetry of this package: never evaluated, wherever it comes back from."""
@@ -41,7 +41,8 @@ class Framed:
     """What a request held.
 
     Attributes:
-        spans: (trace id, span id, frame, size in bytes) of each usable span, in order.
+        spans: (trace id, span id, frame, size in bytes) of each usable span, in order. A great resource or scope counts with the
+            first of its spans.
         logs: the same of each log record that may belong to a run.
         rejected: spans that cannot be used; `why` says of the first why ("" if there is none).
         own: spans and records that this package wrote itself.
@@ -85,6 +86,16 @@ def is_for_us(framed: Framed, envelope: SpanEnvelope, count: int) -> bool:
     return False
 
 
+def charge(framed: Framed, envelope: SpanEnvelope, count: int) -> None:
+    """Have the first of the last `count` spans weigh what their resource and scope hold, where that is much.
+
+    Otherwise a span of fifty bytes could keep a resource of megabytes, and no limit would know.
+    """
+    if envelope.extra and count:
+        trace_id, span_id, frame, size = framed.spans[-count]
+        framed.spans[-count] = (trace_id, span_id, frame, size + envelope.extra)
+
+
 def frame_traces(body: bytes, most: int = UNLIMITED) -> Framed:
     """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
 
@@ -109,6 +120,7 @@ def _shortcut(body: bytes, most: int) -> Framed | None:
     for envelope, spans in found:
         if is_for_us(framed, envelope, len(spans)):
             framed.spans += spans
+            charge(framed, envelope, len(spans))
     return framed
 
 
@@ -116,7 +128,9 @@ def _parsed(body: bytes, most: int = UNLIMITED) -> Framed:
     framed = Framed(most=most)
     for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
         if is_for_us(framed, envelope, len(items)):
+            before = len(framed.spans)
             _add_spans(framed, envelope, items, ids)
+            charge(framed, envelope, len(framed.spans) - before)
     return framed
 
 

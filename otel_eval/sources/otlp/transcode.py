@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.encode import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, message
-from otel_eval.sources.otlp.framing import Framed, add_log, add_span, is_for_us
+from otel_eval.sources.otlp.framing import Framed, add_log, add_span, charge, is_for_us
 from otel_eval.sources.otlp.json_values import items, look_up
 from otel_eval.sources.otlp.schema import parse_ids, parse_log
 from otel_eval.sources.otlp.views import SpanEnvelope, span_envelope
@@ -84,6 +84,7 @@ def _add_spans(framed: Framed, document: dict[str, Any]) -> None:
     for envelope, members in _scopes(document, "resourceSpans", "scopeSpans", "spans"):
         if not is_for_us(framed, envelope, len(members)):
             continue
+        before = len(framed.spans)
         for member in members:
             try:
                 payload = message(SPAN, member)
@@ -91,6 +92,7 @@ def _add_spans(framed: Framed, document: dict[str, Any]) -> None:
                 framed.reject(str(error))
                 continue
             add_span(framed, envelope, payload, parse_ids(payload))
+        charge(framed, envelope, len(framed.spans) - before)
 
 
 def _add_logs(framed: Framed, document: dict[str, Any]) -> None:

@@ -34,6 +34,8 @@ _IS_REMOTE: Final = 0x200
 
 _FEW: Final = 16
 _CACHED_ENVELOPES: Final = 1024
+_ATTRIBUTE_BYTES: Final = 16  # what parsing adds to each
+_FREE_BYTES: Final = 1024  # of a resource and its scope: what nearly all have, shared by many spans
 _CACHED_BYTES: Final = 16 * 1024
 """Resources greater than this are not kept from batch to batch: with the number above it bounds the cache at 16 MiB."""
 
@@ -145,11 +147,14 @@ read_span: Final[Callable[[bytes], View]] = shortcut(SpanView, decode, DecodeErr
 class SpanEnvelope:
     """What the spans of one resource and scope share; values are decoded when somebody asks.
 
+    `attributes` is the number of the resource's or of the scope's, whichever has more; `extra` what both hold in memory, in
+    bytes, beyond what is ordinary.
+
     Raises:
         DecodeError: either is malformed.
     """
 
-    __slots__ = ("_resource", "_scope", "_service", "_shared", "attributes", "raw", "scope_name")
+    __slots__ = ("_resource", "_scope", "_service", "_shared", "attributes", "extra", "raw", "scope_name")
 
     def __init__(self, resource: bytes, scope: bytes) -> None:
         self.raw = (resource, scope)
@@ -159,7 +164,9 @@ class SpanEnvelope:
         self._service: str | None = None
         self._shared: tuple[Wanted, dict[str, Any]] | None = None
         self.scope_name = text(parsed.name)
-        self.attributes = max(len(self._resource), len(self._scope))  # of the one that has more
+        counts = len(self._resource), len(self._scope)
+        self.attributes = max(counts)
+        self.extra = max(0, len(resource) + len(scope) + _ATTRIBUTE_BYTES * sum(counts) - _FREE_BYTES)
 
     @property
     def service(self) -> str:

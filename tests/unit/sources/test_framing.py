@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.errors import InputError
-from otel_eval.sources.otlp import frame_logs, frame_traces
+from otel_eval.sources.otlp import frame_logs, frame_traces, frame_traces_json
 
 TRACE, SPAN, PARENT = b"t" * 16, b"s" * 8, b"p" * 8
 
@@ -111,6 +113,28 @@ def test_a_resource_too_great_to_keep_is_read_all_the_same() -> None:
     first, second = (frame_traces(message.SerializeToString()).spans[0][2][2] for _ in range(2))
     assert first is not second
     assert first.service == "x" * 20_000
+
+
+@pytest.mark.parametrize("frame", [frame_traces, lambda body: frame_traces_json(as_json(body))], ids=["protobuf", "json"])
+def test_a_great_resource_counts_with_the_first_of_its_spans(frame: Any) -> None:
+    """What is kept because of a span is counted; a resource of ordinary size is not, since many spans share it."""
+    message = ExportTraceServiceRequest()
+    for size in (500, 100_000):
+        group = message.resource_spans.add()
+        group.resource.attributes.add(key="process.command_line").value.string_value = "x" * size
+        group.scope_spans.add().spans.extend([Span(trace_id=TRACE, span_id=SPAN)] * 2)
+    sizes = [size for _, _, _, size in frame(message.SerializeToString()).spans]
+    assert sizes[0] == sizes[1] == sizes[3] == 28
+    assert 99_000 < sizes[2] < 101_000
+
+
+def as_json(body: bytes) -> bytes:
+    """The same request in OTLP/JSON."""
+    whole = json_format.MessageToDict(ExportTraceServiceRequest.FromString(body))
+    for group in whole["resourceSpans"]:
+        for span in group["scopeSpans"][0]["spans"]:
+            span.update(traceId=TRACE.hex(), spanId=SPAN.hex())
+    return json.dumps(whole).encode()
 
 
 IDS = b"\x0a\x10" + TRACE + b"\x12\x08" + SPAN
