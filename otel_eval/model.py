@@ -178,7 +178,10 @@ class Telling:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             tell = self.tell
             if tell is not None:  # else another thread asked at the same time
-                explanation, details = tell()
+                try:
+                    explanation, details = tell()
+                except Exception as error:  # noqa: BLE001 - whoever asks is far from the scorer; the value stands
+                    explanation, details = f"cannot be explained: {type(error).__name__}", {}
                 object.__setattr__(self, "explanation", explanation)
                 object.__setattr__(self, "details", details)
                 object.__setattr__(self, "tell", None)  # lets go of the run

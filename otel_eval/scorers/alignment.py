@@ -166,12 +166,12 @@ def _shared_rows(expectation: Expectation, columns: Mapping[str, list[Column]], 
     for call in expectation.calls:
         key = (call.name, kind_of(call.arguments), kind_of(call.result))
         if key not in rows:
-            rows[key] = _row(call, columns.get(call.name, ()), compared, _bykind_of(compared, kinds, work))
+            rows[key] = _row(call, columns.get(call.name, ()), compared, _by_kind(compared, kinds, work))
         found.append(rows[key])
     return found
 
 
-def _bykind_of(compared: Comparison, kinds: Mapping[int, Any], work: Work) -> Callable[[int, Any, Any], float]:
+def _by_kind(compared: Comparison, kinds: Mapping[int, Any], work: Work) -> Callable[[int, Any, Any], float]:
     """The agreement of one expected call's arguments with those of a column, asked once for all that are equal."""
     agrees = compared.arguments
     assert agrees is not None, "asked only where arguments are compared"

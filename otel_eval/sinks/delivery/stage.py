@@ -82,5 +82,7 @@ class Delivery:
 
 def _slim(report: Report) -> Report:
     """The report without what no sink sends: it may wait for hours, and arguments and results may be large."""
+    for result in report.results:
+        _ = result.outcome.details  # told now: what would tell it later holds the whole run
     run = replace(report.trajectory, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
     return replace(report, trajectory=run, pending=())

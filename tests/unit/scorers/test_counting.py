@@ -124,3 +124,15 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
     monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
     assert "too many calls" in scorer._found(match, scorer.expected, runs[1].calls, concurrency=True).why
     assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [(1.0, *each) for each in told]
+
+
+def test_an_explanation_that_cannot_be_made_says_so():
+    """Whoever asks is a sink, far from what guards scorers; the value stands."""
+
+    def tell():
+        raise RecursionError("deep")
+
+    outcome = Scored.__new__(Scored)
+    for name, value in (("value", 0.5), ("passed", True), ("tell", tell)):
+        object.__setattr__(outcome, name, value)
+    assert (outcome.value, outcome.explanation, outcome.details) == (0.5, "cannot be explained: RecursionError", {})

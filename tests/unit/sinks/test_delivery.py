@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from otel_eval import create_scorer
 from otel_eval.model import Report
 from otel_eval.sinks.delivery import DeadLetters, Delivery, Outbox
 from otel_eval.sinks.delivery.carrier import Answer, JsonLinesCarrier
 from otel_eval.sinks.jsonl import JsonLinesSink
 from otel_eval.sinks.tally import Tally
+from otel_eval.testing import call, trajectory
 
 Reports = Callable[..., Report]
 SENT, LATER, NEVER = Answer("sent"), Answer("later", "away"), Answer("never", "INVALID_ARGUMENT")
@@ -207,3 +209,16 @@ def test_an_outbox_ends_though_its_sink_is_away(numbered: Callable[[int], Report
         delivery.close(2.0)
         assert len(outbox) == 1
     assert time.monotonic() - began < 3.0
+
+
+def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
+    """Arguments and results may be large, and an endpoint away for hours."""
+    run = trajectory(call("search", arguments={"q": "x" * 100}), call("open"))
+    outcome = create_scorer({"type": "tool_call_order", "expected": ["open"]})(run)
+    waiting = report("scored")
+    waiting = replace(waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),))
+    with delivering(Told(lambda _: LATER)) as (delivery, outbox, _):
+        delivery.emit(waiting)
+        assert len(outbox) == 1
+        assert getattr(outcome, "tell", None) is None
+        assert outcome.explanation == "1 of 1 expected call matched; extra: search (0)"
