@@ -1,10 +1,11 @@
-"""Agent frameworks that trace themselves with attribute families of their own.
+"""Agent frameworks and their tracers that have attribute families of their own.
 
 Data only.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
@@ -13,7 +14,7 @@ from otel_eval.conventions.gen_ai import RULES as GEN_AI_RULES
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["FLUE", "GENKIT", "HAYSTACK", "LIVEKIT", "LOONGSUITE"]
+__all__ = ["AG2", "AGENTOPS", "FLUE", "GENKIT", "HAYSTACK", "LIVEKIT", "LOONGSUITE", "WEAVE"]
 
 GENKIT: Final = Convention(
     name="genkit",
@@ -133,5 +134,57 @@ LOONGSUITE: Final = Convention(
     span_name=("execute_tool *", "*"),
     agent_span_name=("invoke_agent *", "*"),
     messages=MESSAGES,
+    placeholders=PLACEHOLDERS,
+)
+
+AG2: Final = Convention(
+    name="ag2",
+    source="ag2 autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the agents of a conversation take "
+    "turns, and who asks for a tool is not who runs it, so the conversation is the run",
+    rules=(
+        Rule(Kind.TOOL, "ag2.span.type", "tool"),
+        Rule(Kind.AGENT, "ag2.span.type", "agent|conversation|multi_conversation"),
+        Rule(Kind.MODEL, "ag2.span.type", "llm"),
+        Rule(Kind.OTHER, "ag2.span.type"),
+    ),
+    fields=GEN_AI_FIELDS,
+    span_name=("execute_tool *",),
+    agent_span_name=("invoke_agent *",),
+    messages=MESSAGES,
+    placeholders=PLACEHOLDERS,
+)
+
+WEAVE: Final = Convention(
+    name="weave",
+    source="wandb/weave, agents' attributes @2026: GenAI's names below `weave.`, which win over the same below `gen_ai.`",
+    rules=tuple(replace(rule, key=rule.key.replace("gen_ai.", "weave.")) for rule in GEN_AI_RULES),
+    fields={field: (*(key.replace("gen_ai.", "weave.") for key in keys), *keys) for field, keys in GEN_AI_FIELDS.items()},
+    span_name=("execute_tool *",),
+    agent_span_name=("invoke_agent *",),
+    messages=(*(replace(row, key=row.key.replace("gen_ai.", "weave.")) for row in MESSAGES), *MESSAGES),
+    placeholders=PLACEHOLDERS,
+)
+
+AGENTOPS: Final = Convention(
+    name="agentops",
+    source="agentops-sdk 0.4 semconv/span_attributes.py and sdk/decorators (`agentops.span.kind`; content as a Python call)",
+    rules=(
+        Rule(Kind.TOOL, "agentops.span.kind", "tool"),
+        Rule(Kind.AGENT, "agentops.span.kind", "agent|workflow"),
+        Rule(Kind.MODEL, "agentops.span.kind", "llm"),
+        Rule(Kind.OTHER, "agentops.span.kind"),
+    ),
+    fields=with_fields(
+        GEN_AI_FIELDS,
+        tool_name=("tool.name", "agentops.tool.name", "gen_ai.tool.name", "operation.name", "agentops.entity.name"),
+        arguments=("gen_ai.tool.call.arguments", "agentops.tool.input", "agentops.entity.input", "tool.parameters"),
+        result=("gen_ai.tool.call.result", "agentops.tool.output", "agentops.entity.output", "tool.result"),
+        agent_name=("agent.name", "gen_ai.agent.name", "operation.name", "agentops.entity.name"),
+    ),
+    span_name=("*.tool", "*"),
+    agent_span_name=("*.agent", "*.workflow", "*"),
+    errors=(Mark("tool.status", "error"),),
+    messages=MESSAGES,
+    wrappers=("python_call",),
     placeholders=PLACEHOLDERS,
 )

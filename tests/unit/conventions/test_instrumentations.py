@@ -204,6 +204,31 @@ HAYSTACK_2 = trace(
             {"tool_call_result": {"result": "no", "origin": {"tool_name": "weather", "id": "2"}, "error": True}}]}]})}),
 )  # fmt: skip
 
+AG2 = trace(
+    "opentelemetry.instrumentation.ag2",
+    ("r", "", "conversation user", {OP: "conversation", "ag2.span.type": "conversation", "gen_ai.agent.name": "travel"}),
+    ("ra", "r", "invoke_agent helper", {OP: "invoke_agent", "ag2.span.type": "agent", "gen_ai.agent.name": "helper"}),
+    ("m", "ra", "chat model", {OP: "chat", "ag2.span.type": "llm"}),
+    ("rb", "r", "invoke_agent user", {OP: "invoke_agent", "ag2.span.type": "agent", "gen_ai.agent.name": "user"}),
+    ("a", "rb", "execute_tool weather", {"ag2.span.type": "tool"} | tool(
+        {"arguments": "gen_ai.tool.call.arguments", "result": "gen_ai.tool.call.result"}, "1", PARIS, result=SUN)),
+    ("b", "rb", "execute_tool weather", {"ag2.span.type": "tool"} | tool(
+        {"arguments": "gen_ai.tool.call.arguments"}, "2", OSLO, status=2)),
+)  # fmt: skip
+WEAVE = [
+    span(each.span_id, each.parent, each.name, start_ns=each.start_ns, end_ns=each.end_ns, status=each.status_code,
+         attributes={key.replace("gen_ai.", "weave."): value for key, value in each.given.items()})
+    for each in MASTRA
+]  # fmt: skip
+AGENTOPS = trace(
+    "agentops",
+    ("r", "", "travel.agent", {"agentops.span.kind": "agent", "agent.name": "travel"}),
+    ("a", "r", "weather.tool", {"agentops.span.kind": "tool", "operation.name": "weather",
+        "agentops.tool.input": json.dumps({"args": [], "kwargs": PARIS}), "agentops.tool.output": json.dumps(SUN)}),
+    ("b", "r", "lookup.tool", {"agentops.span.kind": "tool", "tool.name": "weather", "agentops.tool.input": json.dumps(OSLO),
+        "status": 2}),
+)  # fmt: skip
+
 WHOLE = [("weather", PARIS, SUN, False), ("weather", OSLO, UNRECORDED, True)]
 CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]]] = {
     "Claude Code": (CLAUDE_CODE, "", [("weather", UNRECORDED, SUN, False), ("weather", UNRECORDED, UNRECORDED, True)]),
@@ -215,6 +240,9 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
     "Google ADK with OpenInference": (ADK, "travel", WHOLE),
     "OpenInference over GenAI": (OPENINFERENCE_OVER_GEN_AI, "travel", WHOLE),
     "LoongSuite and Dify": (LOONGSUITE, "travel", WHOLE),
+    "AG2": (AG2, "travel", WHOLE),
+    "Weave": (WEAVE, "travel", WHOLE),
+    "AgentOps": (AGENTOPS, "travel", WHOLE),
     "Mastra": (MASTRA, "travel", WHOLE),
     "Sentry": (SENTRY, "travel", WHOLE),
     "Koog": (KOOG, "travel", WHOLE),
