@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from math import fsum
 from typing import Any, Final
 
 __all__ = ["MODES", "Agreement", "agreement", "decoded", "frozen"]
@@ -26,8 +27,7 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
     """
     if isinstance(mode, str):
         return MODES[mode]
-    keys = [tuple(key.split(".")) for key in mode]
-    return lambda expected, actual: float(all(_at(expected, key) == _at(actual, key) for key in keys))
+    return lambda expected, actual: float(all(_at(expected, key) == _at(actual, key) for key in mode))
 
 
 def _exact(expected: Any, actual: Any) -> float:
@@ -56,7 +56,7 @@ def _share(expected: Any, actual: Any) -> float:
     if not (_is_object(expected) and _is_object(actual)):
         return 0.0
     union = len(expected.keys() | actual.keys())
-    return sum(_share(expected[key], actual[key]) for key in expected.keys() & actual.keys()) / union
+    return fsum(_share(expected[key], actual[key]) for key in expected.keys() & actual.keys()) / union
 
 
 MODES: Final[Mapping[str, Agreement]] = {
@@ -75,12 +75,14 @@ def _is_object(value: Any) -> bool:
     return type(value) is dict or isinstance(value, Mapping)  # the second looks at abstract classes, which takes long
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        if not isinstance(value, Mapping) or key not in value:
-            return _ABSENT
-        value = value[key]
-    return value
+def _at(value: Any, path: str) -> Any:
+    """What a dotted key leads to; a key that is written with dots itself is found as it is, before any way down."""
+    if not isinstance(value, Mapping):
+        return _ABSENT
+    if path in value:
+        return value[path]
+    key, dot, below = path.partition(".")
+    return _at(value[key], below) if dot and key in value else _ABSENT
 
 
 def decoded(value: Any) -> Any:

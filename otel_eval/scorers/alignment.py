@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, ToolCall
@@ -117,7 +118,7 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
     actual = [] if match == "any_order" else _batches(visits, concurrency)
     anyhow = match == "any_order"
     pairs = assign(rows, work) if anyhow else align_in_order(rows, expectation.groups, actual, alike=False, work=work)
-    return Alignment(pairs, rows, sum([rows[row][column] for row, column in pairs]))
+    return Alignment(pairs, rows, fsum([rows[row][column] for row, column in pairs]))
 
 
 def _batches(visits: Sequence[Visit], concurrency: bool) -> list[range]:

@@ -138,7 +138,8 @@ class ForbiddenTools(BuiltIn):
         calls = [(call.name, position) for position, call in enumerate(trajectory.calls) if matches(call.name)]
         said = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
         details = {"broken": broken, "calls": [position for _, position in calls]}
-        return Finding(1 - len(broken) / len(self.patterns.patterns), said, details)
+        total = len(self.patterns.patterns)
+        return Finding((total - len(broken)) / total, said, details)
 
 
 @scorer("required_tools")
@@ -162,7 +163,8 @@ class RequiredTools(BuiltIn):
         names = {call.name for call in trajectory.calls}
         missing = [each for each in self.patterns.patterns if not any(map(Names((each,)).matcher(), names))]
         said = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
-        return Finding(1 - len(missing) / len(self.patterns.patterns), said, {"missing": missing})
+        total = len(self.patterns.patterns)
+        return Finding((total - len(missing)) / total, said, {"missing": missing})
 
 
 @scorer("step_efficiency")

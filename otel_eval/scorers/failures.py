@@ -43,7 +43,7 @@ class ToolErrors(BuiltIn):
         if failed:
             said += f": {listed([(call.name, position) for call, position in failed])}"
         details = {"failed": len(failed), "total": len(calls), "errors": errors}
-        return Finding(1 - len(failed) / len(calls), said, details)
+        return Finding((len(calls) - len(failed)) / len(calls), said, details)
 
 
 @scorer("error_recovery")

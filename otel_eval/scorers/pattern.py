@@ -204,7 +204,7 @@ class TrajectoryPattern(BuiltIn):
             return Skipped("too many calls ran together to try every order")
         longest = len(calls) + fit.length
         edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
-        value = 1 - len(edits) / longest if longest else 1.0
+        value = (longest - len(edits)) / longest if longest else 1.0
         return Finding(value, _told(fit.edits), {"edits": edits, "length": fit.length})
 
 

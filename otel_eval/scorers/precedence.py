@@ -31,6 +31,7 @@ _SHAPES: Final = (
     ("then", re.compile(r"(?P<a>\S.*?)\s+then\s+(?P<b>\S.*?)" + _WITHIN)),
     ("before", re.compile(r"(?P<a>\S.*?)\s+before\s+(?P<b>\S.*)")),
 )
+_WORD: Final = re.compile(r"(?<!\S)(?:never|before|then|within|after)(?!\S)")
 _NS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a"
 
@@ -58,9 +59,19 @@ def _rule(key: str, written: Any) -> Rule:
         found = shape.fullmatch(written.strip()) if isinstance(written, str) else None
         if found is not None:
             parts = found.groupdict()
+            _refuse_words(key, written, (parts["a"], parts["b"]))
             within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
             return Rule(written.strip(), kind, Names((parts["a"],)).matcher(), Names((parts["b"],)).matcher(), within)
     raise ConfigError(f"{key}: {shown(written)} is no rule; write one of: {_FORMS}")
+
+
+def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
+    """A name that holds a word of rules is a slip, `a then b within 5` for one, and would silently match no call."""
+    for name in names:
+        found = _WORD.search(name)
+        if found is not None:
+            remedy = f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern, {found[0][:-1]}?"
+            raise ConfigError(f"{key}: {shown(written)} is no rule, {name!r} has the word {found[0]!r} in it; {remedy}")
 
 
 @scorer("precedence")

@@ -88,7 +88,7 @@ class TimeCost(BuiltIn):
         if isinstance(elapsed, Skipped):
             return elapsed
         elapsed_ms = elapsed / _NS_PER_MS
-        value = max(0.0, 1 - elapsed_ms / self.max_ms)
+        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
         said = f"{_WHAT.get(self.of, tool(self.of))} took {elapsed_ms:g} ms of {self.max_ms:g} ms"

@@ -214,6 +214,8 @@ def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
         (("user.id", "n"), {"user": {"id": 1, "x": 2}, "n": 3}, {"user": {"id": 1}, "n": 3, "m": 4}, 1),
         (("user.id",), {"user": {"id": 1}}, {"user": 1}, 0),
         (("user.id", "n"), {"user": {"id": 1}, "n": 3}, {"user": {"id": 1}, "n": 4}, 0),
+        (("user.id",), {"user.id": 1}, {"user.id": 2}, 0),
+        (("user.id",), {"user.id": 1, "user": {"id": 2}}, {"user.id": 1, "user": {"id": 3}}, 1),
         (("n", "m"), {"n": 1}, {"n": 1}, 1),
         (("n", "m"), {"n": 1}, {"n": 1, "m": None}, 0),
         ("subset", "text", "text", 1),
@@ -260,3 +262,11 @@ def test_stand_ins_are_equal_if_and_only_if_the_values_are(one, other):
 def test_json_text_is_what_it_spells(written, value):
     """However often it was encoded; what is no JSON is a text."""
     assert decoded(written) == value
+
+
+@given(st.permutations([f"k{number}" for number in range(10)]))
+def test_a_tenth_is_a_tenth_in_whatever_order_arguments_are_looked_at(keys):
+    """Shares of shares are added without a rounding that depends on the order of keys."""
+    expected = {key: {"x": 1, "y": 1, **dict.fromkeys("abcdefgh", 1)} for key in keys}
+    actual = {key: {"x": 1, **dict.fromkeys("yabcdefgh", 2)} for key in sorted(keys)}
+    assert agreement("overlap")(expected, actual) == 0.1

@@ -13,6 +13,8 @@ from otel_eval.scorers.times import covered, longest_chain
 from otel_eval.testing import call, trajectory
 
 MS = 1_000_000
+ASKED = dict.fromkeys("0123456789", 1)
+TENTH = call("a", arguments={**ASKED, **dict.fromkeys("123456789", 2)})
 
 
 def run(*names, **facts):
@@ -369,3 +371,20 @@ def test_labels_are_counted_over_runs():
 def test_an_empty_window_has_an_empty_distribution():
     """With every key."""
     assert summarize([]) == {"labels": [], "counts": {}, "fractions": [], "skew": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls"),
+    [
+        ({"type": "tool_errors"}, [call("a"), *[call("a", error=True)] * 9]),
+        ({"type": "forbidden_tools", "patterns": list("abcdefghij")}, map(call, "abcdefghi")),
+        ({"type": "time_cost", "of": "tools", "max_ms": 10}, [at("a", 1, 10)]),
+        (
+            {"type": "tool_correctness", "compare": ["arguments"], "expected": [{"name": "a", "arguments": ASKED}] * 10},
+            [TENTH] * 10,
+        ),
+    ],
+)
+def test_a_tenth_passes_where_a_tenth_is_asked_for(spec, calls):
+    """A share is rounded once, so that a threshold that was reached is not missed by the last bit of a number."""
+    assert create_scorer({**spec, "threshold": 0.1})(trajectory(*calls)).passed
