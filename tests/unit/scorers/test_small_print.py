@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.assignment import Assignment
 from otel_eval.scorers.ordered import align_in_order
@@ -118,6 +119,17 @@ def test_the_agent_of_a_call_is_the_innermost():
     """Of those it was made within, as an expression sees it."""
     run = trajectory(replace(call("a"), agent_path=("outer", "inner")))
     assert create_scorer({"type": "expression", "expression": "calls[0].agent == 'inner'"})(run).value == 1
+
+
+@pytest.mark.parametrize("half", [{"start_ns": 1}, {"end_ns": 1}])
+def test_an_expression_sees_no_duration_where_one_end_was_not_recorded(half):
+    """Neither of the run nor of a call."""
+    for expression, what in (
+        ("run.duration_ms < 1.0", "run.duration_ms"),
+        ("calls[0].duration_ms < 1.0", "duration_ms of a (0)"),
+    ):
+        outcome = create_scorer({"type": "expression", "expression": expression})(trajectory(call("a", **half), **half))
+        assert outcome == Skipped(f"{what} not recorded")
 
 
 @pytest.mark.parametrize(
