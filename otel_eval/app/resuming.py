@@ -55,7 +55,7 @@ class Resuming:
         self._onward, self._forward = onward, forward
         self._requests: Final[dict[tuple[int, int], _Request]] = {}
         self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)
-        self._told: Final[deque[Report]] = deque(maxlen=_TOLD)
+        self._told: deque[Report] = deque(maxlen=_TOLD)
 
     def took(self, entry: Entry, origin: Origin, framed: Framed, *, held: bool = False) -> None:
         """A request that is to be passed on; `held` are spans of one trace that wait, in the place of those that came before."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,26 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from storage_served import request
 
 from otel_eval.app.compose import engine_of, limits_of
 from otel_eval.app.durable import Durable
+from otel_eval.app.passing import Passing
 from otel_eval.app.recovery import Recovery
+from otel_eval.app.resuming import Resuming
 from otel_eval.config import load
 from otel_eval.errors import Overloaded
 from otel_eval.pipeline import Pipeline
+from otel_eval.sinks.forward import Forward, Target
 from otel_eval.sinks.jsonl import result_fields
+from otel_eval.sinks.tally import Tally
+from otel_eval.sources.otlp import frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
 from otel_eval.storage.records import HEAD_BYTES
 
 ALLOWED = 3
+BACKEND = Target(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
 Spans = tuple[tuple[int, int, int, str], ...]
 
 
@@ -44,6 +51,7 @@ class Lives:
         self.said: defaultdict[str, set[str]] = defaultdict(set)
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         self.pushed: defaultdict[int, set[int]] = defaultdict(set)
+        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores on each copy of a span
         self.config = load(
             {
                 "traces": {"settle": "1s", "settle_partial": "2s", "late": late, "idle_timeout": "20s", "max_age": "1h"},
@@ -62,9 +70,21 @@ class Lives:
         self.durable.sinks = ("all",)
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
-        self.pipeline = Pipeline(engine, self.emit, limits_of(self.config), clock=lambda: self.now, keeper=self.durable)
+        onward = self.durable.onward
+        self.forward = onward.forward = Forward(BACKEND, engine, Tally(), keeper=onward)
+        self.pipeline = Pipeline(
+            engine,
+            self.tell,
+            limits_of(self.config),
+            clock=lambda: self.now,
+            keeper=self.durable,
+            judged=self.forward.judged,
+        )
+        self.relay = Passing(self.forward, self.pipeline, self.durable)
         owed: list[Any] = []
-        self.pipeline.recover(Recovery(self.durable, owed.extend))
+        resuming = Resuming(onward, self.forward)
+        resuming._told = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that nobody knows what was said of these
+        self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
         for report, _ in owed:
             self.emit(report)
 
@@ -87,6 +107,11 @@ class Lives:
             raise Died
         return written
 
+    def tell(self, report: Any) -> None:
+        """To the spans that wait, and to an exporter."""
+        self.forward.emit(report)
+        self.emit(report)
+
     def emit(self, report: Any) -> None:
         """Delivered, then noted; between the two the fuse may end."""
         for result in report.results:
@@ -96,6 +121,18 @@ class Lives:
         if self.burn():
             raise Died
         self.durable.delivered("all", [report])
+
+    def pass_on(self) -> None:
+        """What the lane's threads do, which are not started: the backend takes a batch, then that is noted."""
+        lane = self.forward._lanes["traces"]
+        while lane._bodies or lane._spans:
+            (body, _, requests, spans), _ = lane._joined()
+            for trace_id, span_id, frame, _ in frame_traces(body).spans:
+                scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
+                self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
+            if self.burn():
+                raise Died
+            self.durable.onward.passed(requests, spans)
 
     def die(self) -> None:
         self.durable.journal.close()
@@ -119,7 +156,7 @@ class Lives:
 
         def push() -> None:
             with suppress(Overloaded):
-                self.pipeline.spans(framed.spans, framed.origin)
+                self.relay.traces(framed.origin.body, framed)
                 for trace, span, _, _ in spans:
                     self.pushed[trace].add(span)
 
@@ -130,6 +167,9 @@ class Lives:
         self.now += seconds
         while not self.survive(lambda: self.pipeline.step()):
             pass
+        if self.rng.random() < 0.25:
+            while not self.survive(self.pass_on):
+                pass
 
 
 def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float) -> Lives:
@@ -147,8 +187,15 @@ def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float)
     lives.fuse = 0
     for _ in range(5):
         lives.wait(30)
+    lives.pass_on()
     lives.die()
     return lives
+
+
+def check_passed_on(lives: Lives) -> None:
+    """Every span that was acknowledged is at the backend, and only runs' own spans have scores."""
+    assert {(trace, span) for trace, spans in lives.pushed.items() for span in spans} <= lives.arrived.keys()
+    assert not any(any(scores) for (_, span), scores in lives.arrived.items() if span != 1)
 
 
 def check_ids(lives: Lives) -> None:
@@ -169,6 +216,8 @@ def test_the_last_verdict_on_each_run_is_that_of_all_its_spans(tmp_path_factory:
     check_ids(lives)
     found = {int(trace, 16): row["passed"] for (trace, _), row in lives.last.items() if row["outcome"] == "scored"}
     assert found == {trace: len(spans) - 1 <= ALLOWED for trace, spans in lives.pushed.items()}
+    check_passed_on(lives)
+    assert all(any(lives.arrived[trace, 1]) for trace, spans in lives.pushed.items() if 1 in spans)
 
 
 @settings(max_examples=40, deadline=None)
@@ -180,3 +229,4 @@ def test_no_result_is_said_in_two_ways_where_segments_come_and_go(tmp_path_facto
     check_ids(lives)
     assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
     assert sum(path.stat().st_size for path in folder.glob("*.journal")) < 12_000
+    check_passed_on(lives)

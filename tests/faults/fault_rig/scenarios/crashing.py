@@ -81,7 +81,7 @@ def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) ->
     rng = random.Random(rounds)
     places = [(step, behind) for step in STEPS for behind in (False, True)][-steps:] * rounds
     sent = [run_of(number) for number in range(runs)]
-    storage = {"directory": str(folder / "kept"), "max_size": "1MiB"}
+    storage = {"directory": str(folder / "kept"), "max_size": "2MiB"}
     service = Service(configuration(folder, traces={"late": "500ms"}, storage=storage))
     died = 0
     alive: list[str] = []
