@@ -185,7 +185,7 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
     unknown = _UNDECLARED.fullmatch(said)
     if unknown:
         word = unknown[1].split(".")[0]
-        near = nearest(word, _FUNCTIONS, alike=0.7)
+        near = nearest(word, [*variables, *_FUNCTIONS], alike=0.7)
         remedy = f"did you mean {near!r}?" if near else did_you_mean(word, variables)
         return f"{place}{unknown[1]!r} is not known; {remedy}"
     if "Exceeded max recursion depth" in said:
