@@ -26,9 +26,10 @@ LANGFUSE: Final = Convention(
         Rule(Kind.OTHER, "langfuse.observation.type", "chain|retriever|evaluator|embedding|guardrail"),
     ),
     fields={
-        Field.TOOL_NAME: ("gen_ai.tool.name",),
-        Field.ARGUMENTS: ("langfuse.observation.input",),
-        Field.RESULT: ("langfuse.observation.output",),
+        # Some mark GenAI's spans for Langfuse and leave the content where it was.
+        Field.TOOL_NAME: ("gen_ai.tool.name", "tool.name"),
+        Field.ARGUMENTS: ("langfuse.observation.input", "gen_ai.tool.call.arguments"),
+        Field.RESULT: ("langfuse.observation.output", "gen_ai.tool.call.result"),
         Field.CALL_ID: ("langfuse.observation.metadata.tool_call_id", "gen_ai.tool.call.id"),
         Field.ERROR_TYPE: ("error.type",),
         Field.AGENT_NAME: ("gen_ai.agent.name",),

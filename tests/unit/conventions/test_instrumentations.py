@@ -220,6 +220,11 @@ WEAVE = [
          attributes={key.replace("gen_ai.", "weave."): value for key, value in each.given.items()})
     for each in MASTRA
 ]  # fmt: skip
+LANGFUSE = [
+    span(each.span_id, each.parent, each.name, start_ns=each.start_ns, end_ns=each.end_ns, status=each.status_code,
+         attributes=each.given | {"langfuse.observation.type": kind})
+    for each, kind in zip(MASTRA, ("agent", "generation", "tool", "tool"), strict=True)
+]  # fmt: skip
 AGENTOPS = trace(
     "agentops",
     ("r", "", "travel.agent", {"agentops.span.kind": "agent", "agent.name": "travel"}),
@@ -242,6 +247,7 @@ CASES: dict[str, tuple[Sequence[FakeSpan], str, list[tuple[str, Any, Any, bool]]
     "LoongSuite and Dify": (LOONGSUITE, "travel", WHOLE),
     "AG2": (AG2, "travel", WHOLE),
     "Weave": (WEAVE, "travel", WHOLE),
+    "Langfuse over GenAI": (LANGFUSE, "travel", WHOLE),
     "AgentOps": (AGENTOPS, "travel", WHOLE),
     "Mastra": (MASTRA, "travel", WHOLE),
     "Sentry": (SENTRY, "travel", WHOLE),
