@@ -35,7 +35,13 @@ COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 NAMED = {"min": "max", "max": "min", "any": "all", "all": "any"}
-GUARDS = ("strict", "slots", "repr", "frozen")  # of zip and dataclasses: they catch mistakes of ours, and change no outcome
+GUARDS = (
+    "strict",
+    "slots",
+    "repr",
+    "frozen",
+    "kw_only",
+)  # of zip and dataclasses: they catch mistakes of ours, and change no outcome
 WORD = re.compile(r"[a-z][a-z0-9_]*")  # a key or a label; sentences are read by people
 
 

@@ -1,8 +1,8 @@
 """Break the scorers in small ways and see whether a test notices.
 
-Knows how tests are run on a broken copy of the package; knows no scorer. Each mutant meets the tests of the scorers that run its
-line, the quickest first, until one fails; a line that runs at import meets all. Each trial is a fork of a process in which
-everything but the package itself is loaded. Prints the mutants that no test noticed.
+Knows how tests are run on a broken copy of the package; knows no scorer. Each mutant meets the tests of the scorers until one
+fails: those that run its line, the quickest first, then those of its module; a line that runs at import meets all. Each trial is
+a fork of a process in which everything but the package itself is loaded. Prints the mutants that no test noticed.
 
     python tests/bench/mutation/mutate.py [--sample 200] [--seed 1] [--seconds 900] [module[:line] ...]
 
@@ -74,13 +74,12 @@ class Tests:
             file.write_text(whole, encoding="utf-8")
 
     def _meant(self, mutant: Mutant) -> list[str]:
-        """The tests that run a line of the mutant, the quickest first; of a line that runs at import all, the module's first."""
+        """The tests that run a line of the mutant, then those of its module; of a line that runs at import all."""
         name = f"{mutant.module}.py:"
         found = {test for line in mutant.lines for test in self._lines.get(f"{name}{line}", ())}
-        if found:
-            return sorted(found, key=lambda each: (self._seconds[each], each))
+        # Not only those: what a line makes may be kept, and then the others meet it without running the line.
         near = {test for place, tests in self._lines.items() if place.startswith(name) for test in tests}
-        return sorted(self._seconds, key=lambda each: (each not in near, self._seconds[each], each))
+        return sorted(near if found else self._seconds, key=lambda each: (each not in (found or near), self._seconds[each], each))
 
     def _run(self, files: list[str], limit: int, plugin: Covering | Chosen) -> int:
         """The state in which a fork ends that runs these tests: 0 if all pass."""

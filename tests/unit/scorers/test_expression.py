@@ -345,7 +345,7 @@ def test_no_regular_expression_goes_back(pattern):
     [
         (2**70, "run.output > 1e20"),
         (-(2**70), "run.output < -1e20"),
-        (2**63, "run.output == 9223372036854775808.0"),
+        (2**63, "type(run.output) == double && run.output == 9223372036854775808.0"),
         (2**63 - 1, "run.output == 9223372036854775807"),
         (-(2**63), "run.output == -9223372036854775807 - 1"),
         (-(2**63) - 1, "run.output == -9223372036854775808.0"),
