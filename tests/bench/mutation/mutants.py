@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import NamedTuple
@@ -52,12 +53,19 @@ class Mutant(NamedTuple):
     lines: range
     change: str
     source: str
+    nth: int  # of the same change in lines that read the same
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others as long as its line reads the same, wherever the line goes."""
+        return f"{self.module} {self.nth} {self.change}"
 
 
 def mutants(module: str, source: str) -> Iterator[Mutant]:
     """Every mutant of a module, in the order of its tree."""
     written = source.splitlines()
     tree = ast.parse(source)
+    seen: Counter[str] = Counter()
     idle = {id(below) for each in ast.walk(tree) for part in _idle(each) for below in ast.walk(part)}
     for at, node in enumerate(ast.walk(tree)):
         if isinstance(node, (ast.expr, ast.stmt, ast.comprehension)) and id(node) not in idle:
@@ -65,7 +73,8 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
                 if _changed(other := deepcopy(node), way):
                     first, last = _lines(node)
                     change = f"{_short(node)}  ->  {_short(other)}   in: {written[first - 1].strip()}"
-                    yield Mutant(module, range(first, last + 1), change, _source(source, at, way))
+                    seen[change] += 1
+                    yield Mutant(module, range(first, last + 1), change, _source(source, at, way), seen[change])
 
 
 def _source(source: str, at: int, way: int) -> str:

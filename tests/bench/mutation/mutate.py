@@ -4,9 +4,10 @@ Knows how tests are run on a broken copy of the package; knows no scorer. Each m
 fails: those that run its line, the quickest first, then those of its module; a line that runs at import meets all. Each trial is
 a fork of a process in which everything but the package itself is loaded. Prints the mutants that no test noticed.
 
-    python tests/bench/mutation/mutate.py [--sample 200] [--seed 1] [--seconds 900] [module[:line] ...]
+    python tests/bench/mutation/mutate.py [--sample 200] [--seed 1] [--seconds 900] [--outcomes FILE] [module[:line] ...]
 
-Modules are named from `otel_eval/scorers`: `times`, `dag/walk`. Without any, all.
+Modules are named from `otel_eval/scorers`: `times`, `dag/walk`. Without any, all. With a file of outcomes, each trial is noted
+there, and what stands there is not tried again: a run that was ended goes on, and after a change only what changed is tried.
 """
 
 from __future__ import annotations
@@ -116,15 +117,37 @@ def ended(child: int, seconds: float) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def drawn(given: argparse.Namespace) -> list[Mutant]:
-    """The mutants asked for, in an order of chance: a run that ends early has seen something of everything."""
-    found = []
+class Outcomes:
+    """What became of mutants in this run and in those before, one a line: `noticed` or `alive`, and the name."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        written = file.read_text(encoding="utf-8").splitlines() if file and file.exists() else []
+        self._known = {line.partition(" ")[2] for line in written}
+
+    def missing(self, found: list[Mutant]) -> list[Mutant]:
+        """Those that were not tried."""
+        return [each for each in found if each.name not in self._known]
+
+    def note(self, mutant: Mutant, noticed: bool) -> None:
+        """Write it down at once: the run may be ended."""
+        if self._file:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(f"{'noticed' if noticed else 'alive'} {mutant.name}\n")
+
+
+def drawn(given: argparse.Namespace, outcomes: Outcomes) -> list[Mutant]:
+    """The mutants asked for: module by module if some are named, else by chance, so as to see something of everything early."""
+    found: list[Mutant] = []
     for name in given.modules or sorted(
         str(each.relative_to(ROOT / ROOM).with_suffix("")) for each in (ROOT / ROOM).rglob("*.py")
     ):
         module, _, line = name.partition(":")
         source = (ROOT / ROOM / f"{module}.py").read_text(encoding="utf-8")
         found += [each for each in mutants(module, source) if not line or int(line) in each.lines]
+    found = outcomes.missing(found)
+    if given.modules and not given.sample:
+        return found
     return random.Random(given.seed).sample(found, min(given.sample or len(found), len(found)))
 
 
@@ -135,6 +158,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=None, help="how many; all if left out")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument(
+        "--outcomes", type=Path, default=None, help="a file: note trials there, and leave out those that stand there"
+    )
     return parser.parse_args()
 
 
@@ -142,14 +168,17 @@ def main() -> int:
     """Draw mutants, try them, print the survivors; 0 if there is none."""
     given = options()
     os.environ["CI"] = "true"
-    chosen, tried, alive = drawn(given), 0, 0
+    outcomes = Outcomes(given.outcomes)
+    chosen, tried, alive = drawn(given, outcomes), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         tests = Tests(Path(folder))
         until = time.monotonic() + given.seconds
         while tried < len(chosen) and time.monotonic() < until:
             mutant = chosen[tried]
             tried += 1
-            if not tests.notice(mutant):
+            noticed = tests.notice(mutant)
+            outcomes.note(mutant, noticed)
+            if not noticed:
                 alive += 1
                 print(f"{mutant.module}.py:{mutant.lines.start}: {mutant.change}", flush=True)
     print(f"{tried} of {len(chosen)} mutants tried, {alive} not noticed")
