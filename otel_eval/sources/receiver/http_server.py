@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ from otel_eval.sources.receiver.answers import failure, status, success
 from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
 from otel_eval.sources.receiver.http_body import Read, body_reader
+from otel_eval.sources.receiver.http_head import BadHead, read_head
 from otel_eval.sources.receiver.timed_reader import TimedReader
 from otel_eval.sources.receiver.tls import Certificates
 from otel_eval.sources.receiver.tokens import Tokens
@@ -79,12 +82,14 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = 65536
     server: HttpServer
+    raw_requestline: bytes
     _unread = True  # whether the client may still be sending a body that nobody reads
 
     def setup(self) -> None:
         super().setup()
         self._timed = TimedReader(self.connection)
         self.rfile = io.BufferedReader(self._timed, 65536)
+        self.headers = Message()
 
     def handle_one_request(self) -> None:
         self._timed.allow(self.server.limits.idle_s, _HEADER_BYTES)
@@ -92,16 +97,22 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        parsed = super().parse_request()
-        self.server.works()
-        return parsed
-
-    def handle_expect_100(self) -> bool:
-        if not self._let_in():  # before the client sends what nobody will read
+        """Read the head instead of the base class, which repairs what it cannot read."""
+        self.close_connection = True
+        self.command, self.headers, self.request_version = "", Message(), self.protocol_version
+        try:
+            head = read_head(self.raw_requestline, self.rfile)
+        except BadHead as error:
+            self.send_error(error.code, str(error))
             return False
-        done = super().handle_expect_100()
-        self.wfile.flush()  # the client waits for it
-        return done
+        except LineTooLong:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
+            return False
+        finally:
+            self.server.works()
+        self.command, self.path, self.request_version, self.headers = head.method, head.path, head.version, head.headers
+        self.close_connection = head.last
+        return True
 
     def _let_in(self) -> bool:
         tokens = self.server.tokens
@@ -114,8 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._let_in():
             return
-        signal = _PATHS.get(self.path.partition("?")[0])
-        encoding = _TYPES.get(self.headers.get_content_type() if "Content-Type" in self.headers else "")
+        signal = _PATHS.get(self.path)
+        encoding = _TYPES.get(self.headers.get_content_type())
         if signal is None:
             self.send_error(HTTPStatus.NOT_FOUND, "no such path; OTLP is at /v1/traces, /v1/logs and /v1/metrics")
         elif encoding is None:
@@ -133,6 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             size, read = body_reader(self.headers, self.rfile, self.server.limits.max_body_bytes)
         except InputError as error:
+            self.server.counters.add("http", requests=1, bad_requests=1)
             return self._refuse(encoding, Answer(Verdict.BAD, str(error)))
         except TooLarge as error:
             self.server.counters.add("http", requests=1, oversized_requests=1)
@@ -148,12 +160,20 @@ class _Handler(BaseHTTPRequestHandler):
     def _read(self, read: Read, ticket: Ticket) -> bytes:
         self.server.waits(lambda: self._timed.late_since)
         try:
+            if self.headers.get("Expect", "").lower() == "100-continue" and self.request_version == "HTTP/1.1":
+                self._go_on()
             body = read(ticket)
         finally:
             self.server.works()
         self._unread = False
         coding = self._coding()
         return body if coding in _PLAIN else unpack(coding, body, self.server.limits.max_body_bytes, ticket)
+
+    def _go_on(self) -> None:
+        """Ask for the body; whoever waits to be asked is refused without having sent it."""
+        self.send_response_only(HTTPStatus.CONTINUE)
+        self.end_headers()
+        self.wfile.flush()
 
     def _refuse(self, encoding: Encoding, answer: Answer) -> None:
         self.close_connection = self.close_connection or self._unread
@@ -164,8 +184,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, code: int, content_type: str, body: bytes, extra: dict[str, str] | None = None) -> None:
         self.close_connection = self.close_connection or self.server.stopping
-        if self.request_version == "HTTP/0.9":  # what the base class makes of a line that is no request
-            self.request_version = self.protocol_version
         self.send_response(code)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -194,8 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _not_allowed(self) -> None:
         if not self._let_in():
             return
-        known = self.path.partition("?")[0] in _PATHS
-        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND, "POST OTLP to /v1/traces")
+        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED if self.path in _PATHS else HTTPStatus.NOT_FOUND, "POST OTLP to /v1/traces")
 
     do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _not_allowed
 
@@ -204,8 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         stranger = code == HTTPStatus.UNAUTHORIZED  # who is counted as such
         self.server.counters.add("http", requests=1, bad_requests=0 if stranger else 1)
         self.close_connection = True
-        headers = getattr(self, "headers", None)
-        encoding = _TYPES.get(headers.get_content_type(), Encoding.JSON) if headers is not None else Encoding.JSON
+        encoding = _TYPES.get(self.headers.get_content_type(), Encoding.JSON)
         extra = _EXTRA.get(code, {})
         told = status_pb2.Status(message=message or HTTPStatus(code).phrase)
         self._reply(code, _NAMES[encoding], failure(encoding, told), extra)
@@ -213,8 +229,11 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "otel-eval"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Nothing: what clients do is counted, not written down."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
 
 
 class HttpServer(ThreadingHTTPServer):

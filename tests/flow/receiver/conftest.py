@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -92,3 +93,11 @@ def request_of() -> Callable[..., ExportTraceServiceRequest]:
         return request
 
     return build
+
+
+@pytest.fixture
+def peak() -> Iterator[Callable[[], int]]:
+    """The most bytes that Python held since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()

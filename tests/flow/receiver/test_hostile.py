@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -51,14 +50,6 @@ def posted(address: str, body: Any, **headers: str) -> tuple[int, bytes]:
         return answer.status, answer.read()
     finally:
         connection.close()
-
-
-@pytest.fixture
-def peak() -> Iterator[Callable[[], int]]:
-    """The most bytes that Python held since the test began."""
-    tracemalloc.start()
-    yield lambda: tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("coding", PACKED)

@@ -1,0 +1,121 @@
+"""The head of an HTTP request: its line and its headers, read so that nobody else can read them otherwise.
+
+Knows the grammar of RFC 9112 and RFC 9110, and takes nothing beside it: what one server repairs and another does not is how a
+request is smuggled in the body of the one before it. Lines end in CRLF, nothing is folded, and what says where a body ends,
+what it is and who sends it is said once. Knows no OTLP and no socket.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from email.message import Message
+from http import HTTPStatus
+from io import BufferedIOBase
+from typing import Final
+
+__all__ = ["BadHead", "Head", "read_head"]
+
+_LONGEST: Final = 65536  # of a line
+_MOST: Final = 100  # headers
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
+_HEADER: Final = re.compile(rb"(" + _TOKEN + rb"):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\r\n")
+_ABSOLUTE: Final = re.compile(r"https?://[^/?]*", re.IGNORECASE)
+_ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "content-encoding", "authorization")
+
+
+class BadHead(Exception):
+    """It is no request of HTTP/1, or not one that means one thing only.
+
+    Attributes:
+        code: what it is answered.
+    """
+
+    def __init__(self, code: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.code: Final = code
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a request says before its body.
+
+    Attributes:
+        path: without the query, and without the server's name where that is in the line too.
+        version: "HTTP/1.0" or "HTTP/1.1"; later ones of HTTP/1 count as that.
+        last: whether the connection ends after the answer.
+    """
+
+    method: str
+    path: str
+    version: str
+    headers: Message
+    last: bool
+
+
+def read_head(line: bytes, stream: BufferedIOBase) -> Head:
+    """The request that begins with this line.
+
+    Raises:
+        BadHead: it cannot be taken.
+        ConnectionError: it has no end.
+    """
+    if line == b"\r\n":  # some clients end a body so; one is forgiven
+        line = _next(stream)
+    if len(line) > _LONGEST:
+        raise BadHead(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
+    found = _LINE.fullmatch(line)
+    if not found:
+        raise BadHead(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
+    if found[3] != b"1":
+        raise BadHead(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+    version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
+    headers = _headers(stream)
+    _unambiguous(headers, version)
+    last = version == "HTTP/1.0" or "close" in _words(headers.get("Connection", ""))
+    return Head(found[1].decode(), _path(found[2].decode()), version, headers, last)
+
+
+def _next(stream: BufferedIOBase) -> bytes:
+    line = stream.readline(_LONGEST + 1)
+    if not line:
+        raise ConnectionError("the sender went away")
+    return line
+
+
+def _headers(stream: BufferedIOBase) -> Message:
+    headers = Message()
+    for _ in range(_MOST + 1):
+        line = _next(stream)
+        if line == b"\r\n":
+            return headers
+        if len(line) > _LONGEST:
+            break
+        found = _HEADER.fullmatch(line)
+        if not found:
+            raise BadHead(HTTPStatus.BAD_REQUEST, "a line is no header: it has to be a name, a colon, a value and CRLF")
+        headers[found[1].decode()] = found[2].decode("iso-8859-1").rstrip(" \t")
+    raise BadHead(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
+
+
+def _unambiguous(headers: Message, version: str) -> None:
+    for name in _ONCE:
+        if len(headers.get_all(name, ())) > 1:
+            raise BadHead(HTTPStatus.BAD_REQUEST, f"the header {name} is there twice")
+    if version == "HTTP/1.0":
+        if "Transfer-Encoding" in headers:
+            raise BadHead(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
+    elif "Host" not in headers:
+        raise BadHead(HTTPStatus.BAD_REQUEST, "the header host is missing")
+
+
+def _words(value: str) -> list[str]:
+    return [word.strip().lower() for word in value.split(",")]
+
+
+def _path(target: str) -> str:
+    path = _ABSOLUTE.sub("", target, count=1) if target[:1] in "hH" else target
+    path = path.partition("?")[0]
+    # An endpoint that is configured with a slash at its end makes two of them.
+    return "/" + path.lstrip("/") if path.startswith("//") else path
