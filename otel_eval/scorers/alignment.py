@@ -13,7 +13,7 @@ from math import fsum
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, ToolCall
-from otel_eval.native import maker
+from otel_eval.native import extension, maker
 from otel_eval.scorers.agreement import MODES, Agreement, decoded, frozen
 from otel_eval.scorers.assignment import TooMuch, Work, assign
 from otel_eval.scorers.batches import Visit, batches, follow_one_another
@@ -36,6 +36,7 @@ Pairs = list[tuple[int, int]]
 Rows = list[dict[int, float]]
 Column = tuple[int, ToolCall, Any]  # position, call, decoded result
 
+_matching: Final = extension("_matching")
 _MANY_PAIRS: Final = 2500  # beyond, equal calls are looked for: that costs more than it saves for fewer
 _MOST_STEPS: Final = 9_000_000  # looks at a pair: about a second
 _COMPARED, _KEY = 4, 3  # steps that comparing arguments costs, and for each key where all are looked at
@@ -57,17 +58,16 @@ class Expectation:
     calls: tuple[Expected, ...]
     groups: tuple[range, ...]
     prepared: Prepared = field(init=False, repr=False, compare=False)
+    names: Any = field(init=False, repr=False, compare=False)  # prepared for the shortcut in C; None: there is none
     bare: bool = field(init=False, repr=False, compare=False)  # no call names arguments or a result
+    nested: bool = field(init=False, repr=False, compare=False)  # some group has more than one member
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prepared", prepare([call.name for call in self.calls]))
+        object.__setattr__(self, "names", None if _matching is None else _matching.names(self.prepared.names))
         named = any(call.arguments is not UNRECORDED or call.result is not UNRECORDED for call in self.calls)
         object.__setattr__(self, "bare", not named)
-
-    @property
-    def nested(self) -> bool:
-        """Whether some group has more than one member."""
-        return len(self.groups) < len(self.calls)
+        object.__setattr__(self, "nested", len(self.groups) < len(self.calls))
 
 
 @dataclass(frozen=True, slots=True)

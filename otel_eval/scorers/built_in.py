@@ -109,7 +109,7 @@ class BuiltIn:
         """Why a run cannot be measured at all, if so."""
         if trajectory.incomplete:
             return Skipped(f"incomplete: {trajectory.incomplete}")
-        if self.reads_calls and not trajectory.tool_data:
+        if not trajectory.tool_data and self.reads_calls:
             return Skipped("no tool data")
         return None
 
@@ -128,9 +128,11 @@ class BuiltIn:
         if not isinstance(found, Finding):
             return found
         value = found.value
-        if not -_SLACK <= value <= 1 + _SLACK:  # also true of a NaN
-            return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
-        value = min(1.0, max(0.0, value))
+        if not 0 <= value <= 1:
+            if not -_SLACK <= value <= 1 + _SLACK:  # also true of a NaN
+                return Failed("ValueError", f"{value} is not in [0, 1]", found.details)
+            value = min(1.0, max(0.0, value))
+        value += 0.0  # a float, and never -0.0
         if self.strict:
             value = 1.0 if value == 1 else 0.0
             passed = value == 1

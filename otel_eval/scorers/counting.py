@@ -15,7 +15,14 @@ from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, kind
 from otel_eval.scorers.batches import Visit, follow_one_another
 from otel_eval.scorers.subsequence import Prepared, common, common_length, prepare
 
-__all__ = ["alignment_of_equals", "alignment_of_kinds", "prepared_kinds", "weight_of_kinds", "weight_of_names"]
+__all__ = [
+    "alignment_of_equals",
+    "alignment_of_kinds",
+    "prepared_kinds",
+    "weight_in_python",
+    "weight_of_kinds",
+    "weight_of_names",
+]
 
 
 def weight_of_names(expectation: Expectation, visits: Sequence[Visit], match: str, *, concurrency: bool) -> int | None:
@@ -24,6 +31,15 @@ def weight_of_names(expectation: Expectation, visits: Sequence[Visit], match: st
     For `exact`: the number of calls if all fit, else 0. `concurrency` lets calls that could not have known of one another
     come in any order.
     """
+    if expectation.names is not None:
+        weight: int | None = expectation.names.weight(visits, match, expectation.nested, concurrency)
+        if weight is not NotImplemented:
+            return weight
+    return weight_in_python(expectation, visits, match, concurrency=concurrency)
+
+
+def weight_in_python(expectation: Expectation, visits: Sequence[Visit], match: str, *, concurrency: bool) -> int | None:
+    """As `weight_of_names`, of any calls; the shortcut in C answers for plain ones."""
     prepared, names = expectation.prepared, [visit.name for visit in visits]
     if prepared.names == tuple(names):
         return len(names)

@@ -71,6 +71,7 @@ class Matching(BuiltIn):
     include_content: bool = field(default=False, metadata=reads(flag))
     comparison: Comparison = field(init=False, repr=False, compare=False)
     kinds: Prepared | None = field(init=False, repr=False, compare=False)
+    manner: tuple[str, str, bool, bool] = field(init=False, repr=False, compare=False)  # asked of every run
 
     @property
     def how(self) -> str:
@@ -107,6 +108,7 @@ class Matching(BuiltIn):
             )
         self._set("comparison", self.compared)
         self._set("kinds", prepared_kinds(self.expected) if self.expected and self.comparison.arguments else None)
+        self._set("manner", (self.how, self.ratio, self.concurrency == "respect", self.comparison.names_only))
 
     def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
         """What is compared with the expectation."""
@@ -114,23 +116,25 @@ class Matching(BuiltIn):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Align, weigh and explain."""
-        expectation = self._expectation(trajectory)
+        expectation = self._expectation(trajectory) if self.reference else self.expected
         if not isinstance(expectation, Expectation):
+            assert expectation is not None, "there is one or the other"
             return expectation
-        visits, how, concurrency = self.visits(trajectory), self.how, self.concurrency == "respect"
+        how, ratio, concurrency, by_names = self.manner
+        visits = self.visits(trajectory)
         weight = None
-        if expectation.bare or self.comparison.names_only:
+        if by_names or expectation.bare:
             weight = weight_of_names(expectation, visits, how, concurrency=concurrency)
         elif self.kinds is not None and expectation is self.expected:
             weight = weight_of_kinds(self.kinds, expectation, visits, how, self.comparison, concurrency=concurrency)
         if weight is None:
             return self._found(how, expectation, visits, concurrency=concurrency)
-        return self._soon(weight, how, expectation, visits)
+        return self._soon(weight, how, ratio, expectation, visits)
 
-    def _soon(self, pairs: int, how: str, expectation: Expectation, visits: Sequence[Visit]) -> Finding:
+    def _soon(self, pairs: int, how: str, ratio: str, expectation: Expectation, visits: Sequence[Visit]) -> Finding:
         """The value; which calls are paired is found out when somebody asks."""
         wanted, made = len(expectation.calls), len(visits)
-        value = float(pairs == wanted == made) if how == "exact" else _ratio(pairs, wanted, made, self.ratio)
+        value = float(pairs == wanted == made) if how == "exact" else _ratio(pairs, wanted, made, ratio)
         if not pairs == wanted == made:
             value = self.weighed(value, wanted - pairs, made - pairs)
         return late(value, partial(self._explained, value, how, expectation, visits))
@@ -163,9 +167,7 @@ class Matching(BuiltIn):
         return value
 
     def _expectation(self, trajectory: Trajectory) -> Expectation | Skipped | Failed:
-        if self.reference is None:
-            assert self.expected is not None
-            return self.expected
+        assert self.reference is not None, "asked only where there is one"
         found = self.reference.of(trajectory)
         if isinstance(found, Failed):
             return found

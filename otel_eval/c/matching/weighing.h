@@ -1,0 +1,138 @@
+/* What calls weigh against expected names.
+ *
+ * Knows the three ways to match; answers exactly what `weight_of_names` in Python does, or NotImplemented where the calls
+ * are not plain.
+ */
+
+#define LARGE 200000 /* words: from here on other threads may run meanwhile */
+
+/* The numbers of the visits' names; whether all are expected, place by place. -1 if one is not plain. */
+static int read_names(const Names *self, PyObject *visits, const Layout *layout, int *made)
+{
+    int equal = PyTuple_GET_SIZE(visits) == self->count;
+    for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(visits); place++) {
+        PyObject *visit = PyTuple_GET_ITEM(visits, place);
+        PyObject *name = Py_IS_TYPE(visit, layout->type) ? slot_of(visit, layout->at[NAME]) : NULL;
+        if (name == NULL || !PyUnicode_CheckExact(name))
+            return -1;
+        if (equal && name == PyTuple_GET_ITEM(self->names, place))
+            made[place] = self->code[place];
+        else
+            made[place] = code_of(self->codes, name);
+        equal = equal && made[place] == self->code[place];
+    }
+    return equal;
+}
+
+static Py_ssize_t length_of(const Names *self, const int *made, Py_ssize_t count, uint64_t *row)
+{
+    Py_ssize_t length;
+    if (self->words * count < LARGE)
+        return common_length(self, made, count, row);
+    Py_BEGIN_ALLOW_THREADS;
+    length = common_length(self, made, count, row);
+    Py_END_ALLOW_THREADS;
+    return length;
+}
+
+/* A weight; or one of these. */
+enum { UNTOLD = -1, UNUSUAL = -2 };
+
+static Py_ssize_t weigh(const Names *self, PyObject *visits, const Layout *layout, Py_UCS4 match, int nested, int concurrency,
+                        int *made, uint64_t *row)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(visits), weight = 0;
+    int equal = read_names(self, visits, layout, made), certain;
+    if (equal)
+        return equal < 0 ? UNUSUAL : count;
+    if (match == 'a')
+        return in_common(self, made, count, (int *)row);
+    if (nested)
+        return UNTOLD;
+    if (match == 'e')
+        certain = self->count != count;
+    else {
+        weight = length_of(self, made, count, row);
+        certain = weight == (count < self->count ? count : self->count); /* concurrency could only add to it */
+    }
+    if (certain || !concurrency)
+        return weight;
+    int follow = follow_one_another(visits, layout);
+    return follow < 0 ? UNUSUAL : follow ? weight : UNTOLD;
+}
+
+static PyObject *said(Py_ssize_t weight)
+{
+    if (weight == UNTOLD)
+        Py_RETURN_NONE;
+    if (weight == UNUSUAL)
+        return Py_NewRef(Py_NotImplemented);
+    return PyLong_FromSsize_t(weight);
+}
+
+/* With room for the numbers of the visits, and for a row or a count of each number. */
+static PyObject *weigh_visits(const Names *self, PyObject *visits, Py_UCS4 match, int nested, int concurrency)
+{
+    uint64_t few[64];
+    Py_ssize_t count = PyTuple_GET_SIZE(visits);
+    Py_ssize_t rows = self->kinds > self->words ? self->kinds : self->words, room = rows + count / 2 + 1;
+    Layout layout = {.at = {0}};
+    if (count > 0)
+        layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
+    if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0)
+        return said(UNUSUAL);
+    uint64_t *row = room <= 64 ? few : PyMem_Malloc((size_t)room * sizeof *row);
+    if (row == NULL)
+        return PyErr_NoMemory();
+    Py_ssize_t weight = weigh(self, visits, &layout, match, nested, concurrency, (int *)(row + rows), row);
+    if (row != few)
+        PyMem_Free(row);
+    return said(weight);
+}
+
+static PyObject *names_weight(PyObject *object, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 4 || !PyUnicode_Check(given[1]) || PyUnicode_GetLength(given[1]) < 1) {
+        PyErr_SetString(PyExc_TypeError, "weight(visits, match, nested, concurrency)");
+        return NULL;
+    }
+    if (!PyTuple_CheckExact(given[0]) && !PyList_CheckExact(given[0]))
+        return said(UNUSUAL);
+    PyObject *visits = PySequence_Tuple(given[0]); /* of a tuple itself, of a list what is in it now */
+    if (visits == NULL)
+        return NULL;
+    PyObject *weight = weigh_visits((Names *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True);
+    Py_DECREF(visits);
+    return weight;
+}
+
+static PyObject *names_reduce(PyObject *object, PyObject *Py_UNUSED(none))
+{
+    PyObject *module = PyImport_ImportModule("otel_eval._matching");
+    PyObject *make = module == NULL ? NULL : PyObject_GetAttrString(module, "names");
+    PyObject *reduced = make == NULL ? NULL : Py_BuildValue("(O(O))", make, ((Names *)object)->names);
+    Py_XDECREF(make);
+    Py_XDECREF(module);
+    return reduced;
+}
+
+static PyMethodDef names_methods[] = {
+    {"weight", (PyCFunction)(void (*)(void))names_weight, METH_FASTCALL,
+     "weight(visits, match, nested, concurrency): as `weight_of_names`; NotImplemented where the visits are not plain."},
+    {"__reduce__", names_reduce, METH_NOARGS, "Pickled and copied as the names."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot names_slots[] = {
+    {Py_tp_dealloc, names_dealloc},
+    {Py_tp_methods, names_methods},
+    {Py_tp_doc, "Expected names, prepared once."},
+    {0, NULL},
+};
+
+static PyType_Spec names_spec = {
+    .name = "otel_eval._matching.Names",
+    .basicsize = sizeof(Names),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = names_slots,
+};
