@@ -18,11 +18,11 @@ from otel_eval.errors import ConfigError
 from otel_eval.scorers.cel.binding import Bound, Unavailable, fitting
 from otel_eval.scorers.cel.functions import TOO_LARGE, declared
 from otel_eval.scorers.cel.reading import Reading, read
-from otel_eval.scorers.cel.tree import parse
+from otel_eval.scorers.cel.tree import is_plain, parse
 from otel_eval.scorers.parameters import wrong
 from otel_eval.telling import did_you_mean, nearest
 
-__all__ = ["Evaluation", "Invalid", "Program", "compiled"]
+__all__ = ["Evaluation", "Invalid", "Program", "combined", "compiled"]
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -48,12 +48,14 @@ class Program:
         reading: what it looks at.
         returns: the type it gives, as CEL names it: `BOOL`, `STRING`, `DYN`, ….
         labels: those of the further variables that it looks at.
+        plain: whether its value is still the same after it was a value of Python.
     """
 
     source: str
     reading: Reading
     returns: str
     labels: frozenset[str]
+    plain: bool
     type: Any = field(repr=False, compare=False)
     _environment: Any = field(repr=False, compare=False)
     _expression: Any = field(repr=False, compare=False)
@@ -139,12 +141,30 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
     except RuntimeError as error:
         raise ConfigError(*(f"{key}: {problem}" for problem in _problems(str(error), [*_VARIABLES, *(labels or ())]))) from None
     try:
-        reading = read(parse(expression.serialize()))
+        root = parse(expression.serialize())
+        reading = read(root)
     except ConfigError as error:
         raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
     returned = expression.return_type()
     named = reading.names.intersection(labels or ())
-    return Program(source, reading, returned.name(), named, returned, environment, expression)
+    return Program(source, reading, returned.name(), named, is_plain(root), returned, environment, expression)
+
+
+def combined(source: str, reading: Reading) -> Program | None:
+    """An expression made of checked ones, which looks at what they look at; None if they are too many for one.
+
+    It may use `cel.bind`, and `fits(value)`: whether that could be the value of a label. The caller sees to it that it is
+    right otherwise.
+    """
+    environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
+    try:
+        expression = environment.compile(source)
+    except (RuntimeError, UnicodeError):
+        return None
+    returned = expression.return_type()
+    return Program(
+        source, reading, returned.name(), frozenset(), plain=True, type=returned, _environment=environment, _expression=expression
+    )
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
@@ -166,11 +186,24 @@ def _plain_environment(cel: Any) -> Any:
     return _environment(cel, {})
 
 
-def _environment(cel: Any, labels: Mapping[str, Any]) -> Any:
+@lru_cache(maxsize=2)
+def _combining_environment(cel: Any, gathers: bool) -> Any:
+    def fits(value: Any) -> bool:
+        try:
+            return bool(fitting({"": value}, [value], gathers=gathers))
+        except Unavailable:
+            return False
+
+    overload = cel.Overload("otel_eval_fits", cel.Type.BOOL, [cel.Type.DYN], impl=fits)
+    further = cel.CelExtension("otel_eval_labels", [cel.FunctionDecl("fits", [overload])])
+    return _environment(cel, {}, import_module("cel_expr_python.ext.ext_bindings").ExtBindings(), further)
+
+
+def _environment(cel: Any, labels: Mapping[str, Any], *extensions: Any) -> Any:
     record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
     further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
-    return cel.NewEnv(variables=variables | further, extensions=[declared(cel)])
+    return cel.NewEnv(variables=variables | further, extensions=[declared(cel), *extensions])
 
 
 def _problems(message: str, variables: list[str]) -> list[str]:

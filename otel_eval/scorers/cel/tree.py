@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["RECORD", "Node", "parse"]
+__all__ = ["RECORD", "Node", "is_plain", "parse"]
 
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
 """The type map(string, dyn), as a message: that of `run` and of each call."""
 
 _KINDS: Final = {3: "const", 4: "ident", 5: "select", 6: "call", 7: "list", 8: "struct", 9: "comprehension"}
 _STRING: Final = 6  # of a constant
+# Of a type: dyn, null; and the primitive ones: bool, int64, double, string.
+_PLAIN: Final = ((1, b""), (2, 0), (3, 1), (3, 2), (3, 4), (3, 5))
+_LIST, _MAP, _TEXT = 6, 7, b"\x18\x05"
 # Which fields of each kind hold its name and its parts.
 _NAME: Final = {"ident": 1, "select": 2, "call": 2}
 _PARTS: Final = {"select": (1,), "call": (1, 3), "list": (1,), "comprehension": (2, 4, 5, 6, 7)}
@@ -49,6 +52,21 @@ def parse(serialized: bytes) -> Node:
         parts = _fields(_bytes(parts, 2))
     types = {_number(entry, 1): _bytes(entry, 2) for entry in (_fields(_as_bytes(value)) for key, value in parts if key == 3)}
     return _node(_bytes(parts, 4), types)
+
+
+def is_plain(root: Node) -> bool:
+    """Whether what it gives is the same after it was a value of Python: nothing unsigned, no time, no bytes, no key but texts."""
+    return _is_plain_type(root.type) and all(is_plain(part) for part in root.parts)
+
+
+def _is_plain_type(of: bytes) -> bool:
+    parts = _fields(of)
+    if not parts or parts[0] in _PLAIN:
+        return True
+    kind, inner = parts[0][0], _fields(_as_bytes(parts[0][1]))
+    if kind == _MAP and _bytes(inner, 1) != _TEXT:
+        return False  # in Python, 1 and true are one key
+    return kind in (_LIST, _MAP) and _is_plain_type(_bytes(inner, 2 if kind == _MAP else 1))
 
 
 Fields = list[tuple[int, "int | bytes"]]

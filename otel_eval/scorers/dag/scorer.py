@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any, ClassVar, Final
 
@@ -15,14 +15,15 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.ports import Scorer
 from otel_eval.scorers.asking import asked, at_once, judge_of
-from otel_eval.scorers.built_in import BuiltIn, Finding
+from otel_eval.scorers.built_in import BuiltIn, Finding, late
 from otel_eval.scorers.cel import Evaluation, Reading, Unavailable, bind
 from otel_eval.scorers.dag.drawing import drawn
 from otel_eval.scorers.dag.joints import nodes
 from otel_eval.scorers.dag.judging import answered, instruction_of, shown_of
 from otel_eval.scorers.dag.reach import Plan, outcomes
 from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict
-from otel_eval.scorers.dag.walk import Answer, Step, finished, walk
+from otel_eval.scorers.dag.walk import Answer, Step, Walked, finished, walk
+from otel_eval.scorers.dag.whole import Whole, whole
 from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, wrong
 from otel_eval.scorers.references import Reference, reference
@@ -68,6 +69,7 @@ class Dag(BuiltIn):
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
     plan: Plan = field(init=False, repr=False, compare=False)
+    whole: Whole | None = field(init=False, repr=False, compare=False)
     reading: Reading = field(init=False, repr=False, compare=False)
     scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)
     asynchronous: bool = field(init=False, repr=False, compare=False)
@@ -84,6 +86,7 @@ class Dag(BuiltIn):
             raise ConfigError(*dict.fromkeys(problems))
         programs = [node.program for node in made.values() if node.program is not None]
         self._set("reading", reduce(or_, [program.reading for program in programs], Reading()))
+        self._set("whole", whole(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
         self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
         waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
@@ -177,21 +180,29 @@ class Dag(BuiltIn):
             evaluation = Evaluation(bind(self.reading, trajectory, known))
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
-        walked = await walk(self.plan, evaluation, ask)
-        details: dict[str, Any] = {"path": _details(walked.path, with_reasons=self.include_content)}
-        said = _way(self.plan.nodes, walked.path, with_reasons=self.include_content)
-        if isinstance(walked.end, Verdict):
-            return await _ended(walked.end, trajectory, said, details)
-        if isinstance(walked.end, Skipped):
-            return Skipped(walked.end.why, details)
-        return Failed(walked.end.error_type, walked.end.message, details)
+        walked = self.whole and self.whole.walked(evaluation)
+        return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
+
+    async def _ended(self, walked: Walked, trajectory: Trajectory) -> Finding | Outcome:
+        end = walked.end
+        if isinstance(end, Verdict):
+            if end.score is not None:
+                return late(end.score / 10, partial(self._told, walked.path, end.score))
+            return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
+        _, details = self._way(walked.path)
+        return Skipped(end.why, details) if isinstance(end, Skipped) else Failed(end.error_type, end.message, details)
+
+    def _told(self, path: Sequence[Step], score: float) -> tuple[str, dict[str, Any]]:
+        said, details = self._way(path)
+        return f"{said} → {score:g} of 10", {**details, "score": score}
+
+    def _way(self, path: Sequence[Step]) -> tuple[str, dict[str, Any]]:
+        said = _way(self.plan.nodes, path, with_reasons=self.include_content)
+        return said, {"path": _details(path, with_reasons=self.include_content)}
 
 
-async def _ended(end: Verdict, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
-    """The score of the last verdict, or of the scorer that it leads to."""
-    if end.score is not None:
-        return Finding(end.score / 10, f"{said} → {end.score:g} of 10", {**details, "score": end.score})
-    further: Any = end.scorer
+async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
+    """The score of the scorer that the last verdict leads to."""
     outcome: Outcome = await further.evaluate(trajectory) if getattr(further, "asynchronous", False) else further(trajectory)
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
     if isinstance(outcome, Scored):

@@ -15,7 +15,7 @@ from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable
 from otel_eval.scorers.dag.reach import Plan
 from otel_eval.scorers.dag.shapes import Node, Verdict
 
-__all__ = ["Answer", "Ask", "Step", "Walked", "finished", "walk"]
+__all__ = ["Answer", "Ask", "Step", "Walked", "Way", "finished", "walk"]
 
 
 class Answer(NamedTuple):
@@ -61,7 +61,7 @@ def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
     """The way of one run."""
-    way = _Way(plan, evaluation)
+    way = Way(plan)
     trouble: Skipped | Failed | None = None
     ready: Sequence[str] = plan.roots
     while ready and way.end is None:
@@ -73,28 +73,43 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
             if type(found) is Skipped or type(found) is Failed:
                 trouble = trouble or found
             else:
-                coming += way.go(node, *found) if type(found) is Answer else way.go(node, found)
+                value, reason = found if type(found) is Answer else (found, "")
+                coming += way.go(node, value, reason)
+                if node.kind == "task":
+                    evaluation.know(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
     return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
 
-class _Way:
-    """How far a walk has come."""
+class Way:
+    """How far a walk has come.
 
-    def __init__(self, plan: Plan, evaluation: Evaluation) -> None:
-        self._plan, self._evaluation = plan, evaluation
+    Attributes:
+        outputs: of tasks, by label.
+        path: the nodes that ran.
+        end: the verdict that was reached, or None.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._waits = dict(plan.waits)
         self._opened: set[str] = set()  # successors that some verdict has asked to go on
         self.outputs: dict[str, Any] = {}
         self.path: list[Step] = []
         self.end: Verdict | None = None
 
+    def fork(self) -> Way:
+        """Another that has come as far."""
+        other = Way(self._plan)
+        other._waits, other._opened, other.outputs = dict(self._waits), set(self._opened), dict(self.outputs)
+        other.path, other.end = [*self.path], self.end
+        return other
+
     def go(self, node: Node, value: Any, reason: str = "") -> Sequence[str]:
         """Note what a node came to; the nodes that can run because of it."""
         if node.kind == "task":
             self.path.append(Step(node.name, None))
             self.outputs[node.label] = value
-            self._evaluation.know(node.label, value)
             return self._free(self._plan.readers[node.name])
         self.path.append(Step(node.name, value, reason))
         verdict = node.by_verdict[value]
