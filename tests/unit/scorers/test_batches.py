@@ -49,6 +49,11 @@ def test_a_call_comes_after_the_call_that_encloses_it():
     assert sizes(at(1, 9, span_id="outer"), at(2, 3, enclosing=["outer"])) == [1, 1]
 
 
+def test_a_call_comes_after_the_call_that_encloses_it_whoever_else_ran_beside_that():
+    """One member of the batch is enough."""
+    assert sizes(at(1, 9, span_id="outer"), at(2, 8, span_id="other"), at(3, 7, enclosing=["outer"])) == [2, 1]
+
+
 def test_calls_below_different_calls_may_still_be_together():
     """What encloses one of them does not matter if it is in an earlier batch."""
     assert sizes(at(1, 9, span_id="o"), at(2, 5, span_id="x", enclosing=["o"]), at(3, 6, enclosing=["o"])) == [1, 2]
@@ -74,6 +79,12 @@ def test_batches_are_those_of_the_definition(calls):
     """Every call against every member of the batch before it."""
     ordered = list(trajectory(*calls).calls)
     assert sizes(*ordered) == by_definition(ordered)
+
+
+@pytest.mark.parametrize(("start", "follow"), [(5, False), (6, True)])
+def test_what_starts_after_a_call_of_no_length_follows_it(start, follow):
+    """Not what starts at the same instant."""
+    assert follow_one_another([at(5, 5), at(start, 9)]) == follow
 
 
 UNTIMED = st.sampled_from([call("t"), at(3, None), at(None, 3), at(0, 0)])
