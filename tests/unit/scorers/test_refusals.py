@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from otel_eval.errors import ConfigError
@@ -188,6 +190,15 @@ def test_every_scorer_takes_the_common_parameters(kind):
     assert isinstance(scorer, Scorer)
     assert (scorer.name, scorer.type, scorer.version) == ("mine", kind, "1")
     assert create_scorer({"type": kind, **SMALLEST.get(kind, {})}).name == kind
+
+
+@pytest.mark.parametrize("kind", list_scorers())
+def test_a_word_that_holds_where_none_is_written_may_be_written(kind):
+    """It is one of those that can be chosen."""
+    given = {"type": kind, **SMALLEST.get(kind, {})}
+    words = {key.name: key.default for key in fields(create_scorer(given)) if key.default and isinstance(key.default, str)}
+    again = create_scorer({**given, **words})
+    assert {key: getattr(again, key) for key in words} == words
 
 
 SEVERAL = [
