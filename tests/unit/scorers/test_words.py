@@ -1,0 +1,96 @@
+"""Lists of words: each of them is known, and told where one is near it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import ToolError
+from otel_eval.scorers import create_scorer
+from otel_eval.testing import call, trajectory
+
+FUNCTIONS = (
+    "size all exists exists_one filter map has contains startsWith endsWith matches int uint double string bool bytes type "
+    "timestamp duration dyn split join replace trim lowerAscii"
+)
+RESERVED = (
+    "run calls reference input output as break const continue else false for function if import in let loop package namespace "
+    "null return true var void while"
+)
+
+
+def refusal(spec):
+    """What is said of a specification."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer(spec)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS.split())
+def test_a_misspelt_function_is_told_the_name_of_the_right_one(name):
+    """Of CEL and of the further ones."""
+    said = refusal({"type": "expression", "expression": f"{name}x(1)"})
+    assert said.endswith(f"'{name}x' is not known; did you mean '{name}'?")
+
+
+@pytest.mark.parametrize("variable", ["run", "calls", "reference"])
+def test_a_misspelt_variable_is_told_the_right_one(variable):
+    """Each of them."""
+    said = refusal({"type": "expression", "expression": f"{variable}x == 1"})
+    assert said.endswith(f"'{variable}x' is not known; did you mean '{variable}'?")
+
+
+@pytest.mark.parametrize("word", RESERVED.split())
+def test_what_means_something_in_an_expression_labels_no_task(word):
+    """The expression would look at something else, or be none."""
+    task = {"type": "task", "cel": "1", "output_label": word, "children": ["b"]}
+    end = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
+    nodes = {"a": task, "b": {"type": "binary", "cel": "true", "children": end}}
+    assert f"nodes.a.output_label: '{word}' means something else" in refusal({"type": "dag", "root": "a", "nodes": nodes})
+
+
+MEANT = {
+    **{"=<": "<=", "=>": ">=", "=!": "!=", "<>": "!=", "===": "==", "!==": "!=", "≤": "<=", "≥": ">=", "≠": "!="},
+    **{"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "le": "<=", "gt": ">", "gte": ">=", "ge": ">="},
+}
+
+
+@pytest.mark.parametrize(("written", "meant"), MEANT.items())
+def test_operators_of_other_languages_are_told_the_one_that_is_meant(written, meant):
+    """Before a number, and alone."""
+    for criterion in (f"{written} 3", [written, 3]):
+        said = refusal({"type": "tool_call_count", "criteria": {"a": criterion}})
+        assert said.endswith(f"did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    ("sign", "holds"), [("=", "=="), ("==", "=="), ("!=", "<>"), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")]
+)
+def test_each_operator_compares_as_it_says(sign, holds):
+    """With one call fewer, as many, and one more."""
+    expected = {"==": [0, 1, 0], "<>": [1, 0, 1], "<": [1, 0, 0], "<=": [1, 1, 0], ">": [0, 0, 1], ">=": [0, 1, 1]}[holds]
+    scorer = create_scorer({"type": "tool_call_count", "criteria": {"a": f"{sign} 2"}})
+    assert [scorer(trajectory(*[call("a")] * number)).value for number in (1, 2, 3)] == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "recorded"),
+    [
+        ("name", {"name": "a"}),
+        ("arguments", {"arguments": {}}),
+        ("result", {"result": 1}),
+        ("error", {"error": ToolError("Timeout")}),
+        ("call_id", {"call_id": "c"}),
+        ("span_id", {"span_id": "s"}),
+        ("start_ns", {"start_ns": 1}),
+        ("end_ns", {"end_ns": 1}),
+        ("agent_path", {"agent_path": ("a",)}),
+    ],
+)
+def test_every_field_of_a_call_can_be_required(key, recorded):
+    """As a run holds it."""
+    structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
+    made = trajectory(replace(call("a"), **recorded))
+    assert structure(made).value == 1
