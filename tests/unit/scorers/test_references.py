@@ -106,6 +106,13 @@ def test_numbers_are_keys_as_yaml_has_them():
     assert order({7: {"expected": ["search"]}, True: {"expected": []}})(run("7")).value == 1
 
 
+@pytest.mark.parametrize(("key", "case"), [("Case-7", "Case-7"), (True, "true"), ("true", True), (True, True), (7.5, "7.5")])
+def test_keys_are_what_json_would_write(key, case):
+    """A truth value in small letters; texts as they are."""
+    assert order({key: {"expected": ["search"]}})(run(case)).value == 1
+    assert isinstance(order({"other": {"expected": ["search"]}})(run(case)), Skipped)
+
+
 @pytest.mark.parametrize(
     ("function", "kind"), [(lambda key: 1 / 0, "ZeroDivisionError"), (lambda key: ["search"], "InvalidReference")]
 )
