@@ -11,6 +11,7 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Scored, Skipped, ToolError
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.automaton import Automaton, TooLarge, TooMany, nearest
 from otel_eval.scorers.built_in import Finding
 from otel_eval.scorers.pattern import read_pattern
 from otel_eval.scorers.prompts import TooLong, prompt_of
@@ -199,6 +200,22 @@ def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
     read_pattern("pattern", fits)
     with pytest.raises(ConfigError, match=says):
         read_pattern("pattern", does_not)
+
+
+def test_a_pattern_has_ten_thousand_states_at_most():
+    """With the first."""
+    automaton = Automaton()
+    assert [automaton.state() for _ in range(9_999)][-1] == 9_999
+    with pytest.raises(TooLarge):
+        automaton.state()
+
+
+def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
+    """Of one name that a pattern knows: with none of them to all."""
+    pattern = read_pattern("pattern", ["a", "b"])
+    assert len(nearest(pattern, ["a"] * 4095, [range(4095)]).edits) == 4095
+    with pytest.raises(TooMany):
+        nearest(pattern, ["a"] * 4096, [range(4096)])
 
 
 @pytest.mark.parametrize(
