@@ -36,6 +36,8 @@ def run(read: Callable[[], EvalConfig]) -> int:
     Args:
         read: reads the configuration; once more at each SIGHUP.
     """
+    # gRPC's core writes a line for each broken handshake and bad header: at the pace of a stranger, past our limits on lines.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from otel_eval.app.checking import check
     from otel_eval.app.server import Server
 

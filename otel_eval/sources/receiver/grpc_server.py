@@ -8,6 +8,7 @@ reason the number of concurrent calls is limited by HTTP/2 flow control, which m
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ import grpc
 from otel_eval.sources.receiver.admission import Ticket
 from otel_eval.sources.receiver.answers import retry_info, status, success
 from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, Verdict
+from otel_eval.sources.receiver.growth import Growth
 from otel_eval.sources.receiver.grpc_health import HEALTH, HEALTH_CHECK, health_handler
 from otel_eval.sources.receiver.patience import Patience
 from otel_eval.sources.receiver.tls import Certificates
@@ -38,6 +40,7 @@ _CODES: Final = {
     Verdict.BUSY: grpc.StatusCode.UNAVAILABLE,
 }
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
+_AHEAD: Final = 256 * 1024  # a usual message
 _WAITING: Final = 128  # threads, of which all but a few only wait for a message that comes slowly
 _MANY: Final = 96  # of them; while more wait than that, nobody is waited for any longer than
 _PRESSED_S: Final = 2.0
@@ -49,12 +52,14 @@ class GrpcLimits:
 
     Attributes:
         max_body_bytes: of one message, as sent and unpacked.
+        max_inflight_bytes: that messages may take before they are whole, and what arrives in a moment.
         threads: decode and hand over at one time.
         connections: at once; one more is closed.
         request_s: how long a message may take to arrive.
     """
 
     max_body_bytes: int
+    max_inflight_bytes: int
     threads: int
     connections: int
     request_s: float
@@ -66,6 +71,10 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
         # grpcio unpacks a message whole before it looks at its size: a bomb would have gone off by then.
         ("grpc.per_message_decompression", 0),
+        # What a connection may send before anybody asks for it. Probing would raise that to 256 MiB for each call that has no
+        # thread yet; a message that is waited for may come at once, whatever its size.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _AHEAD),
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", 20_000),
@@ -81,6 +90,16 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     ]
 
 
+class _Untold(logging.Filter):
+    """Leaves out what grpcio writes of bytes in metadata that are no text: it shows them, whoever sent them, tokens too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("Invalid encoding on")
+
+
+_UNTOLD: Final = _Untold()
+
+
 class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
     """Lets nobody in without a token, before a message is read. Health is told to everybody."""
 
@@ -90,8 +109,9 @@ class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
-        if details.method == HEALTH_CHECK or self._tokens.allow(given if isinstance(given, str) else None):
+        given = [value for key, value in details.invocation_metadata if key == "authorization"]
+        known = len(given) == 1 and isinstance(given[0], str)  # two may be meant for two readers
+        if details.method == HEALTH_CHECK or self._tokens.allow(given[0] if known else None):
             return continuation(details)
         return self._refusal
 
@@ -115,9 +135,13 @@ class GrpcServer:
         self, exchange: Exchange, limits: GrpcLimits, *, certificates: Certificates | None = None, tokens: Tokens | None = None
     ) -> None:
         self._exchange, self._limits, self._certificates = exchange, limits, certificates
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.threads)
-        self._patience = Patience(limits.request_s, _MANY, _PRESSED_S)
+        # Of messages that are not whole nobody tells how much has come.
+        few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
+        growth = Growth(limits.max_inflight_bytes)
+        self._patience = Patience(limits.request_s, _MANY, _PRESSED_S, few, growth)
         guards = [_Guard(tokens, lambda: exchange.unauthenticated("grpc"))] if tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():

@@ -89,7 +89,7 @@ class OtlpReceiver:
         self._addresses = (grpc, http)
         self._tls = {"grpc": grpc_tls, "http": http_tls}
         self._tokens = tokens
-        self._grpc_limits = GrpcLimits(max_body_bytes, grpc_threads, grpc_connections, request_s)
+        self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
         self._admission = Admission(max_inflight_bytes)
         # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.

@@ -12,17 +12,17 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver.watched import stamp
+from otel_eval.sources.receiver.watched import content, stamp
 from otel_eval.telling import gathered
 
 __all__ = ["Certificates", "Tls"]
 
 _log = logging.getLogger("otel_eval")
 
+_LARGEST_FILE: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -120,16 +120,19 @@ class Certificates:
             context.verify_mode = ssl.CERT_REQUIRED
             try:
                 context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
-            except ssl.SSLError:
+            except (ssl.SSLError, ValueError):  # the latter of an empty file
                 found = f"{self._where}.client_ca_file: {tls.client_ca_file!r}"
                 raise ConfigError(f"{found} holds no certificate in PEM; name a file of authorities") from None
         return context
 
     def _read(self, key: str, file: str) -> bytes:
         try:
-            return Path(file).read_bytes()
+            found = content(file, _LARGEST_FILE)
         except OSError as error:
             raise ConfigError(f"{self._where}.{key}: {file!r} cannot be read ({error.strerror}); name a PEM file") from None
+        if len(found) > _LARGEST_FILE:
+            raise ConfigError(f"{self._where}.{key}: {file!r} is larger than 4 MiB; name a PEM file")
+        return found
 
     def grpc_credentials(self) -> Any:
         """Credentials for a grpcio server, which asks for the certificates at each connection."""

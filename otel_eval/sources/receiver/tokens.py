@@ -14,11 +14,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver.watched import stamp
+from otel_eval.sources.receiver.watched import content, stamp
 from otel_eval.telling import gathered
 
 __all__ = ["Tokens"]
@@ -70,7 +69,7 @@ class Tokens:
         kind, _, token = (header or "").partition(" ")
         if kind.lower() != "bearer" or len(token) > _LONGEST_HEADER:
             return False
-        given = _digest(token.strip())
+        given = _digest(token.strip(" "))
         found = False
         for each in self._known():
             found |= hmac.compare_digest(each, given)
@@ -100,8 +99,7 @@ class Tokens:
     def _read(self, file: str) -> list[bytes]:
         where = f"{self._where}.token_files: {file!r}"
         try:
-            with Path(file).open("rb") as opened:
-                raw = opened.read(_LARGEST_FILE + 1)
+            raw = content(file, _LARGEST_FILE)
         except OSError as error:
             raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file with one token a line") from None
         if len(raw) > _LARGEST_FILE:

@@ -1,10 +1,19 @@
-"""Files that may be replaced while we run: what tells one content from another without reading it."""
+"""Files that may be replaced while we run: what tells one content from another without reading it, and how to read it.
+
+Knows files. A pipe in the place of one would be waited for, and a device has no end: both are no files here.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
+from typing import Final
 
-__all__ = ["stamp"]
+__all__ = ["content", "stamp"]
+
+_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
 def stamp(file: str) -> tuple[int, int, int] | None:
@@ -14,3 +23,15 @@ def stamp(file: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def content(file: str, most: int) -> bytes:
+    """What it holds, or the first `most` bytes and one more.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file")
+        return opened.read(most + 1)

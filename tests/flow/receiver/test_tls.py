@@ -138,6 +138,26 @@ def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authorit
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    "content", ["", "\n", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_broken_authorities_leave_the_old_ones(
+    start: Any, intake: Any, authority: Authority, protocol: str, content: str, tmp_path: Path, caplog: Any, capfd: Any
+) -> None:
+    """An empty file too: nobody is locked out, nobody let in, and no thread ends in a traceback."""
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_bytes(Path(authority.file).read_bytes())
+    _, bound = start(**both(**authority.issue("server"), client_ca_file=str(authorities), reload_s=0.05))
+    authorities.write_text(content, encoding="ascii")
+    time.sleep(0.1)
+    address = getattr(bound, protocol)
+    assert sent(EXPORTERS[protocol](address, authority, authority.issue("client")))
+    assert not sent(EXPORTERS[protocol](address, authority))
+    assert intake.names() == ["a"]
+    assert [line for line in caplog.messages if "authorities" in line and "stays in use" in line]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_old_versions_are_refused(start: Any, authority: Authority) -> None:
     """`min_version` is kept."""
     _, bound = start(http_tls=Tls(**authority.issue("server"), min_version="1.3"))
@@ -169,6 +189,7 @@ def test_plain_text_to_a_secure_port_breaks_nothing(start: Any, intake: Any, aut
         ({"key_file": "/nowhere"}, "tls.key_file: '/nowhere' cannot be read"),
         ({"client_ca_file": "/nowhere"}, "tls.client_ca_file: '/nowhere' cannot be read"),
         ({"client_ca_file": __file__}, "holds no certificate"),
+        ({"client_ca_file": "/dev/null"}, "no regular file"),
         ({"key_file": __file__}, "no key without a password"),
     ],
 )

@@ -6,6 +6,7 @@ import http.client
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,42 @@ def test_a_broken_file_leaves_the_old_tokens(tmp_path: Path, content: str | None
     assert tokens.allow(f"Bearer {SECRET}")
     (line,) = caplog.messages
     assert "stay valid" in line
+
+
+def _looped(file: Path) -> None:
+    file.symlink_to(file)
+
+
+PLANTED: list[Callable[[Path], None]] = [Path.mkdir, os.mkfifo, _looped, lambda file: file.symlink_to("/dev/zero")]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=["directory", "pipe", "loop", "device"])
+def test_what_is_no_file_is_not_read_as_one(tmp_path: Path, plant: Callable[[Path], None], caplog: Any) -> None:
+    """Nor waited for, with everybody else who has a token: the old ones stay, and a start is refused."""
+    file = tmp_path / "tokens"
+    file.write_text(SECRET, encoding="utf-8")
+    tokens = Tokens([str(file)], look_s=0.0)
+    file.unlink()
+    plant(file)
+    assert [tokens.allow(f"Bearer {SECRET}") for _ in range(2)] == [True, True]
+    assert len(caplog.messages) == 1
+    with pytest.raises(ConfigError, match=r"token_files: .* cannot be read"):
+        Tokens([str(file)])
+
+
+def test_every_token_is_compared_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of them fits, and if none does; by digests, so that no length or prefix of one is told by time."""
+    compared: list[tuple[bytes, bytes]] = []
+    monkeypatch.setattr("hmac.compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
+    file = tmp_path / "tokens"
+    file.write_text("one\ntwo\nthree", encoding="utf-8")
+    tokens = Tokens([str(file)])
+    assert [tokens.allow(f"bearer {each}") for each in ("one", "three", "on", "onee", "ONE", "one\x85", "é", "x" * 9000)] == [
+        *(True, True),
+        *(False,) * 6,
+    ]
+    assert len(compared) == 3 * 7  # the last is too long to be one
+    assert {len(each) for pair in compared for each in pair} == {32}
 
 
 @pytest.mark.parametrize("content", ["", "with a blank", "übel", "x" * 70_000, None])
