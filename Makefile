@@ -19,7 +19,7 @@ test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, 
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory sdk-range
 	@$(MAKE) --no-print-directory examples
-	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/unit/scorers/test_counting.py tests/conformance \
+	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/unit/scorers/test_counting.py tests/unit/scorers/test_expression.py tests/conformance \
 		tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder tests/flow/test_same_everywhere.py
 	@# Tests with processes and sockets mostly wait; the others run meanwhile.
 	@log=$$(mktemp); $(BIN)/python -m pytest -q tests/flow > "$$log" 2>&1 & flow=$$!; \
