@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "c/events/buffer.h"
+#include "c/writing/outcome.h"
+#include "c/writing/buffer.h"
+#include "c/writing/pairs.h"
 #include "c/events/json.h"
 #include "c/events/pairs.h"
 

@@ -17,6 +17,7 @@
 static PyObject *pure_view, *pure_decode, *decode_error;
 static PyObject *str_attributes, *str_events, *str_status_code, *str_status_message, *str_raw_keys, *str_raw_prefixes;
 
+#include "c/writing/outcome.h"
 #include "c/spans/wire.h"
 #include "c/spans/wanted.h"
 #include "c/spans/attributes.h"
@@ -24,6 +25,9 @@ static PyObject *str_attributes, *str_events, *str_status_code, *str_status_mess
 #include "c/spans/fingerprint.h"
 #include "c/spans/view_type.h"
 #include "c/spans/framing.h"
+#include "c/writing/buffer.h"
+#include "c/writing/pairs.h"
+#include "c/spans/recorded.h"
 #include "c/spans/cutting.h"
 #include "c/spans/weighing.h"
 
@@ -43,6 +47,10 @@ static PyMethodDef functions[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_FASTCALL,
      "configure(view, decode, error): what to ask about anything unusual."},
     {"view", make_view, METH_O, "view(payload): the span, readable."},
+    {"recorded", (PyCFunction)(void (*)(void))recorded, METH_FASTCALL,
+     "recorded(name, kind, start, end, code, message, attributes: dict, events, view): the span that `view` reads, readable\n"
+     "faster; or `view` itself where anything in it is unusual."},
+    {"lengths", lengths, METH_O, "lengths(attributes: dict): of all texts, bytes, tuples and lists among the values."},
     {"frame", (PyCFunction)(void (*)(void))frame, METH_FASTCALL,
      "frame(body, envelope, most): (envelope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},

@@ -3,8 +3,6 @@
  * Knows the four plain kinds of value; asks Python about any other.
  */
 
-enum { FAILED = -1, ODD = 0, DONE = 1 };
-
 /* The next KeyValue, if it is exactly one key and one value. */
 static int take_pair(Range *in, Range *key, Range *value)
 {
@@ -19,6 +17,8 @@ static int take_pair(Range *in, Range *key, Range *value)
 /* Lists, maps and bytes: Python reads them. One that it cannot read is absent, as there. */
 static int decode_elsewhere(Range raw, PyObject **out)
 {
+    if (pure_decode == NULL) /* nothing from the wire was ever read: the view of a span of the process knows its lists */
+        return ODD;
     PyObject *content = bytes_of(raw);
     *out = content == NULL ? NULL : PyObject_CallOneArg(pure_decode, content);
     Py_XDECREF(content);

@@ -47,23 +47,27 @@ static PyType_Spec view_spec = {
     .slots = view_slots,
 };
 
-static PyObject *make_view(PyObject *Py_UNUSED(module), PyObject *payload)
+/* The view of a payload of plain bytes; `pure`, if there is one, is what Python reads the same span with. */
+static PyObject *view_of(PyObject *payload, PyObject *pure)
 {
     Head head;
-    if (pure_view == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "configure() was not called");
-        return NULL;
-    }
-    if (!PyBytes_CheckExact(payload))
-        return PyObject_CallOneArg(pure_view, payload);
     Bytes at = (Bytes)PyBytes_AS_STRING(payload);
     if (!walk_span((Range){at, at + PyBytes_GET_SIZE(payload)}, &head))
-        return PyObject_CallOneArg(pure_view, payload);
+        return pure != NULL ? Py_NewRef(pure) : PyObject_CallOneArg(pure_view, payload);
     View *self = PyObject_New(View, view_type);
     if (self == NULL)
         return NULL;
     self->payload = Py_NewRef(payload);
-    self->pure = NULL;
+    self->pure = Py_XNewRef(pure);
     self->head = head;
     return (PyObject *)self;
+}
+
+static PyObject *make_view(PyObject *Py_UNUSED(module), PyObject *payload)
+{
+    if (pure_view == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "configure() was not called");
+        return NULL;
+    }
+    return PyBytes_CheckExact(payload) ? view_of(payload, NULL) : PyObject_CallOneArg(pure_view, payload);
 }

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.ports import Frame
 from otel_eval.sources.inprocess.placement import move_to_front, pipeline_of
-from otel_eval.sources.inprocess.recorder import OWN_SCOPE, Handed, Limits, Open, Recorder
+from otel_eval.sources.inprocess.recorder import Handed, Limits, Open, Recorder, is_to_be_seen
 from otel_eval.sources.inprocess.view import Envelopes
 from otel_eval.sources.inprocess.worker import Worker
 
@@ -87,7 +87,7 @@ class InProcessSource(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Keep the span; if it was the last one open, its trace goes to the worker."""
         try:
-            if self._recorder.ended(span) and self._at_once and _wanted(span):
+            if self._recorder.ended(span) and self._at_once and is_to_be_seen(span):
                 self._worker.drain(_AT_ONCE_S)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
@@ -125,7 +125,7 @@ class InProcessSource(SpanProcessor):
         if handed is None:
             return
         trace_id = handed.trace_id.to_bytes(16, "big")
-        frames = [self._framed(span, trace_id) for span in handed.spans if _wanted(span)]
+        frames = [self._framed(span, trace_id) for span in handed.spans if is_to_be_seen(span)]
         if frames:
             self._handover(trace_id, frames, handed.why)
 
@@ -188,12 +188,6 @@ class InProcessSource(SpanProcessor):
             self._recorder.shut()
         if self._forked is not None:
             self._forked()
-
-
-def _wanted(span: ReadableSpan) -> bool:
-    """Sampled and not ours; looked at here so that the callbacks need not."""
-    context, scope = span.context, span.instrumentation_scope
-    return bool(context is not None and context.trace_flags.sampled) and (scope is None or scope.name != OWN_SCOPE)
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:

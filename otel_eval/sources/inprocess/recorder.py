@@ -23,7 +23,7 @@ from otel_eval.sources.inprocess.placement import open_parent
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["OWN_SCOPE", "Handed", "Limits", "Open", "Recorder"]
+__all__ = ["OWN_SCOPE", "Handed", "Limits", "Open", "Recorder", "is_to_be_seen"]
 
 OWN_SCOPE: Final = "otel_eval"
 _SAMPLED: Final = 1
@@ -137,7 +137,7 @@ class Recorder:
     # ------------------------------------------------------------------ a trace begins
 
     def _begin(self, span: Any, parent_context: Any) -> Open | None:
-        if self._down or not _ours(span):
+        if self._down or not is_to_be_seen(span):
             return None
         self._began(span)
         entry = self._entry(span.context[0])
@@ -173,7 +173,7 @@ class Recorder:
 
     def _stray(self, span: ReadableSpan) -> None:
         """The end of a span whose start we did not see, or whose trace was given over while it was open."""
-        if not _ours(span):
+        if not is_to_be_seen(span):
             return
         if self._down:
             self._count("spans_after_shutdown")
@@ -327,7 +327,7 @@ class Recorder:
             self.counts[name] += 1
 
 
-def _ours(span: Any) -> bool:
+def is_to_be_seen(span: Any) -> bool:
     """Whether a span is to be looked at: sampled, and not one that we emitted."""
     scope = span.instrumentation_scope
     return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)

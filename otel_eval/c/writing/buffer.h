@@ -3,8 +3,6 @@
  * Knows room and lengths; knows neither JSON nor protobuf.
  */
 
-enum { FAILED = -1, ODD = 0, DONE = 1 };
-
 typedef struct {
     char *at;
     size_t size, room;
