@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -23,6 +24,7 @@ __all__ = ["Site"]
 
 _AT_ONCE: Final = 16
 _PATIENCE_S: Final = 5.0
+_ROOM_S: Final = 0.25  # for a thread to end; nobody else is let in meanwhile
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
@@ -77,6 +79,8 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.counts, self.ready, self.begun = counts, ready, time.monotonic()
         self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._lock = threading.Lock()  # guards _open
+        self._open: dict[socket.socket, None] = {}  # oldest first
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -86,14 +90,27 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
-            return super().process_request(request, client_address)
-        return self.shutdown_request(request)
+        if not self._places.acquire(blocking=False) and not self._make_room():
+            return self.shutdown_request(request)
+        with self._lock:
+            self._open[request] = None
+        return super().process_request(request, client_address)
+
+    def _make_room(self) -> bool:
+        """End the oldest connection: what is asked for here is told at once, so it is its client that is waited for."""
+        with self._lock:
+            oldest = next(iter(self._open), None)
+            if oldest is not None:
+                with suppress(OSError):  # it ends by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+        return self._places.acquire(timeout=_ROOM_S)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            with self._lock:
+                self._open.pop(request, None)
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Final
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["Claim", "sync_directory"]
+__all__ = ["NO_LINK", "Claim", "sync_directory"]
 
 _KEY: Final = "storage.directory"
-_NAME: Final = re.compile(r"([0-9]{10})\.journal")
+_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
+NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+"""What somebody else put there leads nowhere else."""
 
 
 class Claim:
@@ -29,7 +32,7 @@ class Claim:
         self.path: Final = Path(directory)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
         except OSError as error:
             raise _unusable(self.path, error.strerror or type(error).__name__) from None
         try:
@@ -41,9 +44,17 @@ class Claim:
             ) from None
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Number and path of each segment, oldest first."""
+        """Number and path of each segment, oldest first.
+
+        Raises:
+            ConfigError: what has the name of one is no file.
+        """
         found = ((_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
-        return sorted((int(match[1]), path) for match, path in found if match)
+        segments = sorted((int(match[1]), path) for match, path in found if match)
+        for _, path in segments:
+            if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be waited for, a link may lead anywhere
+                raise ConfigError(f"{_KEY}: {str(path)!r} is no file; remove it, it is not ours")
+        return segments
 
     def segment(self, number: int) -> Path:
         """Where a segment is, or will be."""

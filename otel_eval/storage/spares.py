@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from otel_eval.storage.directory import Claim, sync_directory
+from otel_eval.storage.directory import NO_LINK, Claim, sync_directory
 from otel_eval.storage.records import Seal, head, seal_of
 
 __all__ = ["Spares"]
@@ -67,7 +67,7 @@ class Spares:
         """
         # The one that came last: the kernel is likely to have it still.
         spare = self._files.pop()[0] if self._files else self._claim.spare(path)
-        file = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = self._opened(spare)
         try:
             seal = self._headed(file)
             spare.rename(path)
@@ -79,6 +79,13 @@ class Spares:
             _unlink(path)
             raise
         return file, seal
+
+    def _opened(self, spare: Path) -> int:
+        try:
+            return os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
+        except OSError:
+            _unlink(spare)  # nothing of ours; the next attempt makes a file
+            raise
 
     def _headed(self, file: int) -> Seal:
         beginning = head(os.urandom(8), stale=os.fstat(file).st_size)

@@ -55,6 +55,23 @@ def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
         connection.close()
 
 
+def test_health_is_told_while_strangers_hold_every_place(begin: Begin) -> None:
+    """A probe that gets no answer ends the process: whoever is there the longest without having asked makes room."""
+    server, _ = begin()
+    assert server.operating.address is not None
+    host, port = server.operating.address.rsplit(":", 1)
+    silent = [socket.create_connection((host, int(port)), 5) for _ in range(20)]
+    for each in silent:
+        each.sendall(b"GET /healthz HTTP/1.0\r\nX: ")
+    try:
+        began = time.monotonic()
+        assert [got(server, "/healthz")[0] for _ in range(20)] == [200] * 20
+        assert time.monotonic() - began < 4
+    finally:
+        for each in silent:
+            each.close()
+
+
 def send(bound: Bound, *names: str) -> None:
     """A span for each name, each a trace of its own."""
     provider = TracerProvider(shutdown_on_exit=False)

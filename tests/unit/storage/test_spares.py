@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from otel_eval.errors import ConfigError
 from otel_eval.storage import Claim, Journal, StorageFull
 from otel_eval.storage.records import HEAD_BYTES
 
@@ -201,3 +202,56 @@ def test_kills_at_any_moment_leave_every_record_that_was_acknowledged(tmp_path: 
         assert acknowledged <= numbers[-1] <= acknowledged + 1
         assert len(numbers) > 10
         number = numbers[-1] + 1
+
+
+def _link(path: Path) -> None:
+    path.symlink_to(path.parent.parent / "precious")
+
+
+@pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, _link], ids=["directory", "pipe", "link"])
+def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Path, plant: Any) -> None:
+    """In one line: a pipe would be waited for, and a link may lead to a file that is somebody's."""
+    with journal(tmp_path / "kept") as opened:
+        fill(opened, 1)
+    plant(tmp_path / "kept" / "0000000009.journal")
+    with (
+        pytest.raises(ConfigError, match=r"^storage\.directory: .*0000000009\.journal' is no file; remove it"),
+        journal(tmp_path / "kept"),
+    ):
+        pass
+
+
+def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+    """One that has the last of all names too, after which there is no next."""
+    names = ["README", "1.journal", "a.journal", "9999999999.journal", "lost+found"]
+    with journal(tmp_path / "kept") as opened:
+        for name in names:
+            (tmp_path / "kept" / name).write_bytes(b"theirs")
+        fill(opened, 2)
+    with journal(tmp_path / "kept") as opened:
+        found = read(opened)
+        fill(opened, 4)
+        assert found == [(1, RECORD)] * len(found)
+        assert [(tmp_path / "kept" / name).read_bytes() for name in names] == [b"theirs"] * len(names)
+
+
+@pytest.mark.parametrize("plant", [os.mkfifo, _link], ids=["pipe", "link"])
+def test_a_link_where_a_segment_will_be_leads_nowhere(tmp_path: Path, plant: Any) -> None:
+    """One write is refused, and the next one makes a file of its own; what the link names is as it was."""
+    (tmp_path / "precious").write_bytes(b"theirs")
+    with journal(tmp_path / "kept") as opened:
+        plant(tmp_path / "kept" / "0000000001.spare")
+        with pytest.raises(OSError, match=r"seek|symbolic"):
+            opened.append(1, [RECORD])
+        opened.append(1, [RECORD])
+        assert (tmp_path / "kept" / "0000000001.journal").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "precious").read_bytes() == b"theirs"
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """It would make a file where somebody else wants one."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"^storage\.directory"):
+        Claim(tmp_path / "kept")
+    assert not (tmp_path / "elsewhere").exists()
