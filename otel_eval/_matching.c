@@ -1,25 +1,39 @@
 /* What calls weigh against expected ones, where that can be told without pairing them.
  *
- * Knows names, times and rows of bits. Refuses to know: concurrency and groups beyond whether there are any, explanations,
- * references. Calls that are not plain are left to Python, whose answer counts. So both ways give equal results, and this
- * is only a shortcut. It runs nobody's Python code while it looks at calls, and nothing recurses.
+ * Knows names, times, JSON values and rows of bits. Refuses to know: concurrency and groups beyond whether there are any,
+ * results, explanations, references. Calls that are not plain are left to Python, whose answer counts. So both ways give
+ * equal results, and this is only a shortcut. It runs nobody's Python code while it looks at calls; what recurses goes as
+ * deep as `DEEPEST`.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
 
-static PyObject *slot_names[4];
+static PyObject *slot_names[4], *fsum;
 
 #include "c/matching/visits.h"
+#include "c/matching/kinds.h"
 #include "c/matching/names.h"
 #include "c/matching/weighing.h"
+#include "c/matching/values.h"
+#include "c/matching/agreeing.h"
+#include "c/matching/ordered.h"
+#include "c/matching/assigning.h"
+#include "c/matching/calls.h"
+#include "c/matching/runs.h"
+#include "c/matching/comparing.h"
+#include "c/matching/types.h"
 
 static PyMethodDef functions[] = {
     {"names", prepare_names, METH_O, "names(names): expected names, prepared; None if they are no tuple of strings."},
+    {"calls", prepare_calls, METH_VARARGS,
+     "calls(names, arguments, unrecorded, mode, nested, (many pairs, most steps, steps to compare, and for each key)): expected\n"
+     "calls, prepared; None if they are not plain."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -37,6 +51,10 @@ PyMODINIT_FUNC PyInit__matching(void)
     for (int slot = 0; slot < SLOTS; slot++)
         if ((slot_names[slot] = PyUnicode_InternFromString(names[slot])) == NULL)
             return NULL;
+    PyObject *math = PyImport_ImportModule("math");
+    fsum = math == NULL ? NULL : PyObject_GetAttrString(math, "fsum");
+    Py_XDECREF(math);
     names_type = (PyTypeObject *)PyType_FromSpec(&names_spec);
-    return names_type == NULL ? NULL : PyModule_Create(&definition);
+    calls_type = (PyTypeObject *)PyType_FromSpec(&calls_spec);
+    return fsum == NULL || names_type == NULL || calls_type == NULL ? NULL : PyModule_Create(&definition);
 }

@@ -30,6 +30,7 @@ __all__ = [
     "align",
     "fits_exactly",
     "kind_of",
+    "limits",
 ]
 
 Pairs = list[tuple[int, int]]
@@ -119,6 +120,14 @@ def align(expectation: Expectation, visits: Sequence[Visit], match: str, compare
     anyhow = match == "any_order"
     pairs = assign(rows, work) if anyhow else align_in_order(rows, expectation.groups, actual, alike=False, work=work)
     return Alignment(pairs, rows, fsum([rows[row][column] for row, column in pairs]))
+
+
+def limits() -> tuple[int, int, int, int]:
+    """What the shortcut in C keeps to as well.
+
+    Pairs beyond which equal calls are compared once, steps that may be taken, steps for a comparison, and for each key.
+    """
+    return _MANY_PAIRS, _MOST_STEPS, _COMPARED, _KEY
 
 
 def _batches(visits: Sequence[Visit], concurrency: bool) -> list[range]:

@@ -7,22 +7,26 @@ has to align. An alignment is only wanted when somebody asks why.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.model import UNRECORDED
+from otel_eval.native import extension
 from otel_eval.scorers.agreement import MODES
-from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, kind_of
+from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, kind_of, limits
 from otel_eval.scorers.batches import Visit, follow_one_another
 from otel_eval.scorers.subsequence import Prepared, common, common_length, prepare
 
 __all__ = [
     "alignment_of_equals",
     "alignment_of_kinds",
+    "prepared_calls",
     "prepared_kinds",
     "weight_in_python",
     "weight_of_kinds",
     "weight_of_names",
 ]
+
+_matching: Final = extension("_matching")
 
 
 def weight_of_names(expectation: Expectation, visits: Sequence[Visit], match: str, *, concurrency: bool) -> int | None:
@@ -125,6 +129,20 @@ def prepared_kinds(expectation: Expectation) -> Prepared | None:
     if any(call.arguments is UNRECORDED or call.result is not UNRECORDED for call in calls):
         return None
     return prepare([_word(call.name, call.arguments) for call in calls])
+
+
+def prepared_calls(expectation: Expectation, compared: Comparison) -> Any:
+    """The expected calls for the shortcut in C, which weighs calls with arguments that agree in part as well.
+
+    None where there is no shortcut, or it does not know what is compared: results, single keys, arguments that are no
+    plain JSON.
+    """
+    mode = next((number for number, mode in enumerate(MODES.values()) if mode is compared.arguments), None)
+    calls = expectation.calls
+    if _matching is None or mode is None or any(call.result is not UNRECORDED for call in calls):
+        return None
+    arguments = tuple(call.arguments for call in calls)
+    return _matching.calls(expectation.prepared.names, arguments, UNRECORDED, mode, expectation.nested, limits())
 
 
 def _words(visits: Sequence[Any]) -> list[Hashable]:

@@ -29,7 +29,14 @@ from otel_eval.scorers.alignment import (
 )
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.built_in import BuiltIn, Finding, late
-from otel_eval.scorers.counting import alignment_of_equals, alignment_of_kinds, prepared_kinds, weight_of_kinds, weight_of_names
+from otel_eval.scorers.counting import (
+    alignment_of_equals,
+    alignment_of_kinds,
+    prepared_calls,
+    prepared_kinds,
+    weight_of_kinds,
+    weight_of_names,
+)
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.subsequence import Prepared
@@ -71,6 +78,7 @@ class Matching(BuiltIn):
     include_content: bool = field(default=False, metadata=reads(flag))
     comparison: Comparison = field(init=False, repr=False, compare=False)
     kinds: Prepared | None = field(init=False, repr=False, compare=False)
+    weigher: Any = field(init=False, repr=False, compare=False)  # the expected calls for the shortcut in C; None: there is none
     manner: tuple[str, str, bool, bool] = field(init=False, repr=False, compare=False)  # asked of every run
 
     @property
@@ -108,6 +116,7 @@ class Matching(BuiltIn):
             )
         self._set("comparison", self.compared)
         self._set("kinds", prepared_kinds(self.expected) if self.expected and self.comparison.arguments else None)
+        self._set("weigher", prepared_calls(self.expected, self.comparison) if self.expected else None)
         self._set("manner", (self.how, self.ratio, self.concurrency == "respect", self.comparison.names_only))
 
     def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
@@ -122,19 +131,35 @@ class Matching(BuiltIn):
             return expectation
         how, ratio, concurrency, by_names = self.manner
         visits = self.visits(trajectory)
-        weight = None
         if by_names or expectation.bare:
-            weight = weight_of_names(expectation, visits, how, concurrency=concurrency)
-        elif self.kinds is not None and expectation is self.expected:
-            weight = weight_of_kinds(self.kinds, expectation, visits, how, self.comparison, concurrency=concurrency)
-        if weight is None:
+            pairs = weight_of_names(expectation, visits, how, concurrency=concurrency)
+            told: tuple[int, float] | None = None if pairs is None else (pairs, pairs)
+        else:
+            told = self._weight(how, expectation, visits, concurrency=concurrency)
+        if told is None:
             return self._found(how, expectation, visits, concurrency=concurrency)
-        return self._soon(weight, how, ratio, expectation, visits)
+        return self._soon(*told, how, ratio, expectation, visits)
 
-    def _soon(self, pairs: int, how: str, ratio: str, expectation: Expectation, visits: Sequence[Visit]) -> Finding:
+    def _weight(
+        self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool
+    ) -> tuple[int, float] | None:
+        """How many pairs there are and what they weigh with their arguments; None where that takes an alignment."""
+        own = expectation is self.expected
+        weigher, kinds = (self.weigher, self.kinds) if own else (prepared_calls(expectation, self.comparison), None)
+        told: tuple[int, float] | None = None
+        if weigher is not None:
+            told = weigher.weight(visits, how, concurrency, kinds is not None)
+        if told is not None or kinds is None:
+            return told
+        pairs = weight_of_kinds(kinds, expectation, visits, how, self.comparison, concurrency=concurrency)
+        return None if pairs is None else (pairs, pairs)
+
+    def _soon(
+        self, pairs: int, weight: float, how: str, ratio: str, expectation: Expectation, visits: Sequence[Visit]
+    ) -> Finding:
         """The value; which calls are paired is found out when somebody asks."""
         wanted, made = len(expectation.calls), len(visits)
-        value = float(pairs == wanted == made) if how == "exact" else _ratio(pairs, wanted, made, ratio)
+        value = float(pairs == wanted == made) if how == "exact" else _ratio(weight, wanted, made, ratio)
         if not pairs == wanted == made:
             value = self.weighed(value, wanted - pairs, made - pairs)
         return late(value, partial(self._explained, value, how, expectation, visits))
@@ -142,14 +167,15 @@ class Matching(BuiltIn):
     def _explained(
         self, value: float, how: str, expectation: Expectation, visits: Sequence[Visit]
     ) -> tuple[str, Mapping[str, Any]]:
-        equals = alignment_of_equals(expectation, visits) if self.kinds is not None else None
+        kinds = self.kinds if expectation is self.expected else None
+        equals = alignment_of_equals(expectation, visits) if kinds is not None else None
         if equals is not None:
             return _reasons(self._told(value, expectation, visits, equals))
         found = self._found(how, expectation, visits, concurrency=self.concurrency == "respect")
         if isinstance(found, Finding):
             return _reasons(found)
-        assert self.kinds is not None, "by names nothing is too much"
-        return _reasons(self._told(value, expectation, visits, alignment_of_kinds(self.kinds, visits, how)))
+        assert kinds is not None, "else nothing was told where there is too much"
+        return _reasons(self._told(value, expectation, visits, alignment_of_kinds(kinds, visits, how)))
 
     def _found(self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool) -> Finding | Skipped:
         try:

@@ -9,28 +9,28 @@
 /* The numbers of the visits' names; whether all are expected, place by place. -1 if one is not plain. */
 static int read_names(const Names *self, PyObject *visits, const Layout *layout, int *made)
 {
-    int equal = PyTuple_GET_SIZE(visits) == self->count;
+    int equal = PyTuple_GET_SIZE(visits) == self->kinds.count;
     for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(visits); place++) {
         PyObject *visit = PyTuple_GET_ITEM(visits, place);
         PyObject *name = Py_IS_TYPE(visit, layout->type) ? slot_of(visit, layout->at[NAME]) : NULL;
         if (name == NULL || !PyUnicode_CheckExact(name))
             return -1;
         if (equal && name == PyTuple_GET_ITEM(self->names, place))
-            made[place] = self->code[place];
+            made[place] = self->kinds.kind[place];
         else
-            made[place] = code_of(self->codes, name);
-        equal = equal && made[place] == self->code[place];
+            made[place] = number_of(self->codes, name);
+        equal = equal && made[place] == self->kinds.kind[place];
     }
     return equal;
 }
 
-static Py_ssize_t length_of(const Names *self, const int *made, Py_ssize_t count, uint64_t *row)
+static Py_ssize_t length_of(const Kinds *kinds, const int *made, Py_ssize_t count, uint64_t *row)
 {
     Py_ssize_t length;
-    if (self->words * count < LARGE)
-        return common_length(self, made, count, row);
+    if (kinds->words * count < LARGE)
+        return common_length(kinds, kinds->masks, made, count, row);
     Py_BEGIN_ALLOW_THREADS;
-    length = common_length(self, made, count, row);
+    length = common_length(kinds, kinds->masks, made, count, row);
     Py_END_ALLOW_THREADS;
     return length;
 }
@@ -46,14 +46,14 @@ static Py_ssize_t weigh(const Names *self, PyObject *visits, const Layout *layou
     if (equal)
         return equal < 0 ? UNUSUAL : count;
     if (match == 'a')
-        return in_common(self, made, count, (int *)row);
+        return in_common(&self->kinds, made, count, (int *)row);
     if (nested)
         return UNTOLD;
     if (match == 'e')
-        certain = self->count != count;
+        certain = self->kinds.count != count;
     else {
-        weight = length_of(self, made, count, row);
-        certain = weight == (count < self->count ? count : self->count); /* concurrency could only add to it */
+        weight = length_of(&self->kinds, made, count, row);
+        certain = weight == (count < self->kinds.count ? count : self->kinds.count); /* concurrency could only add to it */
     }
     if (certain || !concurrency)
         return weight;
@@ -74,8 +74,9 @@ static PyObject *said(Py_ssize_t weight)
 static PyObject *weigh_visits(const Names *self, PyObject *visits, Py_UCS4 match, int nested, int concurrency)
 {
     uint64_t few[64];
+    const Kinds *kinds = &self->kinds;
     Py_ssize_t count = PyTuple_GET_SIZE(visits);
-    Py_ssize_t rows = self->kinds > self->words ? self->kinds : self->words, room = rows + count / 2 + 1;
+    Py_ssize_t rows = kinds->made > kinds->words ? kinds->made : kinds->words, room = rows + count / 2 + 1;
     Layout layout = {.at = {0}};
     if (count > 0)
         layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
@@ -105,34 +106,3 @@ static PyObject *names_weight(PyObject *object, PyObject *const *given, Py_ssize
     Py_DECREF(visits);
     return weight;
 }
-
-static PyObject *names_reduce(PyObject *object, PyObject *Py_UNUSED(none))
-{
-    PyObject *module = PyImport_ImportModule("otel_eval._matching");
-    PyObject *make = module == NULL ? NULL : PyObject_GetAttrString(module, "names");
-    PyObject *reduced = make == NULL ? NULL : Py_BuildValue("(O(O))", make, ((Names *)object)->names);
-    Py_XDECREF(make);
-    Py_XDECREF(module);
-    return reduced;
-}
-
-static PyMethodDef names_methods[] = {
-    {"weight", (PyCFunction)(void (*)(void))names_weight, METH_FASTCALL,
-     "weight(visits, match, nested, concurrency): as `weight_of_names`; NotImplemented where the visits are not plain."},
-    {"__reduce__", names_reduce, METH_NOARGS, "Pickled and copied as the names."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot names_slots[] = {
-    {Py_tp_dealloc, names_dealloc},
-    {Py_tp_methods, names_methods},
-    {Py_tp_doc, "Expected names, prepared once."},
-    {0, NULL},
-};
-
-static PyType_Spec names_spec = {
-    .name = "otel_eval._matching.Names",
-    .basicsize = sizeof(Names),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = names_slots,
-};
