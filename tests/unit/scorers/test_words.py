@@ -80,6 +80,12 @@ def test_operators_of_other_languages_are_told_the_one_that_is_meant(written, me
         assert said.endswith(f"did you mean {meant!r}?")
 
 
+@pytest.mark.parametrize("criterion", ["<= -3", "<= three", "3", ["~ ", 3], ["<=", -3]])
+def test_where_no_other_operator_is_meant_an_example_is_told(criterion):
+    """The operator is right, or nothing is like it."""
+    assert refusal({"type": "tool_call_count", "criteria": {"a": criterion}}).endswith("operators in quotes")
+
+
 @pytest.mark.parametrize(
     ("sign", "holds"), [("=", "=="), ("==", "=="), ("!=", "<>"), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")]
 )
