@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations, product
 from random import Random
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -215,6 +216,10 @@ def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
         (("user.id",), {"user": {"id": 1}}, {"user": 1}, 0),
         (("user.id", "n"), {"user": {"id": 1}, "n": 3}, {"user": {"id": 1}, "n": 4}, 0),
         (("user.id",), {"user.id": 1}, {"user.id": 2}, 0),
+        (("user.id",), {"n": 1}, {"n": 2}, 1),
+        (("user.id",), {"n": 1}, {"user": {"id": 1}}, 0),
+        ("subset", {"a": 1}, MappingProxyType({"a": 1, "b": 2}), 1),
+        ("overlap", {"a": {"x": 1, "y": 2}}, {"a": MappingProxyType({"x": 1})}, 1 / 2),
         (("user.id",), {"user.id": 1, "user": {"id": 2}}, {"user.id": 1, "user": {"id": 3}}, 1),
         (("n", "m"), {"n": 1}, {"n": 1}, 1),
         (("n", "m"), {"n": 1}, {"n": 1, "m": None}, 0),

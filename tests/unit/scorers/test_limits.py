@@ -36,6 +36,12 @@ def test_a_value_may_be_off_by_what_sums_are_off_by(value, outcome, strict):
     assert isinstance(judged, Failed) if outcome is None else judged == Scored(outcome, outcome == 1, "", {})
 
 
+@pytest.mark.parametrize(("value", "shown"), [(-0.0, "0.0"), (0, "0.0"), (1, "1.0"), (-1e-9, "0.0"), (1 + 1e-9, "1.0")])
+def test_a_value_is_shown_as_a_number_from_0_to_1(value, shown):
+    """A float, and 0 without a sign."""
+    assert str(create_scorer({"type": "tool_errors"}).judged(Finding(value, "")).value) == shown
+
+
 @pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more")])
 def test_eight_names_are_listed(number, more):
     """And from there on counted."""

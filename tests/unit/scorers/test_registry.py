@@ -184,6 +184,23 @@ def test_what_a_users_class_refuses_is_told(given, received):
     assert str(refused.value) == said
 
 
+@scorer("test.whole")
+class Whole:
+    """A user's class whose instances are scorers by themselves."""
+
+    name, type, version, needs = "mine", "test.whole", "3", frozenset()
+
+    def __call__(self, trajectory):
+        return Scored(0.5, False)
+
+
+def test_what_is_a_scorer_by_itself_is_put_in_the_common_frame_only_if_that_is_asked_for():
+    """Its own version and verdict count otherwise."""
+    assert isinstance(create_scorer({"type": "test.whole"}), Whole)
+    framed = create_scorer({"type": "test.whole", "name": "other", "threshold": 0.1})
+    assert (framed.name, framed(RUN)) == ("other", Scored(0.5, True))
+
+
 @pytest.mark.parametrize("path", ["os.path:isabs", "os.path.isabs"])
 def test_a_dotted_path_names_a_function(path):
     """With a colon or a dot before the attribute; here one that fails when called."""
@@ -197,6 +214,21 @@ def test_a_second_registration_of_a_name_is_an_error():
     for taken in ("test.slow", "tool_errors", "trajectory"):
         with pytest.raises(ValueError, match="registered already"):
             scorer(taken)(share_of_a)
+
+
+@pytest.mark.parametrize("name", ["", " ", 3])
+def test_a_scorer_has_a_name(name):
+    """Which is a text, and not of blanks."""
+    with pytest.raises(ValueError, match="is no name for a scorer"):
+        scorer(name)
+
+
+@pytest.mark.parametrize(("key", "said"), [("ty", "ty: unknown key; did you mean 'type'?"), ("strict", "type: missing")])
+def test_a_specification_has_a_type(key, said):
+    """A misspelt one is told."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"threshold": 0.1, key: "tool_errors"})
+    assert str(refused.value).startswith(said)
 
 
 def test_a_name_that_is_not_there_lists_what_is():
