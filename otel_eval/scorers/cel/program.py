@@ -71,6 +71,10 @@ class Evaluation:
         self._known: dict[str, Any] = {}
         self._unfit: dict[str, Unavailable] = {}
 
+    def lacks(self, program: Program) -> bool:
+        """Whether a fact of the run that is looked at was not recorded, so that the program hardly gives a value."""
+        return not program.reading.run <= self._bound.values.get("run", {}).keys()
+
     def know(self, label: str, value: Any) -> None:
         """From now on, a label stands for a value."""
         try:

@@ -38,6 +38,8 @@ class Whole:
 
     def walked(self, evaluation: Evaluation) -> Walked | None:
         """What `walk` would give, or None where only it can tell."""
+        if evaluation.lacks(self.program):
+            return None  # to try it would mostly be for nothing
         try:
             found = evaluation.of(self.program)
         except (Unavailable, Invalid):
