@@ -20,22 +20,37 @@ __all__ = ["MetricSink"]
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
+_MAX_SETS: Final = 5000
+_LONGEST: Final = 200  # characters: an agent may be called anything, a megabyte too
+_CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not by whoever sends spans
 _REMEMBERED_TRACES: Final = 64  # reports of one run come one after another; interleaved at most by other traces' revisions
 OTHER: Final = "other"
 
 
 class _Bounded:
-    """The first values of each label as they are; every further one is "other"."""
+    """The first values of each label as they are, and the first sets of labels; what comes further is "other".
+
+    Each set is a series that the SDK keeps for ever, and two hundred agents, services and tools make eight million of them.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: defaultdict[str, set[str]] = defaultdict(set)
+        self._sets: set[tuple[tuple[str, str], ...]] = set()
 
     def labels(self, labels: dict[str, str]) -> dict[str, str]:
         """The labels to use."""
-        return {key: self._value(key, value) for key, value in labels.items() if value}
+        told = {key: self._value(key, value) for key, value in labels.items() if value}
+        one = tuple(told.items())
+        if one not in self._sets:
+            if len(self._sets) >= _MAX_SETS:
+                return {key: value if key in _CONFIGURED else OTHER for key, value in one}
+            self._sets.add(one)
+        return told
 
     def _value(self, key: str, value: str) -> str:
+        if len(value) > _LONGEST:
+            value = f"{value[: _LONGEST - 1]}…"
         known = self._known[key]
         if value not in known:
             if len(known) >= self._limit:
@@ -117,14 +132,15 @@ class MetricSink:
         for index, call in enumerate(run.calls):
             if self._counted.new(run.trace_id, call.span_id or (run.span_id, call.call_id, index)):
                 shared = {names.TOOL_NAME: call.name, names.AGENT_NAME: run.agent, names.SERVICE: run.service}
-                self._tool(call, self._bounded.labels(shared), context)
+                self._tool(call, shared, context)
 
-    def _tool(self, call: ToolCall, labels: dict[str, str], context: Any) -> None:
+    def _tool(self, call: ToolCall, shared: dict[str, str], context: Any) -> None:
+        labels = self._bounded.labels(shared)
         self._calls.add(1, labels, context=context)
         if call.start_ns is not None and call.end_ns is not None:
             self._durations.record(max(0, call.end_ns - call.start_ns) / 1e9, labels, context=context)
         if call.error is not None:
-            self._errors.add(1, labels | self._bounded.labels({names.ERROR_TYPE: call.error.type}), context=context)
+            self._errors.add(1, self._bounded.labels(shared | {names.ERROR_TYPE: call.error.type}), context=context)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the provider collect and deliver; False if it did not in time."""

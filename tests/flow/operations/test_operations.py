@@ -123,6 +123,25 @@ def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
     assert told["otel_eval_process_uptime"] > 0
 
 
+def delivered(server: Server, runs: int) -> dict[str, float]:
+    """The metrics once the results of so many runs have left."""
+    until = time.monotonic() + 10
+    while (told := metrics(server)).get('otel_eval_exporter_sent_results{exporter="jsonl"}', 0) < runs:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return told
+
+
+def test_no_name_from_a_span_is_in_the_metrics(begin: Begin, capfd: Any) -> None:
+    """However many there are, however long, and whatever a reader of them might take them for; nor in the log."""
+    server, bound = begin(traces={"settle": 0.05, "settle_partial": 0.1})
+    send(bound, "first")
+    before = set(delivered(server, 1))
+    send(bound, 'x"} 1\n# TYPE x counter\r\n\x1b[31m</script>', "a" * 100_000, *(f"agent {number}" for number in range(30)))
+    assert set(delivered(server, 33)) == before
+    assert capfd.readouterr().err == ""
+
+
 def test_names_of_metrics_are_each_of_one_type(begin: Begin) -> None:
     """As the format asks."""
     server, _ = begin()

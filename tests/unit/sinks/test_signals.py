@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval.model import Report
+from otel_eval.sinks import metrics as metrics_sink
 from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
 from otel_eval.sinks.span_events import SpanSink
@@ -170,6 +171,23 @@ def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
         "tool 2": 1,
         "other": 7,
     }
+
+
+def test_made_up_names_that_go_together_do_not_make_endless_series(report: Reports, monkeypatch: pytest.MonkeyPatch):
+    """Few values of each label are many of them together; what the configuration names stays as it is."""
+    monkeypatch.setattr(metrics_sink, "_MAX_SETS", 3)
+    metrics = measured(*[report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)])
+    points = metrics["gen_ai.evaluation.score"]
+    told = [(point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points]
+    assert len(told) <= 4
+    assert (told[-1][0], sum(count for _, _, count in told)) == ("other", 9)
+    assert len({name for _, name, _ in told}) == 1
+
+
+def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
+    """Its beginning does."""
+    points = measured(report("scored", calls=[call("é" * 2**20, span_id="1" * 16)]))["otel_eval.tool.calls"]
+    assert [point.attributes["gen_ai.tool.name"] for point in points] == ["é" * 199 + "…"]
 
 
 # ------------------------------------------------------------------ span events
