@@ -24,6 +24,7 @@ _SIDES: Final = {
     "gen_ai.content.prompt": Side.HISTORY,
 }
 _ANSWER: Final = "gen_ai.tool.message"
+_ASKERS: Final = frozenset({"user", "human"})
 # azure-ai-inference, azure-ai-agents and Azure's tracers for LangChain.
 _PACKED: Final = "gen_ai.event.content"
 # 1.37 and later: one event holds a whole inference; AWS ADOT moves the same into the body of log records.
@@ -53,7 +54,8 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
             yield Side.HISTORY, read_messages({"tool.result": held["tool.result"]})
         return
     for key, part in _DETAILS.items():
-        if key in held:
+        # Free text says nothing of calls, and an empty one does not say that there were none.
+        if key in held and not isinstance(decode(held[key], literals=False), str):
             yield part, read_messages(held[key])
 
 
@@ -75,11 +77,14 @@ def _answers(held: dict[str, Any]) -> list[Asked | Answered]:
 
 def said_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
     """What the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`) says, or None."""
-    name = "gen_ai.user.message" if wanted is Field.INPUT else "gen_ai.choice"
+    asked = wanted is Field.INPUT
+    name, whole = ("gen_ai.user.message", "gen_ai.input.messages") if asked else ("gen_ai.choice", "gen_ai.output.messages")
     found = None
     for event in events:
-        if event.name == name:
-            held = _held(event)
+        held = _held(event)
+        if whole in held:
+            found = said(decode(held[whole]), _ASKERS if asked else frozenset(), last=True)
+        elif event.name == name:
             value = held.get("content", held.get("message"))
             found = said(decode(value), frozenset(), last=True) if value is not None else found
     return found

@@ -122,7 +122,8 @@ GOOGLE_ADK: Final = replace(
     GEN_AI,
     name="google_adk",
     source="google-adk 1.x and 2.13 telemetry (schema opt-in 1: gcp.vertex.agent.* content); E: 2.13 default",
-    scopes=("gcp.vertex.agent",),
+    # OpenInference moves the spans to its own scope and leaves some of them as they were.
+    scopes=("gcp.vertex.agent|openinference.instrumentation.google_adk*",),
     rules=(*RULES, Rule(Kind.AGENT, name="invocation"), Rule(Kind.MODEL, name="call_llm")),
     fields=with_fields(
         FIELDS,
@@ -196,7 +197,16 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
+OPENLIT: Final = replace(
+    GEN_AI,
+    name="openlit",
+    source="openlit 1.34 (no span of a tool with LangChain 1; names and ids of several calls in one text); E",
+    scopes=("openlit*",),
+    tool_spans=False,
+)
+
 DIALECTS: Final = (
+    OPENLIT,
     PYDANTIC_AI,
     STRANDS,
     GOOGLE_ADK,

@@ -127,8 +127,10 @@ def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
 
 
 def known_id(text: Any) -> str:
-    """A call id, or "" for the words that stand for none."""
-    return "" if not isinstance(text, str) or text in NO_ID else text
+    """A call id, or "" for the words that stand for none; some write it as JSON text."""
+    if not isinstance(text, str) or text in NO_ID:
+        return ""
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else text
 
 
 def nested(flat: Mapping[str, Any], prefix: str) -> Any:
@@ -161,6 +163,23 @@ def _listed(node: Any, depth: int) -> Any:
     return read
 
 
+# Where an object holds what was said, and a key that must stand beside it: LangChain's runs, OpenAI's responses and
+# the arguments of smolagents' `run`.
+_SPEECHES: Final = (
+    ("messages", ""),
+    ("choices", ""),
+    ("generations", ""),
+    ("inputs", "tags"),
+    ("outputs", "tags"),
+    ("outputs", "kwargs"),
+    ("output", "parallel_tool_calls"),
+    ("task", "additional_args"),
+    ("input", "model"),
+    ("raw", "tasks_output"),
+    ("contents", "model"),
+)
+
+
 def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """What somebody said in messages: the text of the last (or first) one with such a role, else the value itself.
 
@@ -170,7 +189,11 @@ def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """
     messages = value
     if isinstance(value, dict):
-        messages = next((value[key] for key in ("messages", "choices", "generations") if key in value), [value])
+        messages = next((value[key] for key, mark in _SPEECHES if key in value and (not mark or mark in value)), [value])
+        if isinstance(messages, dict):
+            return said(messages, roles, last=last)
+        if isinstance(messages, str):
+            return messages
     if not isinstance(messages, list):
         return value
     for message in reversed(messages) if last else messages:

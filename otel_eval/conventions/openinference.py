@@ -46,7 +46,7 @@ OPENINFERENCE: Final = Convention(
     fields=FIELDS,
     # Some recorders name the tool only in the span's name.
     span_name=("*",),
-    agent_span_name=("*.run", "*.invoke", "*"),
+    agent_span_name=("*.run", "*.invoke", "*.on_messages", "*.on_messages_stream", "*"),
     messages=(
         MessageRow("llm.output_messages."),
         MessageRow("llm.input_messages.", Side.HISTORY),
@@ -64,10 +64,15 @@ LANGCHAIN: Final = replace(
     "name tells; E",
     scopes=("openinference.instrumentation.langchain*|@arizeai/openinference-instrumentation-langchain*",),
     rules=(
-        *(rule for rule in RULES if rule.kind is not Kind.OTHER),
-        Rule(Kind.OTHER, "metadata", '*"langgraph_node":*'),  # the agent's steps share its metadata and add their own
-        Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*'),
+        *(rule for rule in RULES if rule.kind in (Kind.TOOL, Kind.MODEL)),
+        # The agent's steps share its metadata and add their own; so does an agent within a step, which only its name tells.
+        # Steps of `create_react_agent` and supervisors are agents to the instrumentation because of their names.
+        Rule(Kind.AGENT, "metadata", '*"lc_agent_name": "{name}"*'),
         Rule(Kind.AGENT, KIND, "CHAIN", name="LangGraph"),
+        Rule(Kind.OTHER, "metadata", '*"langgraph_node":*', name="agent|call_agent|*.before_agent|*.after_agent"),
+        Rule(Kind.AGENT, KIND, "AGENT|agent|Agent"),
+        Rule(Kind.OTHER, "metadata", '*"langgraph_node":*'),
+        Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*|*"ls_integration":*"langgraph"*'),
         *(rule for rule in RULES if rule.kind is Kind.OTHER),
     ),
     # on_tool_start(serialized, input_str, inputs=…)
@@ -77,8 +82,10 @@ LANGCHAIN: Final = replace(
 OPENAI_AGENTS: Final = replace(
     OPENINFERENCE,
     name="openinference_openai_agents",
-    source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; E",
+    source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; a "
+    "handoff is marked as a tool; E",
     scopes=("openinference.instrumentation.openai_agents*|@arizeai/openinference-instrumentation-openai-agents*",),
+    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *"), *RULES),
     agent_span_name=(),
 )
 
@@ -128,6 +135,23 @@ CREWAI: Final = replace(
     tool_spans=False,
 )
 
+SMOLAGENTS: Final = replace(
+    OPENINFERENCE,
+    name="openinference_smolagents",
+    source="openinference-instrumentation-smolagents 0.1.43: a tool's span holds the Python call and, in order, the tool's "
+    "parameters; an agent called by another one leaves no tool span; E",
+    scopes=("openinference.instrumentation.smolagents*",),
+    fields={**FIELDS, Field.PARAMETERS: ("tool.parameters",)},
+)
+
+LLAMA_INDEX: Final = replace(
+    OPENINFERENCE,
+    name="openinference_llama_index",
+    source="openinference-instrumentation-llama-index 4.6.1: preparing a model's call is marked as one; E",
+    scopes=("openinference.instrumentation.llama_index*",),
+    rules=(Rule(Kind.OTHER, KIND, "LLM", name="*._prepare_chat_with_tools"), *RULES),
+)
+
 MODEL_CLIENTS: Final = replace(
     OPENINFERENCE,
     name="openinference_clients",
@@ -143,4 +167,14 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
-DIALECTS: Final = (LANGCHAIN, OPENAI_AGENTS, CLAUDE_AGENT_SDK, GOOGLE_ADK, HAYSTACK, CREWAI, MODEL_CLIENTS)
+DIALECTS: Final = (
+    LANGCHAIN,
+    OPENAI_AGENTS,
+    CLAUDE_AGENT_SDK,
+    GOOGLE_ADK,
+    HAYSTACK,
+    CREWAI,
+    SMOLAGENTS,
+    LLAMA_INDEX,
+    MODEL_CLIENTS,
+)

@@ -34,6 +34,14 @@ def glob(pattern: str) -> re.Pattern[str]:
     return re.compile("|".join(map(_expression, pattern.split("|"))), re.DOTALL)
 
 
+_OWN_NAME: Final = re.escape("{name}")
+
+
+def _about(pattern: re.Pattern[str], name: str) -> re.Pattern[str]:
+    """The pattern with the span's name where it says `{name}`."""
+    return re.compile(pattern.pattern.replace(_OWN_NAME, re.escape(name)), re.DOTALL)
+
+
 def _expression(pattern: str) -> str:
     first, *others = map(re.escape, pattern.split("*"))
     middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
@@ -54,6 +62,7 @@ class ReadTable:
         self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
+        self._marks = {mark: glob(mark.value.lower()) for mark in (*convention.errors, *convention.not_call_marks)}
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
         self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
         self.messages_wanted = Wanted(
@@ -105,7 +114,7 @@ class ReadTable:
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is there."""
         return bool(marks) and any(
-            mark.key in read and text_of(self._plain(read[mark.key])).lower() == mark.value.lower() for mark in marks
+            mark.key in read and self._marks[mark].fullmatch(text_of(self._plain(read[mark.key])).lower()) for mark in marks
         )
 
     def _plain(self, value: Any) -> Any:
@@ -140,8 +149,11 @@ class _Compiled:
     name: re.Pattern[str] | None
     reading: Reading = field(init=False)
 
+    own: bool = field(init=False)
+
     def __post_init__(self) -> None:
         self.reading = Reading(self.rule.kind, self.table)
+        self.own = "{name}" in self.rule.value
 
     def holds(self, read: Mapping[str, Any], span_name: str) -> bool:
         key = self.rule.key
@@ -149,7 +161,8 @@ class _Compiled:
             value = read.get(key)
             if value is None or value == "":
                 return False
-            if self.value is not None and self.value.fullmatch(self._text(value)) is None:
+            wanted = _about(self.value, span_name) if self.own and self.value is not None else self.value
+            if wanted is not None and wanted.fullmatch(self._text(value)) is None:
                 return False
         return self.name is None or self.name.fullmatch(span_name) is not None
 
@@ -166,7 +179,7 @@ class ScopeReader:
     def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
         self.dropped = dropped
         self._rules = rules
-        self.named = any(each.name is not None for each in rules)
+        self.named = any(each.name is not None or each.own for each in rules)
         keys = {each.rule.key for each in rules if each.rule.key} | {mark.key for mark in EVALUATION_MARKS}
         self.wanted = Wanted(frozenset(keys))
         self._memo: dict[Any, Reading] = {}

@@ -19,6 +19,7 @@ class Field(StrEnum):
 
     TOOL_NAME = "tool_name"
     ARGUMENTS = "arguments"
+    PARAMETERS = "parameters"
     RESULT = "result"
     CALL_ID = "call_id"
     ERROR_TYPE = "error_type"
@@ -48,7 +49,8 @@ class Rule:
     Attributes:
         kind: the kind.
         key: an attribute that must be present, or "".
-        value: a glob that the attribute's text must match; alternatives are separated by `|`.
+        value: a glob that the attribute's text must match; alternatives are separated by `|`, and `{name}` in it stands
+            for the span's own name.
         name: a glob that the span's name must match, or "".
     """
 
@@ -60,7 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An attribute whose text, compared without case, says something, for instance that the call failed."""
+    """An attribute whose text, compared without case, fits a glob that says something, for instance that the call failed."""
 
     key: str
     value: str

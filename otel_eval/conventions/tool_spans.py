@@ -57,7 +57,7 @@ class ToolReader:
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
         marks = (*table.convention.errors, *table.convention.not_call_marks)
-        held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS] if "arguments" in needs else [])]
+        held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else [])]
         self.table: Final = table
         self.content: Final = table.keys_wanted(*held)
         self._said: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})

@@ -61,6 +61,26 @@ LANGCHAIN: Final = replace(
     rules=(*RULES, *GEN_AI_RULES),
 )
 
+AGNO: Final = replace(
+    TRACELOOP,
+    name="traceloop_agno",
+    source="opentelemetry-instrumentation-agno 0.62.4: agents and teams, no model spans; results are `repr` text, and only "
+    "that says of a call that it failed; E",
+    scopes=("opentelemetry.instrumentation.agno*",),
+    fields=with_fields(FIELDS, agent_name=("agno.team.name",)),
+    agent_span_name=("*.team", "*.agent"),
+    errors=(Mark("traceloop.entity.output", "status='failure' *"),),
+)
+
+LLAMA_INDEX: Final = replace(
+    TRACELOOP,
+    name="traceloop_llama_index",
+    source="opentelemetry-instrumentation-llamaindex 0.62.4 with llama-index-core 0.14: tools are tasks without names; E",
+    scopes=("opentelemetry.instrumentation.llamaindex*",),
+    rules=(*RULES, *GEN_AI_RULES),
+    tool_spans=False,
+)
+
 CREWAI: Final = replace(
     TRACELOOP,
     name="traceloop_crewai",
@@ -85,4 +105,4 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )  # fmt: skip
 
-DIALECTS: Final = (LANGCHAIN, CREWAI, MODEL_CLIENTS)
+DIALECTS: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, MODEL_CLIENTS)

@@ -21,6 +21,9 @@ LANGFUSE: Final = Convention(
     source="langfuse-python 5.0.4 _client/attributes.py; ObservationTypeMapper.ts @2026-08-22; E",
     rules=(
         Rule(Kind.TOOL, "langfuse.observation.type", "tool"),
+        # Steps of LangGraph are agents because of their names; an agent within a step is a chain that only its name tells.
+        Rule(Kind.AGENT, "langfuse.observation.metadata.lc_agent_name", '{name}|"{name}"'),
+        Rule(Kind.OTHER, "langfuse.observation.metadata.langgraph_node", name="agent|call_agent|*.before_agent|*.after_agent"),
         Rule(Kind.AGENT, "langfuse.observation.type", "agent"),
         Rule(Kind.MODEL, "langfuse.observation.type", "generation"),
         Rule(Kind.OTHER, "langfuse.observation.type", "chain|retriever|evaluator|embedding|guardrail"),
@@ -36,8 +39,8 @@ LANGFUSE: Final = Convention(
         Field.INPUT: ("langfuse.observation.input", "langfuse.trace.input"),
         Field.OUTPUT: ("langfuse.observation.output", "langfuse.trace.output"),
         Field.CONVERSATION: ("session.id", "langfuse.session.id"),
-        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
-        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
+        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens", "langfuse.observation.usage_details"),
+        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens", "langfuse.observation.usage_details"),
     },
     span_name=("*",),
     agent_span_name=("*",),
@@ -53,9 +56,10 @@ LANGSMITH: Final = Convention(
         Rule(Kind.TOOL, "langsmith.span.kind", "tool"),
         Rule(Kind.MODEL, "langsmith.span.kind", "llm"),
         Rule(Kind.AGENT, "langsmith.span.kind", "agent"),
-        # An agent is a chain like its steps, which share its metadata and add their own.
+        # An agent is a chain like its steps, which share its metadata and add their own; one within a step has a name.
+        Rule(Kind.AGENT, "langsmith.metadata.lc_agent_name", "{name}"),
         Rule(Kind.OTHER, "langsmith.metadata.langgraph_node"),
-        Rule(Kind.AGENT, "langsmith.metadata.ls_integration", "langchain_create_agent"),
+        Rule(Kind.AGENT, "langsmith.metadata.ls_integration", "langchain_create_agent|langgraph"),
         Rule(Kind.AGENT, "langsmith.trace.name", "LangGraph"),
         Rule(Kind.OTHER, "langsmith.span.kind"),
     ),
@@ -95,6 +99,8 @@ MLFLOW: Final = Convention(
         Field.INPUT: ("mlflow.spanInputs",),
         Field.OUTPUT: ("mlflow.spanOutputs",),
         Field.CONVERSATION: ("mlflow.trace.session", "session.id"),
+        Field.INPUT_TOKENS: ("mlflow.chat.tokenUsage",),
+        Field.OUTPUT_TOKENS: ("mlflow.chat.tokenUsage",),
     },
     span_name=("*",),
     agent_span_name=("*",),
@@ -110,8 +116,9 @@ MLFLOW_LANGCHAIN: Final = replace(
     scopes=("mlflow*",),
     rules=(
         *(rule for rule in MLFLOW.rules if rule.kind is not Kind.OTHER),
+        Rule(Kind.AGENT, "metadata", '*"lc_agent_name": "{name}"*'),
         Rule(Kind.OTHER, "metadata", '*"langgraph_node":*'),
-        Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*'),
+        Rule(Kind.AGENT, "metadata", '*"ls_integration":*"langchain_create_agent"*|*"ls_integration":*"langgraph"*'),
         Rule(Kind.AGENT, "mlflow.spanType", "CHAIN", name="LangGraph"),
         *(rule for rule in MLFLOW.rules if rule.kind is Kind.OTHER),
     ),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from otel_eval.conventions.decode import MAX_DEPTH, decode
 
-__all__ = ["RESULT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "unwrap"]
+__all__ = ["RESULT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "by_name", "unwrap"]
 
 _ANY: Final = "*"
 
@@ -38,11 +38,12 @@ class Wrapper:
 
 @dataclass(slots=True)
 class Taken:
-    """What was inside, and what the wrappers said on the way."""
+    """What was inside, and what the wrappers said on the way; `positional` are arguments of a Python call without names."""
 
     value: Any
     call_id: str = ""
     failed: bool = False
+    positional: tuple[Any, ...] = ()
 
 
 _PYTHON_CALL: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs", "self", "tags", "metadata"})
@@ -65,6 +66,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "langchain_dump": Wrapper(
         (("type", "tool"), ("content", _ANY), ("tool_call_id", _ANY)), ("content",), call_id="tool_call_id", error="status"
     ),
+    # LangGraph's Command: a tool that hands over or changes the state answers with the last message of the update.
+    "langgraph_command": Wrapper((("graph", _ANY), ("update", dict), ("goto", _ANY)), ("update.messages.-1", "update")),
     # LlamaIndex ToolOutput.
     "llama_index_output": Wrapper((("raw_output", _ANY), ("tool_name", _ANY)), ("raw_output",), error="is_error", failed="true"),
     # MCP CallToolResult in both spellings; structured content is the value the tool returned.
@@ -105,6 +108,7 @@ RESULT_WRAPPERS: Final = (
     "langchain_constructor",
     "langchain_message",
     "langchain_dump",
+    "langgraph_command",
     "llama_index_output",
     "mcp_result",
     "mcp_result_snake",
@@ -123,6 +127,21 @@ def unwrap(value: Any, names: tuple[str, ...]) -> Taken:
             break
         taken.value = decode(inner)
     return taken
+
+
+def by_name(taken: Taken, parameters: Any) -> Any:
+    """The arguments that were taken out, those given by position under the names of the tool's parameters.
+
+    Args:
+        taken: what `unwrap` took out of a recorded Python call.
+        parameters: the tool's parameters, in order, by name, or a JSON schema of them.
+    """
+    known = decode(parameters)
+    names = known.get("properties", known) if isinstance(known, dict) else ()
+    if not taken.positional or not isinstance(names, dict) or len(names) < len(taken.positional):
+        return taken.value
+    given = dict(zip(names, taken.positional, strict=False))
+    return {**given, **taken.value} if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given) else given
 
 
 def _step(taken: Taken, names: tuple[str, ...]) -> Any:
@@ -155,10 +174,11 @@ def _open(taken: Taken, value: dict[str, Any], wrapper: Wrapper) -> Any:
         taken.call_id = str(at(value, wrapper.call_id) or "")
     if wrapper.error and str(at(value, wrapper.error)).lower() == wrapper.failed:
         taken.failed = True
-    if not value.get("kwargs", True) and value.get("args"):
-        # A Python call with positional arguments only: they have no names here.
-        positional: list[Any] = value["args"]
-        return positional[0] if len(positional) == 1 else positional
+    positional = value.get("args") if wrapper.take == ("kwargs",) else None
+    if isinstance(positional, list) and positional:
+        taken.positional = tuple(positional)
+        if not value.get("kwargs"):
+            return positional[0] if len(positional) == 1 else positional
     for path in wrapper.take:
         inner = at(value, path)
         if inner is not None:
@@ -167,10 +187,10 @@ def _open(taken: Taken, value: dict[str, Any], wrapper: Wrapper) -> Any:
 
 
 def at(value: Any, path: str) -> Any:
-    """What is at the dotted path (`0` is the first of a list), or None."""
+    """What is at the dotted path (`0` is the first of a list, `-1` the last), or None."""
     for part in path.split("."):
-        if isinstance(value, list) and value and part == "0":
-            value = value[0]
+        if isinstance(value, list) and value and part in ("0", "-1"):
+            value = value[int(part)]
         elif isinstance(value, dict):
             value = value.get(part)
         else:

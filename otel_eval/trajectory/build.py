@@ -155,7 +155,8 @@ class _Work:
         agent = place if self.read.kinds[place] is Kind.AGENT else self.read.agent_above[place]
         while agent >= run.first and len(path) < MAX_ENCLOSING:
             name = self.facts.agent(agent)
-            path.extend([name] if name else [])
+            # An agent's span within one of the same name describes the same agent.
+            path.extend([name] if name and path[-1:] != [name] else [])
             agent = self.read.agent_above[agent]
         return tuple(reversed(path))
 

@@ -13,7 +13,7 @@ from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwra
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.tool_spans import FAILURE_WORDS
-from otel_eval.conventions.wrappers import Taken
+from otel_eval.conventions.wrappers import Taken, by_name
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.ports import SpanEvent, View
 from otel_eval.trajectory.survey import Survey
@@ -107,7 +107,7 @@ def _draft(read: Survey, place: int) -> Draft | None:
     draft.unnamed = span.words.unnamed
     draft.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
-        _read_arguments(draft, recorded.get(Field.ARGUMENTS))
+        _read_arguments(draft, recorded.get(Field.ARGUMENTS), table.value(span.read, Field.PARAMETERS))
     if "results" in needs:
         draft.result = taken.value
     draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
@@ -131,13 +131,14 @@ def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapp
     return {**merged, **attributes} if merged else attributes
 
 
-def _read_arguments(draft: Draft, raw: Any) -> None:
+def _read_arguments(draft: Draft, raw: Any, parameters: Any) -> None:
     if raw is None:
         return
     found = unwrap(raw, draft.table.convention.wrappers)
     draft.call_id = draft.call_id or known_id(found.call_id)
+    value = by_name(found, parameters)
     # Nothing at all is how a call without arguments is written.
-    draft.arguments = {} if found.value is None or found.value == "" else found.value
+    draft.arguments = {} if value is None or value == "" else value
 
 
 def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
@@ -165,8 +166,9 @@ def recorded_arguments(read: Survey, draft: Draft) -> Any:
     if draft.arguments is not UNRECORDED or "arguments" in read.plan.needs:
         return draft.arguments
     table, view = draft.table, read.views[draft.place]
-    raw = table.value(view.attributes(table.keys_wanted(Field.ARGUMENTS)), Field.ARGUMENTS)
-    return UNRECORDED if raw is None else unwrap(raw, table.convention.wrappers).value
+    held = view.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
+    raw = table.value(held, Field.ARGUMENTS)
+    return UNRECORDED if raw is None else by_name(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
 
 
 def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Taken:

@@ -56,11 +56,17 @@ class Conversation:
 
     def _dialogue_for(self, agent: int) -> Dialogue:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
-        dialogue = self._dialogue(agent)
+        own, dialogue = agent, self._dialogue(agent)
         while not dialogue and agent >= 0:
             agent = self._read.agent_above[agent]
             dialogue = self._dialogue(agent)
-        return dialogue
+        return dialogue or self._dialogue_of_steps(own)
+
+    def _dialogue_of_steps(self, agent: int) -> Dialogue:
+        """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
+        steps = {place for place in self._read.agents if self._read.agent_above[place] == agent}
+        models = [place for place in self._read.models if self._read.agent_above[place] in steps]
+        return join([self.told(place) for place in sorted(models, key=self._read.moment)], [])
 
     def _dialogue(self, agent: int) -> Dialogue:
         known = self._dialogues.get(agent)

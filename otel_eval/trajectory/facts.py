@@ -18,6 +18,8 @@ from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Facts", "visits"]
 
+_GIVEN: Final = ("input", "input_tokens", "prompt_tokens")
+_MADE: Final = ("output", "output_tokens", "completion_tokens")
 _USER: Final = frozenset({"user", "human"})
 
 
@@ -63,11 +65,18 @@ class Facts:
         if self._read.kinds[run.first] is Kind.AGENT:
             own = self.agent(run.first)
         else:
-            own = "" if table is None else table.text(self.attributes(run.first), Field.AGENT_NAME)
+            own = "" if table is None else self._of_other(table, run.first)
         if own:
             return own
         inner = {self.agent(place) for place in agents if self._read.agent_above[place] in (run.first, -1)} - {""}
         return inner.pop() if len(inner) == 1 else ""
+
+    def _of_other(self, table: ReadTable, place: int) -> str:
+        """The agent that a span of another kind names; where tools and agents are named alike, a tool's name is none."""
+        read = self.attributes(place)
+        name = table.text(read, Field.AGENT_NAME)
+        is_tool = self._read.kinds[place] is Kind.TOOL
+        return "" if is_tool and name == table.tool_name(read, self._read.views[place].name) else name
 
     def conversation(self, run: Candidate, others: Sequence[int]) -> str:
         """The conversation the run belongs to: what its own span says, else the earliest of the others that says it."""
@@ -120,7 +129,7 @@ class Facts:
             return None
         read = self._read.views[place].attributes(table.keys_wanted(wanted))
         value = table.value(read, wanted)
-        if value is None:
+        if value is None or value == "[]":
             return said_in_events((*self._read.views[place].events(), *self._read.logs(place)), wanted)
         last = wanted is Field.OUTPUT
         return said(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
@@ -142,12 +151,20 @@ def _whole(table: ReadTable, read: dict[str, Any]) -> bool:
 
 
 def _add(total: Tokens, table: ReadTable, read: dict[str, Any]) -> None:
-    given = table.value(read, Field.INPUT_TOKENS)
-    made = table.value(read, Field.OUTPUT_TOKENS)
-    if isinstance(given, int):
+    given = _count(table.value(read, Field.INPUT_TOKENS), _GIVEN)
+    made = _count(table.value(read, Field.OUTPUT_TOKENS), _MADE)
+    if given is not None:
         total.input = (total.input or 0) + given
-    if isinstance(made, int):
+    if made is not None:
         total.output = (total.output or 0) + made
+
+
+def _count(value: Any, words: tuple[str, ...]) -> int | None:
+    """A number of tokens, on its own or by one of the words in an object that holds all of a call's numbers."""
+    held = decode(value, literals=False)
+    if isinstance(held, dict):
+        held = next((held[word] for word in words if word in held), None)
+    return held if isinstance(held, int) and not isinstance(held, bool) else None
 
 
 def visits(read: Survey, run: Candidate) -> tuple[SpanVisit, ...]:

@@ -58,7 +58,7 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("openinference.instrumentation.langchain", "travel", CREATED, "agent", "openinference_langchain"),
         ("openinference.instrumentation.langchain", "tools", STEP, "other", "openinference_langchain"),
         ("openinference.instrumentation.langchain", "search", STEP | {OI: "TOOL"}, "tool", "openinference_langchain"),
-        ("openinference.instrumentation.llama_index", "x", {OI: "TOOL"}, "tool", "openinference"),
+        ("openinference.instrumentation.llama_index", "x", {OI: "TOOL"}, "tool", "openinference_llama_index"),
         ("openinference.instrumentation.openai", "x", {OI: "LLM"}, "model", "openinference_clients"),
         ("openinference.instrumentation.haystack", "Agent.run", {OI: "CHAIN"}, "agent", "openinference_haystack"),
         ("openinference.instrumentation.haystack", "Retriever.run", {OI: "CHAIN"}, "other", "openinference_haystack"),

@@ -1,4 +1,4 @@
-"""Seventeen instrumentations drove the same task; each recording gives back what happened."""
+"""Many instrumentations drove the same task; each recording gives back what happened."""
 
 from __future__ import annotations
 
@@ -35,13 +35,26 @@ def test_the_calls_are_what_happened(recorded: ModuleType, truth: dict[str, Any]
     for actual, expected in zip(got, want, strict=True):
         if expected["arguments"] == "ANY":
             actual["arguments"] = "ANY"
-    if truth["overlapping"]:
-        first, second = run.calls[:2]
-        assert first.start_ns < second.end_ns
-        assert second.start_ns < first.end_ns
+    for one, other in truth["overlapping"]:
+        assert run.calls[one].start_ns < run.calls[other].end_ns
+        assert run.calls[other].start_ns < run.calls[one].end_ns
+    if [0, 1] in truth["overlapping"]:
         got[:2], want = sorted(got[:2], key=str), [*sorted(want[:2], key=str), *want[2:]]
     assert got == want
     assert run.incomplete == ""
+
+
+@pytest.mark.parametrize("truth", [t for t in TRUTH if "agents" in t], ids=lambda t: t["file"])
+def test_whose_the_calls_are_and_what_was_asked_and_answered(recorded: ModuleType, truth: dict[str, Any]):
+    """Agents within agents each make their own calls; `null` is what nobody recorded, `ANY` what is not compared."""
+    (run,) = outermost(recorded, truth["file"])
+    assert run.agent == truth["agent"]
+    made_by = [call.agent_path[-1] if call.agent_path else "" for call in run.calls]
+    assert sorted(zip(made_by, (call.name for call in run.calls), strict=True)) == sorted(
+        zip(truth["agents"], (call["name"] for call in truth["calls"]), strict=True)
+    )
+    for got, want in ((run.input, truth["input"]), (run.output, truth["output"])):
+        assert want == "ANY" or got == (UNRECORDED if want is None else want)
 
 
 @pytest.mark.parametrize("file", [t["file"] for t in TRUTH if t["calls"] is None])
