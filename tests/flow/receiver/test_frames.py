@@ -162,7 +162,8 @@ def served(folder: Path, **otlp: Any) -> Iterator[tuple[subprocess.Popen[bytes],
     config = {"receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0", **otlp.pop("grpc")}}, **otlp}}}
     (folder / "eval.json").write_text(json.dumps(config), encoding="utf-8")
     words = [sys.executable, "-m", "otel_eval", "serve", "--config", str(folder / "eval.json")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    kept = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
+    environment = {**kept, "PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
         try:
             assert process.stderr is not None
@@ -170,6 +171,17 @@ def served(folder: Path, **otlp: Any) -> Iterator[tuple[subprocess.Popen[bytes],
             yield process, place
         finally:
             process.terminate()
+
+
+def test_what_strangers_send_is_not_written_to_stderr(tmp_path: Path, dial: Any) -> None:
+    """A line of gRPC's core for each would be past every limit on lines."""
+    with served(tmp_path, grpc={}) as (process, place):
+        for _ in range(20):
+            client = dial(place)
+            client.answer(client.call((b"grpc-encoding", b"nonsense"), (b"x", b"\xff"), data=message(b"")))
+        process.terminate()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is asked of /proc, which this system has not")
