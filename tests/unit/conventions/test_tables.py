@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.conventions import DROPPED, TABLES, Reader
+from otel_eval.conventions import DROPPED, TABLES, Convention, Reader, Rule
 from otel_eval.conventions.wrappers import WRAPPERS
 from otel_eval.model import Kind
 from otel_eval.testing import span
@@ -104,6 +104,39 @@ def test_evaluations_are_dropped(attributes: dict[str, Any]):
 def test_our_own_scope_is_dropped_unread(scope: str):
     """Whatever its spans say."""
     assert READER.of_scope(scope).dropped
+
+
+OI_LANGCHAIN = "openinference.instrumentation.langchain"
+
+
+@pytest.mark.parametrize(
+    ("name", "marked", "kind"),
+    [
+        ("travel", "CHAIN", "agent"),  # an agent that runs within a step of another one
+        ("tools", "CHAIN", "other"),
+        ("LangGraph", "CHAIN", "agent"),
+        ("agent", "AGENT", "other"),  # the step of `create_react_agent` that asks the model
+        ("X.before_agent", "AGENT", "other"),
+        ("planning_agent", "AGENT", "agent"),
+    ],
+)
+def test_an_agent_within_a_step_of_langgraph_is_told_by_its_own_name(name: str, marked: str, kind: str):
+    """The steps around it and below it have the same metadata, and some have `agent` in their names."""
+    assert read(OI_LANGCHAIN, name, STEP | {OI: marked})[0] == kind
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.*|b", "agent"), ("a.xb", "other"), ("b", "other")])
+def test_a_rule_that_speaks_of_the_spans_name_takes_it_literally(name: str, kind: str):
+    """Whatever a glob would make of it."""
+    own = Convention(name="own", source="a test", rules=(Rule(Kind.AGENT, "who", "<{name}>"),))
+    assert Reader([own]).of_scope("x").read(span("s", "", name, attributes={"who": "<a.*|b>"})).kind == kind
+
+
+def test_a_mark_may_be_a_glob():
+    """Some write how a call ended only at the beginning of a text."""
+    table = next(each for each in READER.tables if each.name == "traceloop_agno")
+    said = [{"traceloop.entity.output": text} for text in ("status='failure' result=None", "status='success' result='failure'")]
+    assert [table.marked(each, table.convention.errors) for each in said] == [True, False]
 
 
 def test_an_attribute_of_an_odd_type_does_no_harm():

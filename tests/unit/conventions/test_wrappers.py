@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.conventions.wrappers import RESULT_WRAPPERS, WRAPPERS, unwrap
+from otel_eval.conventions.wrappers import RESULT_WRAPPERS, WRAPPERS, by_name, unwrap
 
 MESSAGE = {"content": '{"temp": 3}', "tool_call_id": "c1", "status": "error"}
 
@@ -60,3 +60,30 @@ def test_wrappers_within_wrappers_come_off_in_bounded_time():
     for _ in range(100):
         wrapped = {"output": wrapped}
     assert unwrap(wrapped, tuple(WRAPPERS)) is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "parameters", "value"),
+    [
+        ({"args": ["Oslo"], "kwargs": {"date": "d"}}, '{"dest": {}, "date": {}}', {"dest": "Oslo", "date": "d"}),
+        (
+            {"args": ["Oslo", "d"], "kwargs": {}},
+            {"type": "object", "properties": {"dest": {}, "date": {}}},
+            {"dest": "Oslo", "date": "d"},
+        ),
+        ({"args": ["Oslo", "d"], "kwargs": {}}, '{"dest": {}}', ["Oslo", "d"]),
+        ({"args": ["Oslo"], "kwargs": {}}, None, "Oslo"),
+        ({"args": [], "kwargs": {"date": "d"}}, '{"dest": {}}', {"date": "d"}),
+    ],
+)
+def test_arguments_by_position_get_the_names_of_the_parameters(call: Any, parameters: Any, value: Any):
+    """In the order in which the tool declares them; without enough names nothing is guessed."""
+    assert by_name(unwrap(json.dumps(call), ("python_call",)), parameters) == value
+
+
+def test_a_command_of_langgraph_answers_with_its_last_message():
+    """Its update may hold the whole conversation before."""
+    message = {"type": "tool", "content": "done", "tool_call_id": "c1", "status": "success"}
+    command = {"graph": "__parent__", "update": {"messages": [{"type": "human", "content": "hi"}, message]}, "goto": []}
+    taken = unwrap(json.dumps(command), RESULT_WRAPPERS)
+    assert (taken.value, taken.call_id, taken.failed) == ("done", "c1", False)
