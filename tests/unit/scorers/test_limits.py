@@ -42,6 +42,12 @@ def test_a_value_is_shown_as_a_number_from_0_to_1(value, shown):
     assert str(create_scorer({"type": "tool_errors"}).judged(Finding(value, "")).value) == shown
 
 
+@pytest.mark.parametrize(("budget", "left"), [(0.5, 0.0), (1, 0.0), (2, 0.5)])
+def test_a_budget_of_time_may_be_less_than_a_millisecond(budget, left):
+    """As long as it is more than none."""
+    assert create_scorer({"type": "time_cost", "max_ms": budget})(trajectory(start_ns=0, end_ns=10**6)).value == left
+
+
 @pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more")])
 def test_eight_names_are_listed(number, more):
     """And from there on counted."""
