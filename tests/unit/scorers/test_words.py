@@ -51,6 +51,13 @@ def test_what_means_something_in_an_expression_labels_no_task(word):
     assert f"nodes.a.output_label: '{word}' means something else" in refusal({"type": "dag", "root": "a", "nodes": nodes})
 
 
+@pytest.mark.parametrize(("kind", "verdict"), [("binary", "true"), ("choice", "good")])
+def test_a_decision_whose_verdicts_are_no_list_is_told_an_example(kind, verdict):
+    """Of its own kind."""
+    nodes = {"a": {"type": kind, "cel": "true" if kind == "binary" else "'good'", "children": "b"}}
+    assert f"write e.g. nodes.a.children: [{{verdict: {verdict}, " in refusal({"type": "dag", "root": "a", "nodes": nodes})
+
+
 MEANT = {
     "=<": "<=",
     "=>": ">=",
