@@ -1,4 +1,4 @@
-"""What scorers that count say beside the value: which patterns, which calls, which budgets."""
+"""What scorers that count or measure say beside the value: which patterns, which calls, which budgets, what took time."""
 
 from __future__ import annotations
 
@@ -50,3 +50,14 @@ def test_budgets_that_were_exceeded_are_told(calls, model_calls, value, told):
     assert (outcome.value, outcome.explanation) == (pytest.approx(value), told)
     budgets = {"calls": {"used": 3, "budget": calls}, "model calls": {"used": 4, "budget": model_calls}}
     assert outcome.details == budgets
+
+
+@pytest.mark.parametrize(
+    ("of", "named"), [("run", "the run"), ("tools", "tools"), ("critical_path", "the critical path"), ("open", "open")]
+)
+def test_what_took_time_is_told(of, named):
+    """A tool by its name."""
+    timed = trajectory(call("open", start_ns=1_000_000, end_ns=5_000_000), start_ns=1_000_000, end_ns=5_000_000)
+    outcome = create_scorer({"type": "time_cost", "max_ms": 10, "of": of})(timed)
+    details = {"elapsed_ms": 4.0, "max_ms": 10.0, "of": of}
+    assert outcome == Scored(0.6, True, f"{named} took 4 ms of 10 ms", details)
