@@ -1,4 +1,4 @@
-"""Lists of words: each of them is known, and told where one is near it."""
+"""Lists of words: each of them is known, and told where one is near it; and what holds where nothing is written."""
 
 from __future__ import annotations
 
@@ -122,3 +122,27 @@ def test_every_field_of_a_call_can_be_required(key, recorded):
     structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
     made = trajectory(replace(call("a"), **recorded))
     assert structure(made).value == 1
+
+
+@pytest.mark.parametrize("kind", ["llm_judge", "answer_accuracy", "tool_correctness", "dag"])
+def test_a_judge_is_asked_about_every_run_unless_a_share_is_written(kind):
+    """All of them, not more than all."""
+    leaf = [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]
+    own = {
+        "llm_judge": {"criteria": "Good?"},
+        "answer_accuracy": {},
+        "tool_correctness": {"expected": ["a"]},
+        "dag": {"root": "a", "nodes": {"a": {"type": "binary", "cel": "true", "children": leaf}}},
+    }
+    assert create_scorer({"type": kind, "judge": nobody, **own[kind]}).sample == 1
+
+
+async def nobody(prompt):
+    """A judge that is not asked."""
+    raise AssertionError(prompt)
+
+
+def test_calls_matched_by_their_names_have_no_weight():
+    """Where nobody recorded arguments either."""
+    outcome = create_scorer({"type": "tool_call_order", "expected": ["a"]})(trajectory(call("a")))
+    assert outcome.details["matched"] == [[0, 0]]
