@@ -118,10 +118,16 @@ static int put_text(Buffer *out, char tag, PyObject *text)
     return at == NULL ? ODD : put_sized(out, tag, at, size);
 }
 
+/* A mapping that PyDict_Next walks: older SDKs, and those with limits, keep attributes in an OrderedDict. */
+static int is_walkable(PyObject *attributes)
+{
+    return PyDict_CheckExact(attributes) || PyODict_CheckExact(attributes);
+}
+
 /* name, kind as the SDK counts, start, end, code, message, attributes, events */
 static int put_span(Buffer *out, PyObject *const *given)
 {
-    int done = PyDict_CheckExact(given[6]) ? put_text(out, 0x2A, given[0]) : ODD;
+    int done = is_walkable(given[6]) ? put_text(out, 0x2A, given[0]) : ODD;
     if (done == DONE)
         done = put_small(out, 0x30, given[1], 1);
     if (done == DONE)
@@ -159,7 +165,7 @@ static PyObject *lengths(PyObject *Py_UNUSED(module), PyObject *attributes)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0, total = 0;
-    if (!PyDict_CheckExact(attributes)) {
+    if (!is_walkable(attributes)) {
         PyErr_SetString(PyExc_TypeError, "lengths(attributes: dict)");
         return NULL;
     }

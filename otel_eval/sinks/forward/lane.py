@@ -21,8 +21,11 @@ from otel_eval.sinks.tally import Counters, Warnings
 
 __all__ = ["Lane"]
 
-_JOINED: Final = 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless told otherwise
+_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless told otherwise
 _LINGER_S: Final = 0.05  # a span that waited seconds for its scores waits so much longer for company
+_PACE_S: Final = 0.05
+"""A request that comes so soon after one was sent waits for company: each costs the client a third of a millisecond and its
+threads several switches, whatever is in it. One that comes alone is sent at once."""
 _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 30.0
 _FACTOR: Final = 1.5
@@ -56,12 +59,15 @@ class Lane:
     ) -> None:
         self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
         self._limit, self._passed = limit_bytes, passed
+        self._enough = min(_JOINED, limit_bytes // 4)  # nobody is to be told to come again because of what waits for company
         self._changed = threading.Condition()  # guards what follows
         self._bodies: deque[tuple[bytes, int, Any]] = deque()
         self._spans: dict[Shell, list[bytes]] = {}
         self._tickets: list[Any] = []  # of the spans
         self._spans_since = 0.0
         self._spans_bytes = 0
+        self._bodies_bytes = 0
+        self._sent_at = float("-inf")
         self._bytes = 0  # reserved, waiting or under way
         self._items = 0
         self._hurry = self._closed = self._unwanted = False
@@ -101,8 +107,11 @@ class Lane:
             self._bytes += len(body) - reserved
             if body:
                 self._bodies.append((body, items, ticket))
+                self._bodies_bytes += len(body)
                 self._items += items
-            self._changed.notify()
+            # Whoever waits for the first knows when to look.
+            if len(self._bodies) == 1 or self._due_s() == 0:
+                self._changed.notify()
 
     def add(self, spans: Sequence[Released]) -> None:
         """Queue spans that waited; they were admitted with their request and are always taken."""
@@ -136,11 +145,23 @@ class Lane:
         """What to send next and the room it takes; None when the lane ends."""
         with self._changed:
             while not self._closed:
-                lingered = self._spans_since + _LINGER_S - time.monotonic()
-                if self._bodies or (self._spans and (lingered <= 0 or self._hurry or self._spans_bytes > _JOINED)):
-                    return self._joined()
-                self._changed.wait(lingered if self._spans else None)
+                due_s = self._due_s()
+                if due_s == 0:
+                    taken = self._joined()
+                    if self._bodies or self._spans:
+                        self._changed.notify()  # what is left is another thread's
+                    return taken
+                self._changed.wait(due_s)
         return None
+
+    def _due_s(self) -> float | None:
+        """How long what waits may wait for company; None if nothing waits."""
+        if not self._bodies and not self._spans:
+            return None
+        if self._hurry or self._bodies_bytes + self._spans_bytes > self._enough:
+            return 0
+        until = self._sent_at + _PACE_S if self._bodies else self._spans_since + _LINGER_S
+        return max(0, until - time.monotonic())
 
     def _joined(self) -> tuple[_Batch, int]:
         """Requests one after the other are one request."""
@@ -148,6 +169,7 @@ class Lane:
         requests: list[Any] = []
         tickets: list[Any] = []
         items = room = 0
+        self._sent_at = time.monotonic()
         while self._bodies and (not parts or room + len(self._bodies[0][0]) <= _JOINED):
             body, count, ticket = self._bodies.popleft()
             parts.append(body)
@@ -155,6 +177,7 @@ class Lane:
                 requests.append(ticket)
             items += count
             room += len(body)
+        self._bodies_bytes -= room
         if self._spans and (not parts or room + self._spans_bytes <= _JOINED):
             parts.append(wrap(self._spans))
             items += sum(map(len, self._spans.values()))

@@ -6,6 +6,7 @@ Knows `ReadableSpan`; knows no convention and no wanted attribute but what it is
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
@@ -25,6 +26,7 @@ _MAX_ENVELOPES: Final = 256  # resources × scopes; a process has a handful, a t
 _SPAN_BYTES: Final = 400  # an ended span without attributes, measured with tracemalloc
 _ATTRIBUTE_BYTES: Final = 80
 _SIZED: Final = (str, bytes, tuple, list)
+_PLAIN: Final = (dict, OrderedDict)  # which of them depends on the SDK and its limits
 _NOTHING: Final[dict[str, Any]] = {}
 
 _extension: Final = extension("_native")
@@ -59,8 +61,8 @@ def plain(value: Any) -> Any:
 def _dict(attributes: Any) -> dict[str, Any]:
     """The attributes as a dictionary. The SDK's own mapping takes a lock for each key; what it wraps does not."""
     inner = getattr(attributes, "_dict", None)
-    if isinstance(inner, dict):
-        return inner
+    if type(inner) in _PLAIN:
+        return inner  # type: ignore[no-any-return]  # one of the two
     return dict(attributes) if attributes else _NOTHING
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from enum import StrEnum
 from typing import Any
 
@@ -58,7 +59,7 @@ def read(view: View) -> list[Any]:
 def span_of(**fields: Any) -> ReadableSpan:
     """An ended span whose attributes were not looked at by the SDK."""
     attributes = BoundedAttributes()
-    attributes._dict = fields.pop("attributes", {})
+    attributes._dict = fields.pop("mapping", dict)(fields.pop("attributes", {}))
     events: Any = BoundedList.from_seq(9, fields.pop("events", ()))
     return ReadableSpan(**{"name": "s"} | fields, attributes=attributes, events=events)
 
@@ -108,11 +109,28 @@ def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
     assert type(SdkEnvelope(None, None).view(span)) is SdkView
 
 
-@given(attributes)
-def test_the_size_of_a_span_is_the_same_with_the_shortcut(held: dict[str, Any]):
+class Mine(dict[str, Any]):
+    """A mapping of somebody's own."""
+
+
+@pytest.mark.parametrize("mapping", [dict, OrderedDict])
+def test_both_mappings_that_the_sdk_keeps_attributes_in_are_read_by_the_shortcut(mapping: Any):
+    """Which of them it is depends on its version and on its limits."""
+    view = SdkEnvelope(None, None).view(span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping))
+    assert type(view) is not SdkView
+    assert view.attributes(WANTED) == {"a": 1, "c.1": "x"}
+
+
+def test_any_other_mapping_is_read_by_python():
+    """It may not keep what it says where a dictionary does."""
+    assert type(SdkEnvelope(None, None).view(span_of(attributes={"a": 1}, mapping=Mine))) is SdkView
+
+
+@given(attributes, st.sampled_from([dict, OrderedDict, Mine]))
+def test_the_size_of_a_span_is_the_same_with_the_shortcut(held: dict[str, Any], mapping: Any):
     """Limits count on it."""
     sized = [len(value) for value in held.values() if isinstance(value, (str, bytes, tuple, list))]
-    ((*_, size),) = frames_of([span_of(attributes=held)])
+    ((*_, size),) = frames_of([span_of(attributes=held, mapping=mapping)])
     assert size == 400 + 80 * len(held) + sum(sized)
 
 
