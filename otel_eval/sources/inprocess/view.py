@@ -60,9 +60,10 @@ def plain(value: Any) -> Any:
 
 def _dict(attributes: Any) -> dict[str, Any]:
     """The attributes as a dictionary. The SDK's own mapping takes a lock for each key; what it wraps does not."""
-    inner = getattr(attributes, "_dict", None)
+    inner: Any = getattr(attributes, "_dict", None)
     if type(inner) in _PLAIN:
-        return inner  # type: ignore[no-any-return]  # one of the two
+        held: dict[str, Any] = inner
+        return held
     return dict(attributes) if attributes else _NOTHING
 
 
