@@ -31,15 +31,10 @@ static int sooner(Way one, Way other)
 
 static int push(Search *search, Way way)
 {
-    if (search->waiting == search->queue_room) {
-        Py_ssize_t room = 2 * search->queue_room + 64;
-        Way *more = realloc(search->queue, (size_t)room * sizeof(Way));
-        if (more == NULL)
-            return -1;
-        search->queue = more;
-        search->queue_room = room;
-    }
-    Way *queue = search->queue;
+    Way *queue = roomier(search->queue, search->waiting, &search->queue_room, sizeof(Way));
+    if (queue == NULL)
+        return -1;
+    search->queue = queue;
     Py_ssize_t at = search->waiting++;
     for (; at > 0 && sooner(way, queue[(at - 1) / 2]); at = (at - 1) / 2)
         queue[at] = queue[(at - 1) / 2];

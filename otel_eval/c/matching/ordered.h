@@ -17,14 +17,10 @@ typedef struct {
 
 static int add_edge(Edges *edges, int at, double weight)
 {
-    if (edges->filled == edges->room) {
-        Py_ssize_t room = 2 * edges->room + 256;
-        Edge *more = realloc(edges->edges, (size_t)room * sizeof(Edge));
-        if (more == NULL)
-            return -1;
-        edges->edges = more;
-        edges->room = room;
-    }
+    Edge *list = roomier(edges->edges, edges->filled, &edges->room, sizeof(Edge));
+    if (list == NULL)
+        return -1;
+    edges->edges = list;
     edges->edges[edges->filled++] = (Edge){at, weight};
     return 0;
 }
@@ -44,14 +40,10 @@ typedef struct {
 
 static int note_change(Walk *walk, int row, int stop)
 {
-    if (walk->filled == walk->room) {
-        Py_ssize_t room = 2 * walk->room + 256;
-        Change *more = realloc(walk->changes, (size_t)room * sizeof(Change));
-        if (more == NULL)
-            return -1;
-        walk->changes = more;
-        walk->room = room;
-    }
+    Change *list = roomier(walk->changes, walk->filled, &walk->room, sizeof(Change));
+    if (list == NULL)
+        return -1;
+    walk->changes = list;
     walk->changes[walk->filled++] = (Change){row, stop};
     return 0;
 }
