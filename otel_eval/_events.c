@@ -46,7 +46,7 @@ static PyObject *event(PyObject *Py_UNUSED(module), PyObject *args)
     if (done == DONE)
         done = put(&content, second, (size_t)second_size);
     while (done == DONE && PyDict_Next(attributes, &at, &key, &value))
-        done = put_attribute(&content, key, value);
+        done = put_attribute(&content, 0x1A, key, value, put_json);
     if (done == DONE)
         done = PUT(&head, "\x5A") == FAILED ? FAILED : put_varint(&head, content.size);
     PyObject *made = finished(done, &head, &content);

@@ -35,31 +35,10 @@ static int put_members(Buffer *out, PyObject *list)
     return done;
 }
 
-static int put_value(Buffer *out, PyObject *value, char *tag)
+static int put_list(Buffer *out, PyObject *value, char *tag)
 {
-    if (is_number(value))
-        return put_number(out, value, tag);
     *tag = LIST;
     return PyTuple_CheckExact(value) || PyList_CheckExact(value) ? put_members(out, value) : ODD;
-}
-
-static int put_attribute(Buffer *out, PyObject *key, PyObject *value)
-{
-    const char field = 0x4A;
-    char tag;
-    size_t key_size, size;
-    const char *name = text_at(key, &key_size), *text = text_at(value, &size);
-    if (name == NULL)
-        return ODD;
-    if (text != NULL)
-        return put_pair(out, field, name, key_size, TEXT, text, size);
-    Buffer content;
-    begin(&content);
-    int done = put_value(&content, value, &tag);
-    if (done == DONE)
-        done = put_pair(out, field, name, key_size, tag, content.at, content.size);
-    end(&content);
-    return done;
 }
 
 static int put_attributes(Buffer *out, PyObject *attributes)
@@ -68,7 +47,7 @@ static int put_attributes(Buffer *out, PyObject *attributes)
     Py_ssize_t at = 0;
     int done = DONE;
     while (done == DONE && PyDict_Next(attributes, &at, &key, &value)) /* nothing in here runs Python */
-        done = put_attribute(out, key, value);
+        done = put_attribute(out, 0x4A, key, value, put_list);
     return done;
 }
 

@@ -83,3 +83,30 @@ static const char *text_at(PyObject *text, size_t *size)
     *size = (size_t)count;
     return at;
 }
+
+/* What an AnyValue holds behind its tag, of a value that is neither a text nor a number; ODD if it is none of those either. */
+typedef int (*Others)(Buffer *out, PyObject *value, char *tag);
+
+static int put_value_of(Buffer *out, char field, const char *name, size_t name_size, PyObject *value, Others others)
+{
+    Buffer content;
+    char tag;
+    begin(&content);
+    int done = is_number(value) ? put_number(&content, value, &tag) : others(&content, value, &tag);
+    if (done == DONE)
+        done = put_pair(out, field, name, name_size, tag, content.at, content.size);
+    end(&content);
+    return done;
+}
+
+/* An attribute in the field of that tag. */
+static int put_attribute(Buffer *out, char field, PyObject *key, PyObject *value, Others others)
+{
+    size_t name_size, size;
+    const char *name = text_at(key, &name_size), *text = text_at(value, &size);
+    if (name == NULL)
+        return ODD;
+    if (text != NULL)
+        return put_pair(out, field, name, name_size, TEXT, text, size);
+    return put_value_of(out, field, name, name_size, value, others);
+}
