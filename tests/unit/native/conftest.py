@@ -1,0 +1,32 @@
+"""What the tests of the extensions share."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture
+def kept() -> Callable[[Callable[[], None]], tuple[int, int]]:
+    """How many bytes and how many objects more are there after something was done once more."""
+
+    def of(many: Callable[[], None]) -> tuple[int, int]:
+        many()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            many()
+            gc.collect()
+            before, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
+            many()
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        return grown, sys.getallocatedblocks() - blocks
+
+    return of
