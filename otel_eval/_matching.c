@@ -28,6 +28,7 @@ static PyObject *slot_names[4], *fsum;
 #include "c/matching/calls.h"
 #include "c/matching/runs.h"
 #include "c/matching/comparing.h"
+#include "c/matching/scoring.h"
 #include "c/matching/types.h"
 
 static PyMethodDef functions[] = {
@@ -35,6 +36,9 @@ static PyMethodDef functions[] = {
     {"calls", prepare_calls, METH_VARARGS,
      "calls(names, arguments, unrecorded, mode, nested, (many pairs, most steps, steps to compare, and for each key)): expected\n"
      "calls, prepared; None if they are not plain."},
+    {"scoring", prepare_scoring, METH_VARARGS,
+     "scoring(what `names` or `calls` made of an expectation, the expectation, class of runs, class of scores, match, ratio, nested, concurrency, shortcut, strict,\n"
+     "threshold): scores runs; None if the classes are not plain."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -55,7 +59,16 @@ PyMODINIT_FUNC PyInit__matching(void)
     PyObject *math = PyImport_ImportModule("math");
     fsum = math == NULL ? NULL : PyObject_GetAttrString(math, "fsum");
     Py_XDECREF(math);
+    static const char *const frame[FRAME] = {"incomplete", "tool_data", "calls", "value", "passed", "tell"};
+    for (int slot = 0; slot < FRAME; slot++)
+        if ((frame_names[slot] = PyUnicode_InternFromString(frame[slot])) == NULL)
+            return NULL;
+    explained = PyUnicode_InternFromString("explained");
+    scoring_type = (PyTypeObject *)PyType_FromSpec(&scoring_spec);
+    telling_type = (PyTypeObject *)PyType_FromSpec(&telling_spec);
     names_type = (PyTypeObject *)PyType_FromSpec(&names_spec);
     calls_type = (PyTypeObject *)PyType_FromSpec(&calls_spec);
+    if (explained == NULL || scoring_type == NULL || telling_type == NULL)
+        return NULL;
     return fsum == NULL || names_type == NULL || calls_type == NULL ? NULL : PyModule_Create(&definition);
 }

@@ -54,6 +54,11 @@ class ExecutionOrder(Matching):
         return self.match
 
     @property
+    def usual(self) -> bool:
+        """Only of tools."""
+        return self.of == "tools" and super(ExecutionOrder, self).usual
+
+    @property
     def reads_calls(self) -> bool:
         """Only of tools."""
         return self.of == "tools"
@@ -198,6 +203,11 @@ class TrajectoryMatch(Matching):
     def compared(self) -> Comparison:
         """All that the expectation names."""
         return Comparison(arguments=agreement(self.arguments), results=True)
+
+    @property
+    def usual(self) -> bool:
+        """Only where nothing is forbidden."""
+        return self.missing == self.extra == "allow" and super(TrajectoryMatch, self).usual
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """Nothing where something forbidden happened."""

@@ -143,4 +143,4 @@ class ToolCorrectness(Matching):
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The same for a caller that does not wait."""
-        return at_once(self.evaluate, trajectory) if self.asynchronous else Matching.__call__(self, trajectory)
+        return at_once(self.evaluate, trajectory) if self.available_tools else Matching.__call__(self, trajectory)

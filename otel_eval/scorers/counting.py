@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED
+from otel_eval.model import UNRECORDED, Scored, Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers.agreement import MODES
 from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, kind_of, limits
@@ -21,6 +21,7 @@ __all__ = [
     "alignment_of_kinds",
     "prepared_calls",
     "prepared_kinds",
+    "prepared_scoring",
     "weight_in_python",
     "weight_of_kinds",
     "weight_of_names",
@@ -143,6 +144,29 @@ def prepared_calls(expectation: Expectation, compared: Comparison) -> Any:
         return None
     arguments = tuple(call.arguments for call in calls)
     return _matching.calls(expectation.prepared.names, arguments, UNRECORDED, mode, expectation.nested, limits())
+
+
+def prepared_scoring(
+    prepared: Any,
+    expectation: Expectation,
+    manner: tuple[str, str, bool, bool],
+    *,
+    shortcut: bool,
+    strict: bool,
+    threshold: float,
+) -> Any:
+    """From a run to its outcome in C, where its calls alone decide; None where there is no shortcut.
+
+    Args:
+        prepared: what names or calls were prepared to; None where there is no shortcut for these.
+        manner: which orders count, the measure, whether calls that ran at once may come in any order, and whether names decide.
+        shortcut: whether calls that are equal may decide.
+    """
+    if _matching is None or prepared is None:
+        return None
+    match, measure, concurrency, _ = manner
+    frame = (match, measure, expectation.nested, concurrency, shortcut, strict, threshold)
+    return _matching.scoring(prepared, expectation, Trajectory, Scored, *frame)
 
 
 def _words(visits: Sequence[Any]) -> list[Hashable]:

@@ -1,21 +1,17 @@
 """What every scorer that compares calls with expected ones shares.
 
-Knows values, explanations and per-run references; the alignment itself is `alignment`'s. The details of each:
-`matched` [[expected, actual], …] (with the weight where arguments or results are compared), `missing` [{tool,
-expected}], `extra` [{tool, actual}], `misplaced` [{tool, expected, actual}]; positions count from 0 among the calls
-that are looked at.
+Knows values and per-run references; the alignment itself is `alignment`'s, what it says `differences`'.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES
 from otel_eval.scorers.alignment import (
@@ -34,20 +30,20 @@ from otel_eval.scorers.counting import (
     alignment_of_kinds,
     prepared_calls,
     prepared_kinds,
+    prepared_scoring,
     weight_of_kinds,
     weight_of_names,
 )
+from otel_eval.scorers.differences import Reasons, explained
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.subsequence import Prepared
-from otel_eval.scorers.wording import listed, plural
 from otel_eval.telling import nearest
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
 
 MATCHES: Final = ("exact", "in_order", "any_order")
 MEASURES: Final = ("recall", "precision", "f1")
-_MOST_CONTENT: Final = 400
 
 
 def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
@@ -80,6 +76,7 @@ class Matching(BuiltIn):
     kinds: Prepared | None = field(init=False, repr=False, compare=False)
     weigher: Any = field(init=False, repr=False, compare=False)  # the expected calls for the shortcut in C; None: there is none
     manner: tuple[str, str, bool, bool] = field(init=False, repr=False, compare=False)  # asked of every run
+    scoring: Any = field(init=False, repr=False, compare=False)  # all of it in C, for runs that are plain; None: there is none
 
     @property
     def how(self) -> str:
@@ -118,6 +115,31 @@ class Matching(BuiltIn):
         self._set("kinds", prepared_kinds(self.expected) if self.expected and self.comparison.arguments else None)
         self._set("weigher", prepared_calls(self.expected, self.comparison) if self.expected else None)
         self._set("manner", (self.how, self.ratio, self.concurrency == "respect", self.comparison.names_only))
+        self._set("scoring", self._scoring() if self.expected and self.usual else None)
+
+    @property
+    def usual(self) -> bool:
+        """Whether the expectation and all of a run's calls decide, and nothing else."""
+        foreign = [vars(cls) for cls in type(self).__mro__ if cls.__module__.partition(".")[0] != _HOUSE]
+        decided = any(name in own for own in foreign for name in _DECIDES)
+        return not (decided or self.reference or self.keeps or self.failed_calls == "exclude")
+
+    def _scoring(self) -> Any:
+        assert self.expected is not None, "asked only where there is one"
+        by_names = self.comparison.names_only or self.expected.bare
+        return prepared_scoring(
+            self.expected.names if by_names else self.weigher,
+            self.expected,
+            self.manner,
+            shortcut=self.kinds is not None,
+            strict=self.strict,
+            threshold=self.threshold,
+        )
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run."""
+        outcome: Outcome | None = None if self.scoring is None else self.scoring.score(self, trajectory)
+        return BuiltIn.__call__(self, trajectory) if outcome is None else outcome
 
     def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
         """What is compared with the expectation."""
@@ -162,31 +184,38 @@ class Matching(BuiltIn):
         value = float(pairs == wanted == made) if how == "exact" else _ratio(weight, wanted, made, ratio)
         if not pairs == wanted == made:
             value = self.weighed(value, wanted - pairs, made - pairs)
-        return late(value, partial(self._explained, value, how, expectation, visits))
+        return late(value, partial(self.explained, expectation, visits))
 
-    def _explained(
-        self, value: float, how: str, expectation: Expectation, visits: Sequence[Visit]
-    ) -> tuple[str, Mapping[str, Any]]:
+    def explained(self, expectation: Expectation, visits: Sequence[Visit]) -> Reasons:
+        """Why calls got their value: explanation and details."""
         kinds = self.kinds if expectation is self.expected else None
         equals = alignment_of_equals(expectation, visits) if kinds is not None else None
         if equals is not None:
-            return _reasons(self._told(value, expectation, visits, equals))
-        found = self._found(how, expectation, visits, concurrency=self.concurrency == "respect")
-        if isinstance(found, Finding):
-            return _reasons(found)
-        assert kinds is not None, "else nothing was told where there is too much"
-        return _reasons(self._told(value, expectation, visits, alignment_of_kinds(kinds, visits, how)))
+            return self._reasons(equals, expectation, visits)
+        how, _, concurrency, _ = self.manner
+        try:
+            alignment = align(expectation, visits, how, self.comparison, concurrency=concurrency)
+        except TooMuch:
+            assert kinds is not None, "else nothing was told where there is too much"
+            alignment = alignment_of_kinds(kinds, visits, how)
+        return self._reasons(alignment, expectation, visits)
+
+    def _reasons(self, alignment: Alignment, expectation: Expectation, visits: Sequence[Visit]) -> Reasons:
+        ordered = self.manner[0] != "any_order"
+        return explained(alignment, expectation, visits, ordered=ordered, content=self.include_content)
 
     def _found(self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool) -> Finding | Skipped:
+        wanted, made = len(expectation.calls), len(visits)
         try:
             alignment = align(expectation, visits, how, self.comparison, concurrency=concurrency)
             fits = how == "exact" and fits_exactly(expectation, visits, self.comparison, concurrency=concurrency)
         except Unrecorded as unrecorded:
             return Skipped(str(unrecorded))
         except TooMuch:
-            return Skipped(f"too many calls to be weighed: {len(expectation.calls)} expected, {len(visits)} made")
-        value = float(fits) if how == "exact" else _ratio(alignment.weight, len(expectation.calls), len(visits), self.ratio)
-        return self._told(value, expectation, visits, alignment)
+            return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made")
+        value = float(fits) if how == "exact" else _ratio(alignment.weight, wanted, made, self.ratio)
+        value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
+        return _new_finding(value, *self._reasons(alignment, expectation, visits))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""
@@ -209,53 +238,11 @@ class Matching(BuiltIn):
         read: Callable[[str, Any], Expectation] = type(self).__dataclass_fields__["expected"].metadata["read"]
         return read(key, value)
 
-    def _told(self, value: float, expectation: Expectation, visits: Sequence[Visit], alignment: Alignment) -> Finding:
-        pairs, wanted = alignment.pairs, expectation.calls
-        partial = alignment.weight < len(pairs)
-        said = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
-        if partial:
-            said += f" (agreement {alignment.weight:.3g})"
-        details: dict[str, Any] = {"matched": _matched(alignment), "missing": [], "extra": [], "misplaced": []}
-        if len(pairs) == len(wanted) == len(visits) and not (partial and self.include_content):
-            return _new_finding(value, said, details)
-        missing = _without(len(wanted), [row for row, _ in pairs])
-        extra = _without(len(visits), [column for _, column in pairs])
-        value = self.weighed(value, len(missing), len(extra))
-        ordered = missing and extra and self.how != "any_order"
-        misplaced = _misplaced(expectation, visits, missing, extra, alignment) if ordered else []
-        for row, column in misplaced:
-            missing.remove(row)
-            extra.remove(column)
-        details["missing"] = [{"tool": wanted[row].name, "expected": row} for row in missing]
-        details["extra"] = [{"tool": visits[column].name, "actual": column} for column in extra]
-        details["misplaced"] = [{"tool": visits[column].name, "expected": row, "actual": column} for row, column in misplaced]
-        if missing:
-            said += f"; missing: {listed([(wanted[row].name, row) for row in missing])}"
-        if extra:
-            said += f"; extra: {listed([(visits[column].name, column) for column in extra])}"
-        if misplaced:
-            said += f"; out of order: {listed([(visits[column].name, column) for _, column in misplaced])}"
-        if self.include_content:
-            details["content"] = _content(expectation, visits, missing, extra, alignment)
-            said += f"; content: {_cut(json.dumps(details['content'], ensure_ascii=False, default=str))}"
-        return _new_finding(value, said, details)
-
 
 _NAMES: Final = Comparison()
+_HOUSE: Final = __name__.partition(".")[0]
+_DECIDES: Final = ("__call__", "find", "judged", "kept", "skips", "visits", "weighed")  # what a class of others may do otherwise
 _new_finding: Final = maker(Finding)
-
-
-def _reasons(found: Finding) -> tuple[str, Mapping[str, Any]]:
-    return found.explanation, found.details
-
-
-def _without(count: int, paired: list[int]) -> list[int]:
-    """The positions below `count` that are in no pair."""
-    if len(paired) == count:
-        return []
-    left = set(range(count))
-    left.difference_update(paired)
-    return sorted(left)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
@@ -264,50 +251,3 @@ def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
     if measure == "recall":
         return weight / expected
     return weight / actual if measure == "precision" else 2 * weight / (expected + actual)
-
-
-def _matched(alignment: Alignment) -> list[list[Any]]:
-    rows = alignment.rows
-    if rows is None:
-        return list(map(list, alignment.pairs))
-    return [[row, column, rows[row][column]] for row, column in alignment.pairs]
-
-
-def _misplaced(
-    expectation: Expectation, visits: Sequence[Visit], missing: Sequence[int], extra: Sequence[int], alignment: Alignment
-) -> list[tuple[int, int]]:
-    """Pairs of a missing and an extra call that agree in all but their place."""
-    waiting: dict[str, list[int]] = {}
-    for column in extra:
-        waiting.setdefault(visits[column].name, []).append(column)
-    found = []
-    for row in missing:
-        columns, rows = waiting.get(expectation.calls[row].name, []), alignment.rows
-        agreeing = next((each for each in columns if rows is None or each in rows[row]), None)
-        if agreeing is not None:
-            columns.remove(agreeing)
-            found.append((row, agreeing))
-    return found
-
-
-def _content(
-    expectation: Expectation, visits: Sequence[Visit], missing: Sequence[int], extra: Sequence[int], alignment: Alignment
-) -> list[dict[str, Any]]:
-    rows = alignment.rows or []
-    partial = [(row, column) for row, column in alignment.pairs if rows and rows[row][column] < 1]
-    wanted = expectation.calls
-    told = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
-    told += [{"expected": row, **_values(wanted[row])} for row in missing]
-    return told + [{"actual": column, "found": _values(visits[column])} for column in extra]
-
-
-def _values(call: Any) -> dict[str, Any]:
-    fields = {"tool": call.name}
-    for key in ("arguments", "result"):
-        if getattr(call, key, UNRECORDED) is not UNRECORDED:
-            fields[key] = getattr(call, key)
-    return fields
-
-
-def _cut(said: str) -> str:
-    return said if len(said) <= _MOST_CONTENT else said[: _MOST_CONTENT - 1] + "…"

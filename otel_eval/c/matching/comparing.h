@@ -262,15 +262,21 @@ static int weigh_run(Weighing *this)
     return weigh_pairs(this);
 }
 
-/* (pairs, weight), the weight rounded once as `fsum` does. */
-static PyObject *told_pairs(const Weighing *this)
+/* The answer: how many pairs, and what they weigh. */
+typedef struct {
+    Py_ssize_t pairs;
+    double weight;
+} Told;
+
+/* The weight rounded once, as `fsum` does. 1; -1 on failure. */
+static int sum_up(const Weighing *this, Told *told)
 {
-    double sum = this->whole + this->dyadic;
+    *told = (Told){this->paired, this->whole + this->dyadic};
     if (this->rest_count == 0)
-        return Py_BuildValue("(nd)", (Py_ssize_t)this->paired, sum);
+        return 1;
     PyObject *all = PyList_New(this->rest_count + 1), *total = NULL;
     for (int at = 0; all != NULL && at <= this->rest_count; at++) {
-        PyObject *weight = PyFloat_FromDouble(at ? this->rest[at - 1] : sum);
+        PyObject *weight = PyFloat_FromDouble(at ? this->rest[at - 1] : told->weight);
         if (weight == NULL)
             Py_CLEAR(all);
         else
@@ -279,10 +285,15 @@ static PyObject *told_pairs(const Weighing *this)
     if (all != NULL)
         total = PyObject_CallOneArg(fsum, all);
     Py_XDECREF(all);
-    return total == NULL ? NULL : Py_BuildValue("(nN)", (Py_ssize_t)this->paired, total);
+    if (total == NULL)
+        return -1;
+    told->weight = PyFloat_AsDouble(total);
+    Py_DECREF(total);
+    return 1;
 }
 
-static PyObject *weigh_calls(const Calls *calls, PyObject *visits, Py_UCS4 match, int concurrency, int shortcut)
+/* 1 if it is told; 0: left to Python; -1 on failure. */
+static int weigh_calls(const Calls *calls, PyObject *visits, Py_UCS4 match, int concurrency, int shortcut, Told *told)
 {
     shortcut = shortcut && !calls->bare;
     Weighing weighing = {.calls = calls, .match = match, .shortcut = shortcut};
@@ -291,9 +302,9 @@ static PyObject *weigh_calls(const Calls *calls, PyObject *visits, Py_UCS4 match
     if (count > 0)
         layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
     if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0 || layout.at[ARGUMENTS] < 0)
-        Py_RETURN_NONE;
+        return 0;
     if (count > MOST_PAIRS || count * calls->kinds.count > MOST_PAIRS || (match != 'a' && calls->nested))
-        Py_RETURN_NONE;
+        return 0;
     int answer = LEFT_TO_PYTHON, all_or_nothing = shortcut && match == 'e' && calls->mode == EXACT;
     if (allot_run(&weighing.run, calls, count) == 0 && read_run(&weighing.run, calls, visits, &layout, all_or_nothing) == 0 &&
         (match == 'a' || !concurrency || follow_one_another(visits, &layout) == 1)) {
@@ -306,7 +317,7 @@ static PyObject *weigh_calls(const Calls *calls, PyObject *visits, Py_UCS4 match
         }
     }
     PyErr_Clear(); /* of memory that there is not: Python tells */
-    PyObject *found = answer == TOLD ? told_pairs(&weighing) : Py_NewRef(Py_None);
+    int found = answer == TOLD ? sum_up(&weighing, told) : 0;
     free(weighing.rest);
     free_run(&weighing.run);
     return found;
@@ -323,7 +334,10 @@ static PyObject *calls_weight(PyObject *object, PyObject *const *given, Py_ssize
     PyObject *visits = PySequence_Tuple(given[0]);
     if (visits == NULL)
         return NULL;
-    PyObject *weight = weigh_calls((Calls *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True);
+    Told told;
+    int found = weigh_calls((Calls *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True, &told);
     Py_DECREF(visits);
-    return weight;
+    if (found > 0)
+        return Py_BuildValue("(nd)", told.pairs, told.weight);
+    return found < 0 ? NULL : Py_NewRef(Py_None);
 }

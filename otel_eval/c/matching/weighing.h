@@ -6,20 +6,25 @@
 
 #define LARGE 200000 /* words: from here on other threads may run meanwhile */
 
-/* The numbers of the visits' names; whether all are expected, place by place. -1 if one is not plain. */
-static int read_names(const Names *self, PyObject *visits, const Layout *layout, int *made)
+/* The numbers of the visits' names; whether all are expected, place by place. -1 if one is not plain. After a difference
+ * that settles it, `all_or_nothing`, names are only looked at for that. */
+static int read_names(const Names *self, PyObject *visits, const Layout *layout, int all_or_nothing, int *made)
 {
-    int equal = PyTuple_GET_SIZE(visits) == self->kinds.count;
+    const Kinds *kinds = &self->kinds;
+    Py_ssize_t next = 0; /* runs mostly keep to the order that is expected, and share its strings */
+    int equal = PyTuple_GET_SIZE(visits) == kinds->count;
     for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(visits); place++) {
         PyObject *visit = PyTuple_GET_ITEM(visits, place);
         PyObject *name = Py_IS_TYPE(visit, layout->type) ? slot_of(visit, layout->at[NAME]) : NULL;
         if (name == NULL || !PyUnicode_CheckExact(name))
             return -1;
-        if (equal && name == PyTuple_GET_ITEM(self->names, place))
-            made[place] = self->kinds.kind[place];
-        else
-            made[place] = number_of(self->codes, name);
-        equal = equal && made[place] == self->kinds.kind[place];
+        if (all_or_nothing && !equal)
+            continue;
+        if (next < kinds->count && name == PyTuple_GET_ITEM(self->names, next))
+            made[place] = kinds->kind[next++];
+        else if ((made[place] = number_of(self->codes, name)) >= 0 && next < kinds->count)
+            next += made[place] == kinds->kind[next];
+        equal = equal && made[place] == kinds->kind[place];
     }
     return equal;
 }
@@ -36,13 +41,13 @@ static Py_ssize_t length_of(const Kinds *kinds, const int *made, Py_ssize_t coun
 }
 
 /* A weight; or one of these. */
-enum { UNTOLD = -1, UNUSUAL = -2 };
+enum { UNTOLD = -1, UNUSUAL = -2, NO_MEMORY = -3 };
 
 static Py_ssize_t weigh(const Names *self, PyObject *visits, const Layout *layout, Py_UCS4 match, int nested, int concurrency,
                         int *made, uint64_t *row)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(visits), weight = 0;
-    int equal = read_names(self, visits, layout, made), certain;
+    int equal = read_names(self, visits, layout, match == 'e' && !nested, made), certain;
     if (equal)
         return equal < 0 ? UNUSUAL : count;
     if (match == 'a')
@@ -61,17 +66,8 @@ static Py_ssize_t weigh(const Names *self, PyObject *visits, const Layout *layou
     return follow < 0 ? UNUSUAL : follow ? weight : UNTOLD;
 }
 
-static PyObject *said(Py_ssize_t weight)
-{
-    if (weight == UNTOLD)
-        Py_RETURN_NONE;
-    if (weight == UNUSUAL)
-        return Py_NewRef(Py_NotImplemented);
-    return PyLong_FromSsize_t(weight);
-}
-
 /* With room for the numbers of the visits, and for a row or a count of each number. */
-static PyObject *weigh_visits(const Names *self, PyObject *visits, Py_UCS4 match, int nested, int concurrency)
+static Py_ssize_t weigh_visits(const Names *self, PyObject *visits, Py_UCS4 match, int nested, int concurrency)
 {
     uint64_t few[64];
     const Kinds *kinds = &self->kinds;
@@ -81,14 +77,25 @@ static PyObject *weigh_visits(const Names *self, PyObject *visits, Py_UCS4 match
     if (count > 0)
         layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
     if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0)
-        return said(UNUSUAL);
+        return UNUSUAL;
     uint64_t *row = room <= 64 ? few : PyMem_Malloc((size_t)room * sizeof *row);
     if (row == NULL)
-        return PyErr_NoMemory();
+        return NO_MEMORY;
     Py_ssize_t weight = weigh(self, visits, &layout, match, nested, concurrency, (int *)(row + rows), row);
     if (row != few)
         PyMem_Free(row);
-    return said(weight);
+    return weight;
+}
+
+static PyObject *said(Py_ssize_t weight)
+{
+    if (weight == UNTOLD)
+        Py_RETURN_NONE;
+    if (weight == UNUSUAL)
+        return Py_NewRef(Py_NotImplemented);
+    if (weight == NO_MEMORY)
+        return PyErr_NoMemory();
+    return PyLong_FromSsize_t(weight);
 }
 
 static PyObject *names_weight(PyObject *object, PyObject *const *given, Py_ssize_t count)
@@ -102,7 +109,7 @@ static PyObject *names_weight(PyObject *object, PyObject *const *given, Py_ssize
     PyObject *visits = PySequence_Tuple(given[0]); /* of a tuple itself, of a list what is in it now */
     if (visits == NULL)
         return NULL;
-    PyObject *weight = weigh_visits((Names *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True);
+    Py_ssize_t weight = weigh_visits((Names *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True);
     Py_DECREF(visits);
-    return weight;
+    return said(weight);
 }
