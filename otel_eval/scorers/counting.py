@@ -151,7 +151,6 @@ def prepared_scoring(
     expectation: Expectation,
     manner: tuple[str, str, bool, bool],
     *,
-    shortcut: bool,
     strict: bool,
     threshold: float,
 ) -> Any:
@@ -160,12 +159,11 @@ def prepared_scoring(
     Args:
         prepared: what names or calls were prepared to; None where there is no shortcut for these.
         manner: which orders count, the measure, whether calls that ran at once may come in any order, and whether names decide.
-        shortcut: whether calls that are equal may decide.
     """
     if _matching is None or prepared is None:
         return None
     match, measure, concurrency, _ = manner
-    frame = (match, measure, expectation.nested, concurrency, shortcut, strict, threshold)
+    frame = (match, measure, expectation.nested, concurrency, strict, threshold)
     return _matching.scoring(prepared, expectation, Trajectory, Scored, *frame)
 
 

@@ -131,7 +131,6 @@ class Matching(BuiltIn):
             self.expected.names if by_names else self.weigher,
             self.expected,
             self.manner,
-            shortcut=self.kinds is not None,
             strict=self.strict,
             threshold=self.threshold,
         )
@@ -170,7 +169,7 @@ class Matching(BuiltIn):
         weigher, kinds = (self.weigher, self.kinds) if own else (prepared_calls(expectation, self.comparison), None)
         told: tuple[int, float] | None = None
         if weigher is not None:
-            told = weigher.weight(visits, how, concurrency, kinds is not None)
+            told = weigher.weight(visits, how, concurrency, own)
         if told is not None or kinds is None:
             return told
         pairs = weight_of_kinds(kinds, expectation, visits, how, self.comparison, concurrency=concurrency)

@@ -12,7 +12,7 @@ typedef struct {
     Py_ssize_t incomplete, tool_data, calls; /* slots of a run */
     Py_ssize_t value, passed, tell;          /* and of a score */
     Py_UCS4 match, ratio;
-    int nested, concurrency, shortcut, strict;
+    int nested, concurrency, strict;
     double threshold;
 } Scoring;
 
@@ -66,7 +66,7 @@ static PyObject *new_telling(PyObject *scorer, PyObject *expectation, PyObject *
 static int weigh_any(const Scoring *self, PyObject *visits, Told *told)
 {
     if (Py_IS_TYPE(self->prepared, calls_type))
-        return weigh_calls((const Calls *)self->prepared, visits, self->match, self->concurrency, self->shortcut, told);
+        return weigh_calls((const Calls *)self->prepared, visits, self->match, self->concurrency, 1, told);
     Py_ssize_t weight = weigh_visits((const Names *)self->prepared, visits, self->match, self->nested, self->concurrency);
     *told = (Told){weight, (double)weight};
     if (weight == NO_MEMORY)
@@ -161,8 +161,8 @@ static PyObject *prepare_scoring(PyObject *Py_UNUSED(module), PyObject *given)
 {
     Scoring made;
     const char *match, *ratio;
-    if (!PyArg_ParseTuple(given, "OOO!O!ssppppd", &made.prepared, &made.expectation, &PyType_Type, &made.run, &PyType_Type, &made.scored, &match, &ratio,
-                          &made.nested, &made.concurrency, &made.shortcut, &made.strict, &made.threshold))
+    if (!PyArg_ParseTuple(given, "OOO!O!sspppd", &made.prepared, &made.expectation, &PyType_Type, &made.run, &PyType_Type, &made.scored, &match, &ratio,
+                          &made.nested, &made.concurrency, &made.strict, &made.threshold))
         return NULL;
     if (!Py_IS_TYPE(made.prepared, names_type) && !Py_IS_TYPE(made.prepared, calls_type)) {
         PyErr_SetString(PyExc_TypeError, "scoring(what `names` or `calls` made, …)");

@@ -4,10 +4,12 @@ Knows how tests are run on a broken copy of the package; knows no scorer. Each m
 fails: those that run its line, the quickest first, then those of its module; a line that runs at import meets all. Each trial is
 a fork of a process in which everything but the package itself is loaded. Prints the mutants that no test noticed.
 
-    python tests/bench/mutation/mutate.py [--sample 200] [--seed 1] [--seconds 900] [--outcomes FILE] [module[:line] ...]
+    python tests/bench/mutation/mutate.py [--sample 200] [--seconds 900] [--outcomes FILE] [--native] [module[:line] ...]
 
 Modules are named from `otel_eval/scorers`: `times`, `dag/walk`. Without any, all. With a file of outcomes, each trial is noted
 there, and what stands there is not tried again: a run that was ended goes on, and after a change only what changed is tried.
+Trials do without the extensions in C, which do what is broken here. With `--native` they have them, and meet the tests of the
+extensions too: for the lines that only lead there. What was not noticed without them is then tried again.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from mutants import Mutant, mutants
 ROOT = Path(__file__).parents[3]
 ROOM = Path("otel_eval/scorers")
 TESTS = ("tests/unit/scorers", "tests/conformance", "otel_eval/scorers")
+NATIVE = "tests/unit/native"
 LIMIT_S = 30  # for one test; the longest take two seconds
 OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:anyio", "--hypothesis-profile", "mutants", "--timeout")
 WARNINGS = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded before
@@ -41,7 +44,7 @@ WARNINGS = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is 
 class Tests:
     """The tests of the scorers, run on a copy of the package."""
 
-    def __init__(self, copy: Path) -> None:
+    def __init__(self, copy: Path, found: list[str]) -> None:
         for part in ("otel_eval", "tests", "docs", "pyproject.toml"):
             whole = ROOT / part
             (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
@@ -55,12 +58,12 @@ class Tests:
             phases=(Phase.explicit, Phase.generate),
             suppress_health_check=list(HealthCheck),
         )
-        failed = self._run(list(TESTS), 0, Covering(copy / "covering.json"))
+        failed = self._run(found, 0, Covering(copy / "covering.json"))
         seen = json.loads((copy / "covering.json").read_text(encoding="utf-8"))
         self._lines: dict[str, list[str]] = seen["lines"]
         self._seconds: dict[str, float] = seen["seconds"]
         # Once more as the mutants will meet them: what fails without any would be noticed whatever it is.
-        if failed or self._run(list(TESTS), LIMIT_S, Chosen(list(self._seconds))):
+        if failed or self._run(found, LIMIT_S, Chosen(list(self._seconds))):
             raise SystemExit("the tests of the scorers fail as they are; mend them first")
 
     def notice(self, mutant: Mutant) -> bool:
@@ -120,10 +123,10 @@ def ended(child: int, seconds: float) -> int:
 class Outcomes:
     """What became of mutants in this run and in those before, one a line: `noticed` or `alive`, and the name."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, *, again: bool) -> None:
         self._file = file
         written = file.read_text(encoding="utf-8").splitlines() if file and file.exists() else []
-        self._known = {line.partition(" ")[2] for line in written}
+        self._known = {line.partition(" ")[2] for line in written if not (again and line.startswith("alive "))}
 
     def missing(self, found: list[Mutant]) -> list[Mutant]:
         """Those that were not tried."""
@@ -161,17 +164,18 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--outcomes", type=Path, default=None, help="a file: note trials there, and leave out those that stand there"
     )
+    parser.add_argument("--native", action="store_true", help="with the extensions in C; what was not noticed is tried again")
     return parser.parse_args()
 
 
 def main() -> int:
     """Draw mutants, try them, print the survivors; 0 if there is none."""
     given = options()
-    os.environ |= {"CI": "true", "OTEL_EVAL_PURE": "1"}  # without the extensions, which do what is broken here
-    outcomes = Outcomes(given.outcomes)
+    os.environ |= {"CI": "true", "OTEL_EVAL_PURE": "0" if given.native else "1"}
+    outcomes = Outcomes(given.outcomes, again=given.native)
     chosen, tried, alive = drawn(given, outcomes), 0, 0
     with tempfile.TemporaryDirectory() as folder:
-        tests = Tests(Path(folder))
+        tests = Tests(Path(folder), [*TESTS, NATIVE] if given.native else [*TESTS])
         until = time.monotonic() + given.seconds
         while tried < len(chosen) and time.monotonic() < until:
             mutant = chosen[tried]

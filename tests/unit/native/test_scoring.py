@@ -213,7 +213,7 @@ def test_it_is_asked_with_a_scorer_and_a_run(given: tuple[Any, ...]) -> None:
 def test_what_it_is_made_of_is_checked() -> None:
     """A prepared expectation; classes whose slots are where they are said to be."""
     matching: Any = extension("_matching")
-    rest = ("in_order", "recall", False, True, False, False, 0.5)
+    rest = ("in_order", "recall", False, True, False, 0.5)
     prepared = matching.names(("a",))
     with pytest.raises(TypeError, match="what `names` or `calls` made"):
         matching.scoring("a", None, Trajectory, Scored, *rest)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval import create_scorer
-from otel_eval.model import Scored
+from otel_eval.model import Scored, Skipped
 from otel_eval.scorers import alignment
 from otel_eval.scorers.built_in import Finding, Late
 from otel_eval.testing import call, trajectory
@@ -124,6 +124,19 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
     monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
     assert "too many calls" in scorer._found(match, scorer.expected, runs[1].calls, concurrency=True).why
     assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [(1.0, *each) for each in told]
+
+
+@pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
+@pytest.mark.parametrize("mode", ["exact", "overlap"])
+def test_equal_calls_decide_only_where_they_were_prepared(match, mode, monkeypatch):
+    """An expectation that comes with a run is aligned, and where that is too much there is no value, nor why."""
+    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
+    general = {"type": "trajectory_match", "match": match, "arguments": mode}
+    run = trajectory(*(call("a", arguments={"x": at}) for at in range(60)), attributes={"wanted": calls})
+    inline, of_run = (create_scorer({**general, **where}) for where in ({"expected": calls}, {"reference": "wanted"}))
+    assert (inline(run).value, inline(run).explanation) == (1.0, "60 of 60 expected calls matched")
+    assert of_run(run) == Skipped("too many calls to be weighed: 60 expected, 60 made")
 
 
 def test_an_explanation_that_cannot_be_made_says_so():
