@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 3600.0  # then it is tried once more: some endpoints send the time of day
 _CHANCE: Final = random.SystemRandom()  # the program's own random numbers stay as they are
 
 
@@ -65,7 +66,7 @@ class Limits:
             except Again as again:
                 wait_s = again.after_s if again.after_s is not None else self._backoff(number)
                 if again.after_s is not None:
-                    self._paused_until = max(self._paused_until, time.monotonic() + again.after_s)
+                    self._paused_until = max(self._paused_until, time.monotonic() + min(again.after_s, _LONGEST_PAUSE_S))
                 if number == self._retries or wait_s > _LONGEST_S:
                     raise
                 await asyncio.sleep(wait_s)
@@ -76,14 +77,17 @@ class Limits:
         return float(_CHANCE.uniform(longest / 2, longest))
 
     async def _turn(self) -> None:
-        """Wait until the judge may be asked."""
-        while (pause_s := self._paused_until - time.monotonic()) > 0:
-            if pause_s > _LONGEST_S:
-                raise JudgeError("judge_rate_limited", "the judge wants to be left in peace for longer than can be waited for")
-            await asyncio.sleep(pause_s)
-        if self._begun is None:
-            return
+        """Wait until the judge may be asked. Who is told to wait no longer has taken nothing from the budget."""
+        while (wait_s := self._to_wait()) > 0:
+            await asyncio.sleep(wait_s)
+        if self._begun is not None:
+            self._begun.append(time.monotonic())
+
+    def _to_wait(self) -> float:
         now = time.monotonic()
-        start = max(now, self._begun[0] + self._window_s) if len(self._begun) == self._begun.maxlen else now
-        self._begun.append(start)
-        await asyncio.sleep(start - now)
+        pause_s = self._paused_until - now
+        if pause_s > _LONGEST_S:
+            raise JudgeError("judge_rate_limited", "the judge wants to be left in peace for longer than can be waited for")
+        if self._begun is None or len(self._begun) < (self._begun.maxlen or 0):
+            return pause_s
+        return max(pause_s, self._begun[0] + self._window_s - now)

@@ -129,7 +129,7 @@ async def ask(judge: Judge, prompt: str, schema: Mapping[str, Any]) -> dict[str,
 
 
 def reply_of(answer: object, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that an answer is: JSON with every property required, of its `type`, in its `enum`, in its range.
+    """The object that an answer is: JSON with every property required, of its `type` or `anyOf`, in its `enum`, in its range.
 
     Raises:
         JudgeError: `judge_malformed` or `judge_out_of_range`; its message quotes nothing of the answer.
@@ -163,13 +163,24 @@ def _check(key: str, reply: Mapping[str, Any], rule: Mapping[str, Any]) -> None:
     if key not in reply:
         raise JudgeError("judge_malformed", f"the judge's answer has no {key}")
     value, kind = reply[key], rule.get("type")
-    fits = kind is None or (isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)))
-    if not fits:
-        raise JudgeError("judge_malformed", f"the judge's {key} is not a {kind}")
+    if not _fits(value, rule):
+        raise JudgeError("judge_malformed", f"the judge's {key} is not {f'a {kind}' if kind else 'of the form asked for'}")
     if "enum" in rule and not any(type(value) is type(each) and value == each for each in rule["enum"]):
         raise JudgeError("judge_out_of_range", f"the judge's {key} is not one of those allowed")
     if kind == "number" and not rule.get("minimum", value) <= value <= rule.get("maximum", value):
         raise JudgeError("judge_out_of_range", f"the judge's {key} is not between {rule['minimum']} and {rule['maximum']}")
+
+
+def _fits(value: Any, rule: Mapping[str, Any]) -> bool:
+    """Whether the value is of the rule's type, and all that a list holds of that of its items."""
+    if "anyOf" in rule:
+        return any(_fits(value, each) for each in rule["anyOf"])
+    kind = rule.get("type")
+    if kind is None:
+        return True
+    if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    return kind != "array" or all(_fits(each, rule.get("items", {})) for each in value)
 
 
 def _no_number(word: str) -> Any:

@@ -53,19 +53,21 @@ class _Entry:
 class Window:
     """The latest result of each run: the newest `results` of them, none of them `time_s` seconds old or older.
 
-    A further result of a run takes the place of the earlier one and is as young as itself. An instant before one that was
-    told already counts as that one.
+    A further result of a run takes the place of the earlier one and is as young as itself; so does one that says nothing, which
+    is no result and is remembered only so that no earlier one comes after it. An instant before one that was told already
+    counts as that one.
 
     Args:
         time_s: how old a result becomes.
         results: how many are held.
     """
 
-    __slots__ = ("_entries", "_latest", "_results", "_time_s")
+    __slots__ = ("_entries", "_latest", "_removed", "_results", "_time_s")
 
     def __init__(self, time_s: float, results: int) -> None:
         self._time_s, self._results = time_s, results
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()  # by run, oldest first
+        self._removed: OrderedDict[Hashable, _Entry] = OrderedDict()  # the same of those that say nothing
         self._latest = -math.inf
 
     def __len__(self) -> int:
@@ -87,15 +89,18 @@ class Window:
         A revision that comes after a newer one of the same run is ignored.
         """
         now = self._expire(now)
-        earlier = self._entries.get(run)
+        earlier = self._entries.get(run) or self._removed.get(run)
         if earlier is not None and revision < earlier.revision:
             return
         self._entries.pop(run, None)
-        if value is None and passed is None and label is None:
-            return
-        self._entries[run] = _Entry(now, value, passed, label, revision)
-        if len(self._entries) > self._results:
-            self._entries.popitem(last=False)
+        self._removed.pop(run, None)
+        says_nothing = value is None and passed is None and label is None
+        if says_nothing and revision == 0:
+            return  # there is none before it
+        held = self._removed if says_nothing else self._entries
+        held[run] = _Entry(now, value, passed, label, revision)
+        if len(held) > self._results:
+            held.popitem(last=False)
 
     def state(self, now: float) -> State:
         """What is in the window."""
@@ -116,11 +121,12 @@ class Window:
 
     def _expire(self, now: float) -> float:
         self._latest = max(self._latest, now)
-        while self._entries:
-            run, oldest = next(iter(self._entries.items()))
-            if self._latest - oldest.at < self._time_s:
-                break
-            del self._entries[run]
+        for held in (self._entries, self._removed):
+            while held:
+                run, oldest = next(iter(held.items()))
+                if self._latest - oldest.at < self._time_s:
+                    break
+                del held[run]
         return self._latest
 
 

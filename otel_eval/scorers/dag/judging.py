@@ -97,9 +97,6 @@ def _decision(verdict: dict[str, Any], reason: dict[str, Any]) -> dict[str, Any]
 
 
 def _read(node: Node, reply: Mapping[str, Any]) -> Answer:
-    if node.kind != "task":
-        return Answer(reply["verdict"], reply["reason"].strip()[:_LONGEST])
-    output = reply["output"]
-    if isinstance(output, str) or (isinstance(output, list) and all(isinstance(each, str) for each in output)):
-        return Answer(output)
-    raise JudgeError("judge_malformed", "the judge's output is neither a text nor a list of texts")
+    if node.kind == "task":
+        return Answer(reply["output"])
+    return Answer(reply["verdict"], reply["reason"].strip()[:_LONGEST])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,22 @@ def test_a_repetition_counts_against_the_budget():
     assert (len(attempts.times), attempts.times[2] - began >= 0.35) == (3, True)
 
 
+def test_who_gives_up_waiting_takes_nothing_from_the_budget():
+    """Many who wait for less time than their turn would take cost those who come after them nothing."""
+    limits, attempts = Limits(per_minute=1, window_s=0.2), Attempts()
+
+    async def ask(timeout_s: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(limits.repeat(attempts), timeout_s)
+
+    async def impatient_then_one() -> None:
+        await asyncio.gather(*[ask(0.1) for _ in range(20)])
+        await ask(1.0)
+
+    asyncio.run(impatient_then_one())
+    assert len(attempts.times) == 2
+
+
 def test_waits_grow_and_end():
     """Each is up to twice the one before."""
     limits, attempts = Limits(retries=4, first_s=0.02), Attempts(failures=9)
@@ -59,6 +76,18 @@ def test_waits_grow_and_end():
     gaps = [later - earlier for earlier, later in zip(attempts.times, attempts.times[1:], strict=False)]
     assert len(attempts.times) == 5
     assert all(gap >= 0.01 * 2**number for number, gap in enumerate(gaps))
+
+
+@pytest.mark.parametrize("after_s", [float("inf"), 1_700_000_000.0, 7200.0])
+def test_a_judge_is_tried_again_after_an_hour_whatever_it_says(after_s: float, monkeypatch: pytest.MonkeyPatch):
+    """Some send the time of day instead of a number of seconds."""
+    limits, attempts, began = Limits(), Attempts(failures=1, after_s=after_s), time.monotonic()
+    for elapsed_s in (0, 3500):
+        monkeypatch.setattr(time, "monotonic", lambda now=began + elapsed_s: now)
+        with pytest.raises(JudgeError):
+            asyncio.run(limits.repeat(attempts))
+    monkeypatch.setattr(time, "monotonic", lambda: began + 3601)
+    assert (asyncio.run(limits.repeat(attempts)), len(attempts.times)) == ("yes", 2)
 
 
 def test_what_is_no_trouble_that_passes_is_not_repeated():

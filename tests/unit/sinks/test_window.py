@@ -24,17 +24,20 @@ class Slow:
     def __init__(self, time_s: float, results: int) -> None:
         self.time_s, self.results, self.now = time_s, results, -math.inf
         self.rows: list[tuple[Any, ...]] = []
+        self.gone: list[tuple[Any, ...]] = []
 
     def at(self, now: float) -> None:
         self.now = max(self.now, now)
-        self.rows = [row for row in self.rows if self.now - row[0] < self.time_s]
+        self.rows, self.gone = ([row for row in rows if self.now - row[0] < self.time_s] for rows in (self.rows, self.gone))
 
     def add(self, now: float, run: int, value: Any, passed: Any, label: Any, revision: int) -> None:
         self.at(now)
-        if any(row[1] == run and row[5] > revision for row in self.rows):
+        if any(row[1] == run and row[5] > revision for row in (*self.rows, *self.gone)):
             return
-        self.rows = [row for row in self.rows if row[1] != run]
-        if (value, passed, label) != (None, None, None):
+        self.rows, self.gone = ([row for row in rows if row[1] != run] for rows in (self.rows, self.gone))
+        if (value, passed, label) == (None, None, None):
+            self.gone = [*self.gone, (self.now, run, None, None, None, revision)][-self.results :] if revision else self.gone
+        else:
             self.rows = [*self.rows, (self.now, run, value, passed, label, revision)][-self.results :]
 
     def state(self, now: float) -> State:
@@ -69,6 +72,17 @@ def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float
         assert len(window) <= results
         assert window.state(now) == slow.state(now)
     assert window.state(now + later) == slow.state(now + later)
+
+
+@pytest.mark.parametrize("earlier", [[], [1]])
+def test_an_earlier_revision_that_comes_later_does_not_stand_for_one_that_says_nothing(earlier: list[int]):
+    """A judge may answer about the earlier one when the later one was skipped already."""
+    window = Window(60, 10)
+    for revision in earlier:
+        window.add(0, "run", 1.0, True, revision=revision)
+    window.add(1, "run", revision=2)
+    window.add(2, "run", 0.5, True, revision=1)
+    assert window.state(3).results == 0
 
 
 def test_nothing_is_known_of_an_empty_window():

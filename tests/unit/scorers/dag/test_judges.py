@@ -208,10 +208,12 @@ def test_a_choice_takes_its_verdicts_to_the_letter(verdict):
 
 @pytest.mark.parametrize("output", [3, None, {"a": 1}, [1], ["a", 1], [["a"]]])
 def test_a_task_is_answered_by_texts(output):
-    """A text or a list of texts."""
-    judge = Scripted({"output": output}, {"output": output})
+    """A text or a list of texts; anything else is asked for once more."""
     nodes = {"a": extracts("b"), "b": {"type": "binary", "cel": "a == a", "children": LEAVES}}
+    judge = Scripted({"output": output}, {"output": output}, {"output": "x"})
     assert dag(judge, nodes)(RUN).error_type == "judge_malformed"
+    assert len(judge.prompts) == 2
+    assert dag(Scripted({"output": output}, {"output": "x"}), nodes)(RUN).value == 1
 
 
 def test_a_judge_that_breaks_is_asked_once():
