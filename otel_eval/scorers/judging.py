@@ -178,9 +178,8 @@ def _fits(value: Any, rule: Mapping[str, Any]) -> bool:
     kind = rule.get("type")
     if kind is None:
         return True
-    if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        return False
-    return kind != "array" or all(_fits(each, rule.get("items", {})) for each in value)
+    fits = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    return fits and (kind != "array" or all(_fits(each, rule.get("items", {})) for each in value))
 
 
 def _no_number(word: str) -> Any:
