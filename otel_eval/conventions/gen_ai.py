@@ -100,8 +100,9 @@ PYDANTIC_AI: Final = replace(
     ),
     span_name=("running tool: *", "execute_tool *"),
     messages=(*MESSAGES, MessageRow("pydantic_ai.all_messages"), MessageRow("all_messages_events"), MessageRow("events")),
-    # A structured answer is asked for as a call of a tool that nobody runs.
+    # A structured answer is asked for as a call of a tool that nobody runs, or that a function of the output stands for.
     not_requests=("final_result*",),
+    not_call_marks=(Mark("logfire.msg", "running output function*"),),
 )
 
 STRANDS: Final = replace(

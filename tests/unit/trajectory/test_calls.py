@@ -177,10 +177,11 @@ def test_a_sub_agent_that_uses_the_same_tool_makes_a_call_of_its_own():
         tool("a", "run", "(merged tools)", 1, 2, scope="gcp.vertex.agent"),
         span("a", "run", "x", attributes={"tool.name": "x", "tool.synthesized": True}),
         span("a", "run", "chat m", attributes={"gen_ai.operation.name": "chat", "gen_ai.tool.name": "x"}),
+        tool("a", "run", "final_result", 1, 2, scope="pydantic-ai", attributes={"logfire.msg": "running output function: f"}),
     ],
 )
 def test_artefacts_are_no_calls(artefact: FakeSpan):
-    """Sums of parallel answers, made-up spans, model calls that name a tool."""
+    """Sums of parallel answers, made-up spans, model calls that name a tool, functions that make the output."""
     assert calls(artefact) == ()
 
 
