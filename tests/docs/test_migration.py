@@ -81,6 +81,10 @@ def test_every_library_has_a_section_with_a_configuration_and_its_differences():
         ({"type": "trajectory_match", "match": "any_order", "measure": "precision", "expected": ["a"]}, made({}, {}), 0.5),
         ({"type": "trajectory_match", "match": "any_order", "measure": "f1", "expected": []}, [], 1),
         ({"type": "forbidden_tools", "patterns": ["*"]}, made({}), 0),
+        ({"type": "tool_correctness", "match": "exact", "compare": ["arguments"], "expected": ["a"]}, made({"x": 1}), 1),
+        ({"type": "tool_call_output", "expected": [{"name": "a", "result": "1.0"}]}, [call("a", result="1")], 1),
+        ({**MATCH, "arguments": ["x"], "expected": [{"name": "a", "arguments": {}}]}, made({"x": None}), 0),
+        ({**MATCH, "arguments": ["x.y"], "expected": [{"name": "a", "arguments": {"x.y": 1}}]}, made({"x.y": 2}), 0),
     ],
 )
 def test_what_the_page_says_of_us_is_so(specification, calls, expected):
@@ -103,6 +107,9 @@ def test_steps_that_are_no_objects_are_invalid_and_unrecorded_ones_are_skipped()
         {"type": "tool_correctness", "expected": ["a"], "threshold": 2},
         {"type": "time_cost", "max_ms": 0},
         {"type": "tool_call_count", "criteria": {"a": ["~", 1]}},
+        {"type": "tool_call_count", "criteria": {"a": ["=", -1]}},
+        {"type": "tool_call_count", "criteria": {"a": ["=", "1"]}},
+        {"type": "tool_call_count", "criteria": {}},
         {"type": "step_efficiency", "max_calls": 0},
     ],
 )

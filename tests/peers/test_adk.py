@@ -58,3 +58,9 @@ def test_ignored_arguments_are_left_out_of_the_expectation(match, made, wanted):
 def test_nothing_expected_fits_anything_there_and_nothing_here(match):
     made = [("search", {})]
     assert (theirs(match, made, []), ours(made, **OURS, match=match, expected=[])) == (1, 0)
+
+
+@pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
+def test_an_expected_call_without_arguments_accepts_only_one_without_there_and_any_here(match):
+    made = [("search", {"x": 1})]
+    assert (theirs(match, made, [("search", None)]), ours(made, **OURS, match=match, expected=["search"])) == (0, 1)

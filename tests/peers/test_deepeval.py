@@ -101,3 +101,12 @@ def test_each_expected_call_takes_what_is_best_for_it_there_and_for_all_here():
     made = [("search", {"x": 1, "y": 1}), ("search", {"x": 1, "y": 2})]
     value = ours(made, type="tool_correctness", compare=["arguments"], expected=expected(wanted))
     assert (theirs(made, wanted), value) == (0.5, 0.75)
+
+
+def test_an_expected_call_without_arguments_accepts_only_one_without_there_and_any_here():
+    made = [("search", {"x": 1})]
+    assert theirs(made, [("search", None)], should_exact_match=True) == 0
+    with pytest.raises(AttributeError):
+        theirs(made, [("search", None)])
+    for match in ("exact", "any_order"):
+        assert ours(made, type="tool_correctness", match=match, compare=["arguments"], expected=["search"]) == 1

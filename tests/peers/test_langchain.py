@@ -13,7 +13,7 @@ pytest.importorskip("agentevals", reason="agentevals is not installed; run make 
 from agentevals.trajectory.match import create_trajectory_match_evaluator
 
 sys.path.insert(0, str(Path(__file__).parent))
-from runs import CALLS, NAMES, OFTEN, expected, ours
+from runs import ARGUMENTS, CALLS, NAMES, OFTEN, expected, ours
 
 pytestmark = pytest.mark.filterwarnings("default")
 SUPERSET = {"type": "trajectory_match", "match": "any_order", "arguments": "exact", "missing": "forbid", "strict": True}
@@ -83,3 +83,22 @@ def test_the_first_call_that_fits_is_taken_there_and_the_best_one_here():
     made, wanted = [("search", {"x": 1, "y": 1}), ("search", {"x": 1})], [("search", {"x": 1}), ("search", {"x": 1, "y": 1})]
     assert theirs("superset", made, wanted, "superset") == 0
     assert ours(made, **{**SUPERSET, "arguments": "subset"}, expected=expected(wanted)) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "specification", "theirs_is", "ours_is"),
+    [
+        ("superset", SUPERSET, "superset", "subset"),
+        ("superset", SUPERSET, "subset", "superset"),
+        ("strict", STRICT, "superset", "subset"),
+        ("subset", SUBSET, "superset", "superset"),
+        ("subset", SUBSET, "subset", "subset"),
+        ("unordered", UNORDERED, "superset", "exact"),
+        ("unordered", UNORDERED, "subset", "exact"),
+    ],
+)
+@OFTEN
+@given(ARGUMENTS, ARGUMENTS)
+def test_whose_arguments_are_the_subset_depends_on_the_mode_there(mode, specification, theirs_is, ours_is, made, wanted):
+    value = ours([("search", made)], **{**specification, "arguments": ours_is}, expected=expected([("search", wanted)]))
+    assert value == theirs(mode, [("search", made)], [("search", wanted)], theirs_is)

@@ -22,6 +22,8 @@ with warnings.catch_warnings():
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from otel_eval.errors import ConfigError
+
 sys.path.insert(0, str(Path(__file__).parent))
 from runs import CALLS, NAMES, OFTEN, expected, ours
 
@@ -100,3 +102,22 @@ def test_names_are_cleaned_there_and_compared_as_they_are_here():
     assert ours(["検索"], type="tool_call_order", expected=["天気"]) == 0
     assert theirs("ToolCallOrderEvaluator", ["a.b"], {"tool_calls_order": ["ab"]}) == 1
     assert ours(["a.b"], type="tool_call_order", expected=["ab"]) == 0
+
+
+def test_a_criterion_is_cleaned_there_and_taken_as_it_is_here():
+    criteria = {"Web Search": ("=", 1)}
+    assert theirs("ToolCallCountEvaluator", ["Web_Search"], {"tool_calls_count": criteria}) == 1
+    assert ours(["Web_Search"], type="tool_call_count", criteria=criteria) == 0
+
+
+@pytest.mark.parametrize("count", [-1, "1", 1.0, True])
+def test_odd_counts_are_taken_there_and_refused_here(count):
+    assert theirs("ToolCallCountEvaluator", ["search"], {"tool_calls_count": {"search": (">=", count)}}) == 1
+    with pytest.raises(ConfigError):
+        ours(["search"], type="tool_call_count", criteria={"search": (">=", count)})
+
+
+def test_no_criteria_are_a_result_there_and_refused_here():
+    assert [theirs("ToolCallCountEvaluator", made, {"tool_calls_count": {}}) for made in ([], ["search"])] == [1, 0]
+    with pytest.raises(ConfigError):
+        ours([], type="tool_call_count", criteria={})
