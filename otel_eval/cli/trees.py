@@ -32,7 +32,12 @@ def drawings(config: EvalConfig, evaluation: str | None = None, scorer: str | No
     wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]
     if not wanted:
         raise ConfigError("there is no scorer of type dag; add one, see docs/dag.md")
-    return "\n".join(f"%% {' '.join(name.split())} / {' '.join(of.split())}\n{trees[name, of]}" for name, of in wanted)
+    return "\n".join(f"%% {_said(name)} / {_said(of)}\n{trees[name, of]}" for name, of in wanted)
+
+
+def _said(name: str) -> str:
+    """On one line, and no directive, which Mermaid obeys in a comment too."""
+    return " ".join(name.split()).replace("%%{", "%% {")
 
 
 def _there(option: str, name: str | None, known: list[str]) -> None:

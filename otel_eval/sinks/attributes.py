@@ -21,6 +21,7 @@ __all__ = [
     "outcome_of",
     "own_attributes",
     "run_attributes",
+    "sendable",
 ]
 
 SCOPE: Final = "otel_eval"
@@ -100,7 +101,8 @@ def event_attributes(report: Report, result: Result) -> dict[str, Any]:
     own = own_attributes(result)
     if DETAILS in own:
         own[DETAILS] = as_json(own[DETAILS])
-    return run_attributes(report) | kind_attributes(result) | own
+    told = kind_attributes(result) | own
+    return run_attributes(report) | {key: sendable(value) if type(value) is str else value for key, value in told.items()}
 
 
 def kind_attributes(result: Result) -> dict[str, Any]:
@@ -137,9 +139,9 @@ def run_attributes(report: Report) -> dict[str, Any]:
         EVALUATION: report.evaluation,
         COMPLETENESS: run.completeness.value,
         REVISION: report.revision,
-        SERVICE: run.service,
-        AGENT_NAME: run.agent,
-        CONVERSATION_ID: run.conversation_id,
+        SERVICE: sendable(run.service),
+        AGENT_NAME: sendable(run.agent),
+        CONVERSATION_ID: sendable(run.conversation_id),
     }
     return {key: value for key, value in named.items() if value != ""}
 
@@ -147,3 +149,12 @@ def run_attributes(report: Report) -> dict[str, Any]:
 def as_json(details: Any) -> str:
     """Details as the text that is sent."""
     return _ENCODER.encode(details)
+
+
+def sendable(text: str) -> str:
+    """The text as UTF-8 can carry it: JSON may hold halves of surrogate pairs, whose attribute an encoder would leave out.
+
+    >>> sendable(chr(0xD800) + "é")
+    '?é'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

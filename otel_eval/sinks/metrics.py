@@ -40,7 +40,7 @@ class _Bounded:
 
     def labels(self, labels: dict[str, str]) -> dict[str, str]:
         """The labels to use."""
-        told = {key: self._value(key, value) for key, value in labels.items() if value}
+        told = {key: self._value(key, names.sendable(value)) for key, value in labels.items() if value}
         one = tuple(told.items())
         if one not in self._sets:
             if len(self._sets) >= _MAX_SETS:

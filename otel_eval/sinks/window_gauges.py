@@ -160,5 +160,5 @@ def _measures(result: Result) -> Mapping[str, Any]:
         case Scored(value=value, passed=passed):
             return {"value": float(value), "passed": passed}
         case Skipped(details=details) if isinstance(details.get("label"), str):
-            return {"label": details["label"][:_LONGEST]}
+            return {"label": names.sendable(details["label"][:_LONGEST])}
     return {}

@@ -5,6 +5,7 @@ Knows shapes, arrows and how texts are quoted in them; knows nothing of how a tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -14,6 +15,8 @@ __all__ = ["drawn"]
 
 _SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}
 _LONGEST: Final = 80
+# All but words, "x.y", "x-y" and "x_y": some versions take "1. x", "- x" and "_x_" for Markdown.
+_READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
 
 
 def drawn(nodes: Mapping[str, Node]) -> str:
@@ -53,7 +56,7 @@ def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One line, cut, with every character that Mermaid or HTML would read as its number."""
+    """One line, cut, with every character that Mermaid, Markdown or HTML would read as its number."""
     line = " ".join(text.split())
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-    return "".join(each if each.isalnum() or each in " _.,-…" else f"#{ord(each)};" for each in line)
+    return _READ.sub(lambda found: f"#{ord(found[0])};", line)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.cel import compiled
 from otel_eval.scorers.dag.shapes import PARTS, Node, Nodes, Verdict, words
-from otel_eval.scorers.dag.spelling import Written, written
+from otel_eval.scorers.dag.spelling import TYPES, Written, written
 from otel_eval.scorers.parameters import did_you_mean, shown, wrong
 
 __all__ = ["ancestors", "nodes"]
@@ -50,7 +50,8 @@ class _Joined:
         order = self._order()
         whole = order is not None and len(given) == len(self._given)
         self._above = ancestors(self.made) if whole else {}
-        types: dict[str, Any] = dict.fromkeys([*self._labels, *(_label(name, each) for name, each in unusable.items())])
+        unsure = {_label(name, each) for name, each in unusable.items()} - TYPES
+        types: dict[str, Any] = dict.fromkeys([*self._labels, *sorted(unsure)])
         for name in order or self.made:
             self._compile(name, types)
             self._check_reads(name, types)

@@ -18,7 +18,7 @@ from otel_eval.scorers.dag.shapes import PARTS, Verdict, words
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
 from otel_eval.telling import nearest
 
-__all__ = ["Written", "written"]
+__all__ = ["TYPES", "Written", "written"]
 
 _KINDS: Final = {
     "task": ("cel", "instructions", "reads", "output_label", "children"),
@@ -33,7 +33,9 @@ _EXAMPLES: Final = {
 }
 _MOST_NODES: Final = 200
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED: Final = frozenset(
+TYPES: Final = frozenset({"bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint"})
+"""The names of CEL's types: nothing else can be called so."""
+_RESERVED: Final = TYPES | frozenset(
     {*PARTS, "run", "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"}
     | {"loop", "package", "namespace", "null", "return", "true", "var", "void", "while"}
 )

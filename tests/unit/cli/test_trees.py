@@ -79,6 +79,14 @@ def test_trees_are_drawn(config, options, drawn, capsys):
     assert capsys.readouterr().out == drawn
 
 
+def test_a_name_gives_mermaid_no_orders(tmp_path, capsys):
+    """It obeys directives in comments too, and draws nothing where one does not end."""
+    path = tmp_path / "eval.yaml"
+    path.write_text(CONFIG.replace("name: first", "name: '%%{init: {theme: dark}}%%'"), encoding="utf-8")
+    assert main(["dag", str(path), "--scorer", "dag"]) == 0
+    assert capsys.readouterr().out.startswith("%% %% {init: {theme: dark}}%% / dag\nflowchart TD\n")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval.model import Report
+from otel_eval.model import Report, Scored
 from otel_eval.sinks import metrics as metrics_sink
 from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
@@ -108,7 +109,24 @@ def test_a_run_without_ids_is_sent_without_a_context(report: Reports):
     assert not record.trace_id
 
 
+def test_half_a_surrogate_pair_costs_no_attribute(report: Reports):
+    """JSON may spell one, in a tool's name or in what a judge wrote; an encoder would leave out all of the attribute."""
+    half = report("scored", agent="a\ud800", conversation_id="é\udfff")
+    told = Scored(0.5, True, "extra: s\ud800", {"extra": ["s\ud800", "é"]})
+    (record,) = logged(replace(half, results=(replace(half.results[0], outcome=told),)))
+    attributes = record.attributes
+    assert [attributes[f"gen_ai.{name}"] for name in ("agent.name", "conversation.id")] == ["a?", "é?"]
+    assert attributes["gen_ai.evaluation.explanation"] == "extra: s?"
+    assert json.loads(attributes["otel_eval.details"]) == {"extra": ["s?", "é"]}
+
+
 # ------------------------------------------------------------------ metrics
+
+
+def test_half_a_surrogate_pair_costs_no_label(report: Reports):
+    """Points without it would be one series with others."""
+    (point,) = measured(report("scored", calls=(call("s\ud800"),)))["otel_eval.tool.calls"]
+    assert point.attributes["gen_ai.tool.name"] == "s?"
 
 
 def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:

@@ -129,6 +129,13 @@ def test_a_label_is_cut(report: Reports):
     assert ("label.count", "x" * 256) in metered.read("otel_eval.label")
 
 
+def test_a_label_can_be_sent(report: Reports):
+    """JSON may spell half a surrogate pair, which UTF-8 cannot carry."""
+    metered = Metered()
+    metered.gauges.add(labelled(report("skipped"), "a\ud800", 1))
+    assert ("label.count", "a?") in metered.read("otel_eval.label")
+
+
 def test_a_scorer_may_look_at_fewer_runs(report: Reports):
     """As `label_distribution` may say; the others look at all."""
     metered = Metered(WindowLimits(3600.0, 4, {("policy", "scored"): 2}))

@@ -51,7 +51,10 @@ def test_tasks_decisions_scores_and_scorers_have_shapes_of_their_own():
     [
         ("x" * 80, "x" * 80),
         ("x" * 81, "x" * 79 + "…"),
-        ('é "b" <i>\n  _.,-…', "é #34;b#34; #60;i#62; _.,-…"),
+        ('é "b" <i>\n  ,…', "é #34;b#34; #60;i#62; ,…"),
+        ("v1.5 of a-b_c", "v1.5 of a-b_c"),
+        ("1. first", "1#46; first"),
+        ("- second. _third_", "#45; second#46; #95;third#95;"),
     ],
 )
 def test_texts_are_one_line_cut_at_eighty_characters_and_quoted(name, shown):

@@ -119,6 +119,11 @@ REFUSED = [
         "nodes.a.output_label: 'calls' means something else",
     ),
     (
+        "a label that is a type",
+        {"a": task("b", output_label="list"), "b": binary(cel="list == 3")},
+        "nodes.a.output_label: 'list' means something else in expressions",
+    ),
+    (
         "a label that is no name",
         {"first task": task("b"), "b": binary()},
         "nodes.first task.output_label: 'first task' is not a name of letters",
