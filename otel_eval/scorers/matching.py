@@ -159,7 +159,7 @@ class Matching(BuiltIn):
             told = self._weight(how, expectation, visits, concurrency=concurrency)
         if told is None:
             return self._found(how, expectation, visits, concurrency=concurrency)
-        return self._soon(*told, how, ratio, expectation, visits)
+        return self._soon(*told, ratio, expectation, visits)
 
     def _weight(
         self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool
@@ -175,12 +175,10 @@ class Matching(BuiltIn):
         pairs = weight_of_kinds(kinds, expectation, visits, how, self.comparison, concurrency=concurrency)
         return None if pairs is None else (pairs, pairs)
 
-    def _soon(
-        self, pairs: int, weight: float, how: str, ratio: str, expectation: Expectation, visits: Sequence[Visit]
-    ) -> Finding:
+    def _soon(self, pairs: int, weight: float, ratio: str, expectation: Expectation, visits: Sequence[Visit]) -> Finding:
         """The value; which calls are paired is found out when somebody asks."""
         wanted, made = len(expectation.calls), len(visits)
-        value = float(pairs == wanted == made) if how == "exact" else _ratio(weight, wanted, made, ratio)
+        value = _ratio(weight, wanted, made, ratio)  # of `exact` all fit, or nothing weighs anything
         if not pairs == wanted == made:
             value = self.weighed(value, wanted - pairs, made - pairs)
         return late(value, partial(self.explained, expectation, visits))

@@ -99,6 +99,22 @@ def test_true_is_one_false_is_zero_and_a_number_is_itself(expression, value):
     assert (outcome.value, outcome.passed) == (value, value >= 0.5)
 
 
+def test_scorers_of_one_expression_are_one_in_a_set():
+    """Whatever the library made of it for each."""
+    assert len({create_scorer({"type": "expression", "expression": "calls.map(c, c.name) == []"}) for _ in range(2)}) == 1
+
+
+RECORDED = {"name": "'a'", "arguments": "{'x': 1}", "result": "'r'", "error": "null", "duration_ms": "3.0", "start_ms": "1.0"}
+
+
+@pytest.mark.parametrize("fields", range(len(RECORDED) + 1))
+def test_a_call_shows_as_many_fields_as_are_looked_at(fields):
+    """None of them, one, all: each under its own name."""
+    run = trajectory(*[call("a", arguments={"x": 1}, result="r", start_ns=2 * MS, end_ns=5 * MS)] * 2, start_ns=MS)
+    shown = [f"calls.all(c, c.{name} == {value})" for name, value in [*RECORDED.items()][:fields]]
+    assert scored(" && ".join(["calls.size() == 2", *shown]), run).value == 1
+
+
 def test_strict_leaves_only_one():
     """As everywhere."""
     assert scored("0.99", strict=True).value == 0
@@ -346,9 +362,12 @@ def test_no_regular_expression_goes_back(pattern):
         (2**70, "run.output > 1e20"),
         (-(2**70), "run.output < -1e20"),
         (2**63, "type(run.output) == double && run.output == 9223372036854775808.0"),
-        (2**63 - 1, "run.output == 9223372036854775807"),
-        (-(2**63), "run.output == -9223372036854775807 - 1"),
-        (-(2**63) - 1, "run.output == -9223372036854775808.0"),
+        (2**63 - 1, "type(run.output) == int && run.output == 9223372036854775807"),
+        (2**62, "type(run.output) == int && run.output == 4611686018427387904"),
+        (-(2**63), "type(run.output) == int && run.output == -9223372036854775807 - 1"),
+        (-(2**63) - 1, "type(run.output) == double && run.output == -9223372036854775808.0"),
+        (7, "type(run.output) == int && run.output / 2 == 3"),
+        ((7, 2**63), "type(run.output[0]) == int && type(run.output[1]) == double"),
         (-(10**400), "run.output < -1e300"),
         (2**1023, "run.output < 1e308 && run.output > 8e307"),
         ([True, None, 2**70], "run.output[0] == true && run.output[1] == null"),

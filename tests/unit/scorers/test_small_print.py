@@ -179,6 +179,10 @@ def test_content_in_an_explanation_is_cut_at_four_hundred_characters(over):
     assert shown.endswith("…") == bool(over)
 
 
+NAMES_AS_TASK = {"type": "task", "cel": "calls.map(c, c.name)", "children": ["none"]}
+NONE_CALLED = {"type": "binary", "cel": "names == []", "children": [{"verdict": each, "score": 1} for each in (True, False)]}
+
+
 @pytest.mark.parametrize(
     "specification",
     [
@@ -189,6 +193,8 @@ def test_content_in_an_explanation_is_cut_at_four_hundred_characters(over):
         {"type": "time_cost", "max_ms": 3},
         {"type": "trajectory_structure", "required_keys": ["result"]},
         {"type": "tool_call_order", "expected": ["a"], "tools": {"include": ["a*"]}},
+        {"type": "expression", "expression": "calls.size() <= 3"},
+        {"type": "dag", "root": "names", "nodes": {"names": NAMES_AS_TASK, "none": NONE_CALLED}},
     ],
 )
 def test_a_scorer_is_a_value(specification):

@@ -58,6 +58,15 @@ def test_a_binary_judge_decides():
     assert '{"verdict": true or false, "reason"' in judge.prompts[0]
 
 
+@pytest.mark.parametrize(
+    ("part", "needs"),
+    [("input", {"content"}), ("output", {"content"}), ("calls", {"arguments", "results"}), ("reference", set())],
+)
+def test_what_a_judge_is_shown_is_recorded(part, needs):
+    """Each part by itself, and nothing that it is not shown."""
+    assert dag(Scripted(), {"a": asks(part)}, reference="wanted").needs == needs
+
+
 def test_a_choosing_judge_is_told_the_verdicts_in_one_order():
     """However they are written."""
     judge, other = Scripted({"verdict": "good", "reason": ""}), Scripted({"verdict": "good", "reason": ""})
