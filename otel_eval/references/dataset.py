@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -97,19 +98,20 @@ def _stamp_of(path: Path) -> _Stamp | None:
     """What changes when the file does; None if there is none."""
     try:
         seen = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # what is no path is no file either
         return None
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
 def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise Unusable("is not a file; name a file of records")  # a pipe would never end
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Unusable("is not a file; name a file of records")  # a pipe would never end
         with path.open("rb") as file:
             raw = file.read(LIMIT + 1)
-    except OSError as error:
-        raise Unusable(f"cannot be read ({error.strerror}); name a file of records") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a path"
+        raise Unusable(f"cannot be read ({why}); name a file of records") from None
     if len(raw) > LIMIT:
         raise Unusable(f"is larger than {LIMIT // 2**20} MiB; split it or give a function as the dataset")
     return raw

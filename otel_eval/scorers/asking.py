@@ -64,7 +64,7 @@ async def opinion_of(judge: Judge, prompt: str, *, include_content: bool) -> Fin
         JudgeError: there is no answer, or none that can be used.
     """
     reply = await ask(judge, prompt, SCORE)
-    score, said = float(reply["score"]), reply["explanation"].strip()[:_LONGEST]
+    score, said = float(reply["score"]) + 0.0, reply["explanation"].strip()[:_LONGEST]  # never -0.0
     if not include_content:
         return Finding(score, f"the judge gave {score:.3g}", {"score": score})
     return Finding(score, f"the judge gave {score:.3g}: {said}", {"score": score, "explanation": said})

@@ -60,7 +60,8 @@ class Reference:
             return Skipped(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
             return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
-        return decoded(record[self.field]) if self.field in record else Skipped(self._no(f"its record has no {self.field}"))
+        value = decoded(record.get(self.field))
+        return Skipped(self._no(f"its record has no {self.field}")) if value is None else value
 
     def _no(self, why: str) -> str:
         # The key's value is not told: it may be what the user asked.

@@ -219,6 +219,9 @@ def _then(key: str, given: Mapping[str, Any]) -> str | Scorer | None:
             key, then, "the name of a node or a scorer", f"write e.g. {key}: name, or {key}: {{scorer: {{type: tool_errors}}}}"
         )
     try:
-        return create_scorer(then["scorer"])
+        further = create_scorer(then["scorer"])
     except ConfigError as error:
         raise ConfigError(*(f"{key}.scorer.{problem}" for problem in error.problems)) from error
+    if getattr(further, "sample", 1.0) < 1:  # it would be asked about every run that comes to it, and cost so much
+        raise ConfigError(f"{key}.scorer.sample: a tree is sampled as a whole; write sample beside its root")
+    return further

@@ -222,6 +222,12 @@ def test_an_endpoint_that_knows_no_schema_is_asked_in_other_forms(serve: Callabl
     assert forms == ["json_schema", "json_object", None, None]
 
 
+def test_an_endpoint_may_take_no_notice_of_the_form(serve: Callable[..., Any], scripted: ModuleType):
+    """Its model puts a fence around the JSON, as models do that nothing holds to a form."""
+    endpoint = serve(scripted.answer('```json\n{"score": 0.25, "explanation": ""}\n```'))
+    assert (judged(endpoint).value, len(endpoint.requests)) == (0.25, 1)
+
+
 def test_equal_questions_are_asked_once(serve: Callable[..., Any], scripted: ModuleType):
     """Of one model; but an answer that could not be used is not remembered."""
     endpoint = serve(scripted.answer("no"), scripted.score(0.5))

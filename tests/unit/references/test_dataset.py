@@ -147,3 +147,10 @@ def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(Unusable, match="is not a file"):
         Dataset(tmp_path / "pipe.csv", "id")
+
+
+@pytest.mark.parametrize(("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "not a path")])
+def test_what_is_no_path_is_refused(name, why, tmp_path):
+    """As a file that is not there."""
+    with pytest.raises(Unusable, match=rf"cannot be read \({why}\)"):
+        Dataset(tmp_path / f"{name}.jsonl", "id")

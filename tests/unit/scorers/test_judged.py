@@ -153,6 +153,11 @@ def test_a_subclass_may_write_the_whole_prompt():
     assert judge.prompts == ["1 calls. Good?"]
 
 
+def test_no_score_is_less_than_zero_in_words():
+    """JSON has a zero with a sign."""
+    assert outcome(LLM, trajectory(call("a")), Judge(-0.0)) == Scored(0.0, False, "the judge gave 0", {"score": 0.0})
+
+
 @pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
 @pytest.mark.parametrize(
     ("score", "error_type"),

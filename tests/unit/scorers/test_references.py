@@ -12,6 +12,7 @@ from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
 CASES = {"a": {"expected": ["search", "open"], "other": "[]"}, "b": {"expected": 3}, "c": {}, "7": {"expected": '["search"]'}}
+CASES["d"] = {"expected": None}
 NO = "no reference for key case.id: "
 
 
@@ -65,7 +66,12 @@ def test_the_record_of_a_run_is_its_reference(dataset, case, value):
 
 @pytest.mark.parametrize(
     ("case", "why"),
-    [(None, "not recorded"), ("SECRET", "the dataset has no such record"), ("c", "its record has no expected")],
+    [
+        (None, "not recorded"),
+        ("SECRET", "the dataset has no such record"),
+        ("c", "its record has no expected"),
+        ("d", "its record has no expected"),
+    ],
 )
 def test_a_run_without_a_reference_is_skipped(dataset, case, why):
     """And the value of its key is not told."""

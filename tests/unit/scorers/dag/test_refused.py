@@ -233,6 +233,20 @@ def test_a_root_has_to_be_a_beginning(root, said):
     assert said in str(refused.value)
 
 
+def test_a_tree_is_sampled_as_a_whole():
+    """What a verdict leads to is asked about every run that comes to it."""
+    further = {"type": "llm_judge", "judge": judge, "criteria": "It is good.", "sample": 0.1}
+    nodes = {
+        "a": {"type": "binary", "cel": "true", "children": [leaf(True, 10), {"verdict": False, "then": {"scorer": further}}]}
+    }
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "dag", "root": "a", "nodes": nodes})
+    place = "nodes.a.children[1].then.scorer.sample"
+    assert str(refused.value) == f"{place}: a tree is sampled as a whole; write sample beside its root"
+    nodes["a"]["children"][1]["then"] = {"scorer": {**further, "sample": 1.0}}
+    assert create_scorer({"type": "dag", "root": "a", "nodes": nodes, "sample": 0.1}).sample == 0.1
+
+
 def test_what_leads_to_a_broken_node_is_no_problem_of_its_own():
     """Whether as child, as verdict, as successor or as what is read."""
     nodes = {
