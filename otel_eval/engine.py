@@ -13,12 +13,14 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Outcome, Pending, Report, Result, Trajectory
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
+from otel_eval.scorers.built_in import BuiltIn
+from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.trajectory import Plan, Run, build
 
-__all__ = ["Engine", "Evaluation", "Match", "draw_of", "outcome_of", "result_id"]
+__all__ = ["Engine", "Evaluation", "Match", "draw_of", "result_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,20 +177,11 @@ def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: i
 def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
     """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
     try:
-        return outcome_of(scorer(trajectory))
-    except Exception as error:  # noqa: BLE001 - whatever a user's scorer does
+        outcome = scorer(trajectory)
+        # To look at an outcome of ours would have it explained before anybody asks.
+        return outcome if isinstance(scorer, BuiltIn) else outcome_of(outcome)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
         return Failed(type(error).__name__, str(error))
-
-
-_OUTCOMES: Final = (Scored, Skipped, Failed)  # a union would be built anew at each call
-
-
-def outcome_of(returned: Any) -> Outcome:
-    """What a scorer returned, which for a user's may be anything."""
-    if isinstance(returned, _OUTCOMES):
-        outcome: Outcome = returned
-        return outcome
-    return Failed("TypeError", f"the scorer returned {type(returned).__name__}, not an outcome")
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:

@@ -11,10 +11,10 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-from otel_eval.engine import outcome_of
 from otel_eval.model import Failed, Outcome, Trajectory
 from otel_eval.ports import Scorer
 from otel_eval.scorers.functions import FunctionScorer
+from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.sinks.tally import Counters, Warnings
 
 __all__ = ["MOST_HUNG", "Guard"]

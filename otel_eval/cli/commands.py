@@ -104,9 +104,12 @@ def scorers() -> int:
     """List the types of scorers."""
     from otel_eval.cli.tables import columns
     from otel_eval.scorers import list_scorers
+    from otel_eval.scorers.registry import unused
 
     rows = [(name, _what(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
+    for entry_point in unused():
+        click.echo(f"otel-eval: not used: {entry_point}; the name is ours, so let its package choose another", err=True)
     return 0
 
 
@@ -169,12 +172,14 @@ def replay(files: tuple[str, ...], form: str, config: str | None, strict: bool, 
 
 def _what(name: str) -> str:
     """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
+    from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
 
     try:
-        return _first_line(get_scorer(name))
-    except Exception as error:  # noqa: BLE001 - whatever somebody else's package does when it is imported
-        return f"(cannot be loaded: {type(error).__name__})"
+        thing = get_scorer(name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's package does when it is imported
+        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else type(error).__name__})"
+    return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
 
 
 def _first_line(documented: Any) -> str:

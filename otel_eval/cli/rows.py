@@ -81,11 +81,11 @@ def _related(one: ToolCall, other: ToolCall) -> bool:
 
 
 def json_line(fields: dict[str, Any]) -> str:
-    """The object as one line of ASCII JSON; NaN and the infinities, which JSON has no word for, become text."""
+    """The object as one line of ASCII JSON; what JSON has no word for, such as NaN and the infinities, becomes text."""
     try:
-        return json.dumps(fields, allow_nan=False)
+        return json.dumps(fields, allow_nan=False, default=str)
     except ValueError:
-        return json.dumps(_finite(fields), allow_nan=False)
+        return json.dumps(_finite(fields), allow_nan=False, default=str)
 
 
 def _finite(value: Any) -> Any:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from otel_eval.engine import outcome_of
 from otel_eval.judges.loop import LoopThread
 from otel_eval.judges.weight import weight
 from otel_eval.model import Failed, Outcome, Pending, Report
 from otel_eval.quiet import unseen
+from otel_eval.scorers.outcomes import outcome_of
 
 __all__ = ["Later"]
 

@@ -118,11 +118,33 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     if problems:
         raise ConfigError(*problems)
     values = {key: common[key].metadata["read"](key, value) for key, value in given.items() if key in common}
+    facts = declared(name, thing)
     if inspect.isclass(thing):
         thing, own = _instance(name, thing, own, given), {}
         if isinstance(thing, Scorer) and not values:
             return thing
-    return FunctionScorer(**values, **declared(name), kind=name, function=thing, arguments=own, decides="threshold" in values)
+        if isinstance(version := getattr(thing, "version", None), str):
+            facts = {**facts, "edition": version}
+    _takes_a_trajectory(name, thing, own)
+    return FunctionScorer(**values, **facts, kind=name, function=thing, arguments=own, decides="threshold" in values)
+
+
+def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
+    """Refuse what could only fail, for each run."""
+    if not callable(thing):
+        raise ConfigError(
+            f"type: {name!r} makes a {type(thing).__name__}, which cannot be called; give it __call__(self, trajectory)"
+        )
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):  # of some callables Python cannot tell
+        return
+    try:
+        signature.bind(None, **own)
+    except TypeError as error:
+        raise ConfigError(
+            f"type: {name!r} cannot be called with a trajectory ({error}); take one as the first parameter"
+        ) from None
 
 
 def _instance(name: str, thing: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

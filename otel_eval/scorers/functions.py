@@ -14,6 +14,7 @@ from typing import Any
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.coroutines import completed, is_awaited
+from otel_eval.scorers.outcomes import in_range, outcome_of
 
 __all__ = ["FunctionScorer"]
 
@@ -67,7 +68,7 @@ class FunctionScorer(BuiltIn):
             returned = self.function(trajectory, **self.arguments)
             if inspect.iscoroutine(returned):
                 returned = completed(returned)
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return Failed(type(error).__name__, str(error))
         return self._understood(returned)
 
@@ -80,25 +81,18 @@ class FunctionScorer(BuiltIn):
             returned = self.function(self.kept(trajectory), **self.arguments)
             if inspect.isawaitable(returned):
                 returned = await returned
-        except Exception as error:  # noqa: BLE001 - as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return Failed(type(error).__name__, str(error))
         return self.judged(self._understood(returned))
 
     def _understood(self, returned: Any) -> Finding | Outcome:
-        if isinstance(returned, Skipped | Failed):
-            return returned
-        if isinstance(returned, Scored):
-            if not _in_range(returned.value):
-                return Failed("ValueError", f"{self.type} returned the value {returned.value!r}, not a number in [0, 1]")
-            if self.strict or self.decides:
-                return Finding(returned.value, returned.explanation, returned.details)
-            return returned
-        if _in_range(returned):
+        if isinstance(returned, Scored | Skipped | Failed):
+            outcome = outcome_of(returned, self.type)
+            if isinstance(outcome, Scored) and (self.strict or self.decides):
+                return Finding(outcome.value, outcome.explanation, outcome.details)
+            return outcome
+        if in_range(returned):
             return Finding(float(returned), "")
         if isinstance(returned, int | float):
             return Failed("ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]")
         return Failed("TypeError", f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool")
-
-
-def _in_range(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= 1

@@ -15,7 +15,7 @@ from otel_eval.telling import did_you_mean, shown
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "imported", "list_scorers", "resolve", "scorer"]
+__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "imported", "list_scorers", "resolve", "scorer", "unused"]
 
 GROUP: Final = "otel_eval.scorers"
 ALIASES: Final = {
@@ -29,6 +29,8 @@ ALIASES: Final = {
 Anything = TypeVar("Anything", bound=Callable[..., Any])
 
 _registered: Final[dict[str, Any]] = {}
+_NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
+_READ_UNASKED: Final = ("arguments", "results", "content", "tokens")  # for a scorer that does not say what it needs
 # Facts about a registered function that has no room for them itself.
 _declared: Final[dict[str, dict[str, Any]]] = {}
 
@@ -37,7 +39,7 @@ def scorer(
     name: str,
     *,
     version: str = "1",
-    needs: Iterable[str] = ("arguments", "results", "content", "tokens"),
+    needs: Iterable[str] = _READ_UNASKED,
     reads_calls: bool = True,
 ) -> Callable[[Anything], Anything]:
     """Register a class or a function as a scorer and return it unchanged.
@@ -52,34 +54,62 @@ def scorer(
         reads_calls: whether it is skipped where the instrumentation records no tool calls.
 
     Raises:
-        ValueError: the name is taken, or empty.
+        ValueError: the name is taken, or empty; the version is no text; there is no such need; it cannot be called.
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
     if name in ALIASES or name in _registered:
         raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
+    if not isinstance(version, str) or not version:
+        raise ValueError(f"{name}: version {version!r} is no text; write e.g. version='2'")
+    needs = _known(name, needs)
 
     def register(thing: Anything) -> Anything:
         if name in _registered:
             raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
+        if not callable(thing):
+            raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
         _registered[name] = thing
-        _declared[name] = {"edition": version, "reading": frozenset(needs), "about_calls": reads_calls}
+        _declared[name] = {"edition": version, "reading": needs, "about_calls": reads_calls}
         return thing
 
     return register
 
 
-def declared(name: str) -> dict[str, Any]:
-    """What `scorer` was told beside the name; defaults for a scorer that came another way."""
-    defaults = {"edition": "1", "reading": frozenset({"arguments", "results", "content"}), "about_calls": True}
+def declared(name: str, thing: Any) -> dict[str, Any]:
+    """What `scorer` was told beside the name, also where another name or a path led here; else defaults."""
+    if name not in _declared:
+        name = next((known for known, registered in _registered.items() if registered is thing and known in _declared), name)
+    defaults = {"edition": "1", "reading": frozenset(_READ_UNASKED), "about_calls": True}
     return _declared.get(name, defaults)
 
 
-def _installed() -> dict[str, EntryPoint]:
+def _known(name: str, needs: Iterable[str]) -> frozenset[str]:
+    """The needs. What is misspelt would never be read, and the scorer never told."""
+    if isinstance(needs, str):
+        raise ValueError(f"{name}: needs is a text; write needs=[{needs!r}]")
+    for need in (given := list(needs)):
+        if need not in _NEEDS:
+            raise ValueError(f"{name}: {need!r} is none of the needs; {did_you_mean(need, _NEEDS)}")
+    return frozenset(given)
+
+
+def _installed() -> dict[str, list[EntryPoint]]:
+    """What other packages register under each name; one, unless two packages have the same idea."""
     # Loaded only when somebody asks for more than what is built in: it costs more to import than all scorers.
     from importlib.metadata import entry_points
 
-    return {each.name: each for each in entry_points(group=GROUP)}
+    found: dict[str, list[EntryPoint]] = {}
+    for each in entry_points(group=GROUP):
+        if all(each.value != other.value for other in found.setdefault(each.name, [])):
+            found[each.name].append(each)
+    return found
+
+
+def unused() -> list[str]:
+    """What installed packages register under a name that is ours: as `name = module:attribute`."""
+    ours = {name for name, thing in _registered.items() if str(getattr(thing, "__module__", "")).startswith("otel_eval.")}
+    return [f"{name} = {each.value}" for name, found in _installed().items() if name in {*ours, *ALIASES} for each in found]
 
 
 def list_scorers() -> list[str]:
@@ -92,13 +122,14 @@ def get_scorer(name: str) -> Any:
 
     Raises:
         KeyError: there is none; the message lists what exists.
+        ConfigError: two packages register one each.
     """
     name = ALIASES.get(name, name)
     if name not in _registered:
         installed = _installed().get(name)
         if installed is None:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
-        thing = installed.load()
+        thing = _only(name, installed).load()
         # Loading may have registered it by its decorator.
         _registered.setdefault(name, thing)
     return _registered[name]
@@ -113,19 +144,32 @@ def resolve(kind: str) -> tuple[str, Any]:
     name = ALIASES.get(kind, kind)
     if name in _registered:
         return name, _registered[name]
-    if "." in name or ":" in name:
+    if ("." in name or ":" in name) and name not in _installed():
         thing = imported("type", name)
         if not callable(thing):
             raise ConfigError(f"type: {shown(name)} is not a scorer class or function; name something that can be called")
         return name, thing
+    if name not in (installed := list_scorers()):
+        raise ConfigError(f"type: {shown(kind)} is not a scorer; {did_you_mean(kind, [*installed, *ALIASES])}")
     try:
-        return name, get_scorer(name)
-    except KeyError:
-        raise ConfigError(f"type: {shown(kind)} is not a scorer; {did_you_mean(kind, [*list_scorers(), *ALIASES])}") from None
-    except Exception as error:
+        thing = get_scorer(name)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"type: {shown(kind)} cannot be loaded ({type(error).__name__}); repair or remove its package"
         ) from error
+    if not callable(thing):
+        what = f"names a value of type {type(thing).__name__}, no function or class"
+        raise ConfigError(f"type: {shown(kind)} {what}; repair or remove its package")
+    return name, thing
+
+
+def _only(name: str, found: list[EntryPoint]) -> EntryPoint:
+    if len(found) > 1:
+        paths = " and ".join(sorted(each.value for each in found))
+        raise ConfigError(f"type: two packages register {name!r}, {paths}; remove one, or write its path as the type")
+    return found[0]
 
 
 def imported(key: str, path: str) -> Any:
@@ -143,7 +187,7 @@ def imported(key: str, path: str) -> Any:
         thing = import_module(module)
         for part in attribute.split("."):
             thing = getattr(thing, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         remedy = "write package.module:attribute of something that can be imported"
         raise ConfigError(f"{key}: {shown(path)} cannot be imported ({type(error).__name__}); {remedy}") from error
     return thing

@@ -88,3 +88,8 @@ def test_a_line_is_json_whatever_a_trace_holds() -> None:
     assert "\n" not in line
     assert line.isascii()
     assert json.loads(line) == {"a": "nan", "b": [1.5, "-inf"], "c": "line\nbreak \ud800"}
+
+
+def test_what_json_has_no_word_for_becomes_text() -> None:
+    """A user's scorer may put anything into its details."""
+    assert json.loads(json_line({"a": 1j, "b": [float("nan"), 2j]})) == {"a": "1j", "b": ["nan", "2j"]}

@@ -118,7 +118,7 @@ def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
     ("kind", "version", "needs"),
     [
         ("test.broken", "1", {"arguments", "results", "content", "tokens"}),
-        ("os.path:isabs", "1", {"arguments", "results", "content"}),
+        ("os.path:isabs", "1", {"arguments", "results", "content", "tokens"}),
     ],
 )
 def test_a_function_that_says_nothing_of_itself_may_look_at_everything_but_spans(kind, version, needs):

@@ -1,0 +1,226 @@
+"""Scorers of other people's packages, and what their mistakes are told as."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from otel_eval.cli.door import main
+from otel_eval.engine import Engine, Evaluation
+from otel_eval.errors import ConfigError
+from otel_eval.model import Failed, Scored, Skipped
+from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
+from otel_eval.scorers.registry import unused
+from otel_eval.testing import call, closed, span, trajectory
+
+RUN = trajectory(call("a"))
+CODE = """
+from otel_eval.model import Scored
+from otel_eval.scorers import scorer
+
+NUMBER = 5
+
+def always(trajectory):
+    return True
+
+def alone():
+    return True
+
+def leaves(trajectory):
+    raise SystemExit(3)
+
+@scorer("plugged.named", version="7", needs=["spans"])
+def named(trajectory):
+    return True
+
+class Versioned:
+    version = "3"
+
+    def __call__(self, trajectory):
+        return True
+
+class Silent:
+    pass
+
+class Deaf:
+    def __call__(self):
+        return True
+"""
+NAMES = ["always", "alone", "leaves", "named", "Versioned", "Silent", "Deaf", "NUMBER", "missing"]
+
+
+def install(folder, package, entry_points):
+    """As an installer leaves it: the module's metadata beside it."""
+    info = folder / f"{package}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[otel_eval.scorers]\n" + "".join(f"{line}\n" for line in entry_points))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _packages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "plugged.py").write_text(CODE)
+    (folder / "leaving.py").write_text("raise SystemExit(4)\n")
+    own = [f"plugged_{name.lower()} = plugged:{name}" for name in NAMES]
+    more = ["plugged_leaving = leaving:x", "plugged_twice = plugged:always", "plugged.dotted = plugged:always"]
+    install(folder, "plugged", [*own, *more, "tool_errors = plugged:always", "trajectory = plugged:always"])
+    install(folder, "other", ["plugged_twice = plugged:alone"])
+    install(folder, "again", ["plugged_always = plugged:always"])
+    before = {**registry._registered}
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        registry._registered.clear()
+        registry._registered.update(before)
+
+
+@pytest.mark.parametrize("kind", ["plugged_always", "plugged.dotted", "plugged:always", "plugged.always"])
+def test_a_scorer_is_found_by_the_name_its_package_gave_or_by_its_path(kind):
+    """A name with a dot is a name first; the same entry point in two packages is one."""
+    assert create_scorer({"type": kind})(RUN) == Scored(1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("plugged_twice", "two packages register 'plugged_twice', plugged:alone and plugged:always; remove one"),
+        ("plugged_number", "'plugged_number' names a value of type int, no function or class"),
+        ("plugged_missing", "'plugged_missing' cannot be loaded (AttributeError)"),
+        ("plugged_leaving", "'plugged_leaving' cannot be loaded (SystemExit)"),
+        ("leaving:x", "'leaving:x' cannot be imported (SystemExit)"),
+        ("plugged_alone", "'plugged_alone' cannot be called with a trajectory (too many positional arguments)"),
+        ("plugged_deaf", "'plugged_deaf' cannot be called with a trajectory (too many positional arguments)"),
+        ("plugged_silent", "'plugged_silent' makes a Silent, which cannot be called; give it __call__(self, trajectory)"),
+        ("plugged_alwys", "'plugged_alwys' is not a scorer; did you mean 'plugged_always'?"),
+    ],
+)
+def test_what_can_only_fail_is_refused_when_it_is_built(kind, said):
+    """In one line, and the program goes on."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": kind})
+    assert str(refused.value).startswith(f"type: {said}")
+
+
+def test_a_name_that_is_ours_stays_ours_and_whoever_wants_it_is_told():
+    """Of names and of aliases."""
+    assert create_scorer({"type": "tool_errors"})(RUN).details["total"] == 1
+    assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {*unused()}
+
+
+def test_the_list_of_scorers_says_which_cannot_be_used_and_which_are_not(capsys):
+    """Although importing one of them would end the program."""
+    assert main(["scorers"]) == 0
+    told = capsys.readouterr()
+    assert "(cannot be loaded: SystemExit)" in told.out
+    assert "(cannot be used: a value of type int)" in told.out
+    assert "two packages register 'plugged_twice'" in told.out
+    assert "not used: tool_errors = plugged:always; the name is ours" in told.err
+
+
+@pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])
+def test_what_a_decorator_was_told_holds_under_every_name(kind):
+    """Version and needs."""
+    built = create_scorer({"type": kind})
+    assert (built.version, built.needs) == ("7", {"spans"})
+
+
+@pytest.mark.parametrize("given", [{}, {"name": "mine"}])
+def test_the_version_of_a_class_is_its_own(given):
+    """Whatever else is given."""
+    assert create_scorer({"type": "plugged_versioned", **given}).version == "3"
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"version": 2}, "version 2 is no text; write e.g. version='2'"),
+        ({"version": ""}, "version '' is no text"),
+        ({"needs": "arguments"}, "needs is a text; write needs=['arguments']"),
+        ({"needs": ["argument"]}, "'argument' is none of the needs; did you mean 'arguments'?"),
+        ({"needs": [1]}, "1 is none of the needs"),
+    ],
+)
+def test_what_a_decorator_cannot_use_is_an_error(told, said):
+    """At once: what is misspelt would never be read."""
+    with pytest.raises(ValueError, match="plugged_wrong: ") as refused:
+        scorer("plugged_wrong", **told)
+    assert said in str(refused.value)
+    assert "plugged_wrong" not in list_scorers()
+
+
+def test_only_what_can_be_called_is_registered():
+    """A class or a function."""
+    with pytest.raises(ValueError, match="cannot be called; register a function or a class"):
+        scorer("plugged_wrong")(5)
+
+
+class Object:
+    """A scorer given as an object, which answers as it was told."""
+
+    name, type, version, needs = "object", "object", "1", frozenset()
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __call__(self, trajectory):
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+class Unspeakable:
+    """Has no text."""
+
+    def __str__(self):
+        raise LookupError
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Scored(7, True), "ValueError"),
+        (Scored("1", True), "ValueError"),
+        (Scored(0.5, "yes"), "TypeError"),
+        (Scored(0.5, True, 5), "TypeError"),
+        (Scored(0.5, True, "", [1]), "TypeError"),
+        (Scored(0.5, True, "", {(1, 2): 3}), "TypeError"),
+        (Scored(0.5, True, "", {"x": Unspeakable()}), "TypeError"),
+        (Skipped(None), "TypeError"),
+        (Skipped("why", None), "TypeError"),
+        (Failed(LookupError), "TypeError"),
+        (Failed("Oops", LookupError()), "TypeError"),
+        (0.5, "TypeError"),
+        (SystemExit(3), "SystemExit"),
+        (LookupError(), "LookupError"),
+    ],
+)
+def test_an_answer_that_nobody_can_read_costs_nobody_else_theirs(answer, error):
+    """Whether the scorer is an object or a function."""
+    engine = Engine([Evaluation(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
+    run = span("run", "", "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
+    tool = span("tool", "run", "execute_tool b", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "b"})
+    first, second = (result.outcome for result in engine.judge(closed(run, tool))[0].results)
+    assert (type(first), first.error_type) == (Failed, error)
+    assert second.value == 1.0
+
+
+def test_a_function_that_leaves_the_program_has_failed():
+    """The thread that asked it goes on."""
+    assert create_scorer({"type": "plugged_leaves"})(RUN) == Failed("SystemExit", "3")
+
+
+@pytest.mark.parametrize("details", [{}, {"x": float("nan")}, {"x": object()}, {1: 2}])
+def test_details_may_hold_what_becomes_text_when_it_is_written(details):
+    """And are left as they are."""
+    answer = Scored(0.5, True, "", details)
+    assert create_scorer({"type": "test.answer", "answer": answer})(RUN) is answer
+
+
+@scorer("test.answer")
+def _answer(trajectory, answer):
+    """Gives back what it was told."""
+    return answer
