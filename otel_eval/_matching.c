@@ -28,6 +28,8 @@ static PyObject *slot_names[4], *fsum;
 #include "c/matching/calls.h"
 #include "c/matching/runs.h"
 #include "c/matching/comparing.h"
+#include "c/matching/answering.h"
+#include "c/matching/pairing.h"
 #include "c/matching/scoring.h"
 #include "c/matching/types.h"
 

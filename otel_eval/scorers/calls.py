@@ -11,10 +11,10 @@ from typing import ClassVar, Final
 
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.agreement import agreement
-from otel_eval.scorers.alignment import Comparison, Expectation
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.built_in import Finding
 from otel_eval.scorers.expectations import calls, names
+from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.parameters import one_of, reads
 from otel_eval.scorers.registry import scorer

@@ -12,9 +12,11 @@ from typing import Any, Final
 from otel_eval.model import UNRECORDED, Scored, Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers.agreement import MODES
-from otel_eval.scorers.alignment import Alignment, Comparison, Expectation, kind_of, limits
+from otel_eval.scorers.aligned import Alignment, Pairs
 from otel_eval.scorers.batches import Visit, follow_one_another
+from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.subsequence import Prepared, common, common_length, prepare
+from otel_eval.scorers.weights import kind_of, limits
 
 __all__ = [
     "alignment_of_equals",
@@ -84,24 +86,20 @@ def weight_of_kinds(
 
 def alignment_of_equals(expectation: Expectation, visits: Sequence[Visit]) -> Alignment | None:
     """The alignment where each call is the expected one with its arguments, as `align` makes it; None if some is not."""
-    return _alignment([(at, at) for at in range(len(visits))], len(visits)) if _equal(expectation, visits) else None
+    return _alignment([(at, at) for at in range(len(visits))]) if _equal(expectation, visits) else None
 
 
 def alignment_of_kinds(kinds: Prepared, visits: Sequence[Visit], match: str) -> Alignment:
     """Pairs of equal calls, as many as `weight_of_kinds` tells: for where weighing all others would be too much work."""
     words = _words(visits)
     if match != "any_order":
-        return _alignment(common(kinds, words), len(kinds.names))
+        return _alignment(common(kinds, words))
     waiting = {word: list(reversed(places)) for word, places in prepare(words).places.items()}
-    pairs = [(row, waiting[word].pop()) for row, word in enumerate(kinds.names) if waiting.get(word)]
-    return _alignment(pairs, len(kinds.names))
+    return _alignment([(row, waiting[word].pop()) for row, word in enumerate(kinds.names) if waiting.get(word)])
 
 
-def _alignment(pairs: list[tuple[int, int]], expected: int) -> Alignment:
-    rows: list[dict[int, float]] = [{} for _ in range(expected)]
-    for row, column in pairs:
-        rows[row][column] = 1.0
-    return Alignment(pairs, rows, float(len(pairs)))
+def _alignment(pairs: Pairs) -> Alignment:
+    return Alignment(pairs, [1.0] * len(pairs), float(len(pairs)), [])
 
 
 def _equal(expectation: Expectation, visits: Sequence[Any]) -> bool:

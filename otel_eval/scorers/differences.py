@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.alignment import Alignment, Expectation
+from otel_eval.scorers.aligned import Alignment, left_over
 from otel_eval.scorers.batches import Visit
+from otel_eval.scorers.expected import Expectation
 from otel_eval.scorers.wording import listed, plural
 
 __all__ = ["Reasons", "explained"]
@@ -22,14 +23,10 @@ Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
 _MOST_CONTENT: Final = 400
 
 
-def explained(
-    alignment: Alignment, expectation: Expectation, visits: Sequence[Visit], *, ordered: bool, content: bool
-) -> Reasons:
+def explained(alignment: Alignment, expectation: Expectation, visits: Sequence[Visit], *, content: bool) -> Reasons:
     """Explanation and details of an alignment.
 
-    Args:
-        ordered: a missing and an extra call that agree in all but their place are told as misplaced.
-        content: arguments and results of what is not matched, or only in part, are told as well.
+    With `content` arguments and results of what is not matched, or only in part, are told as well.
     """
     pairs, wanted = alignment.pairs, expectation.calls
     partial = alignment.weight < len(pairs)
@@ -39,12 +36,9 @@ def explained(
     details: dict[str, Any] = {"matched": _matched(alignment), "missing": [], "extra": [], "misplaced": []}
     if len(pairs) == len(wanted) == len(visits) and not (partial and content):
         return said, details
-    missing = _without(len(wanted), [row for row, _ in pairs])
-    extra = _without(len(visits), [column for _, column in pairs])
-    misplaced = _misplaced(expectation, visits, missing, extra, alignment) if ordered and missing and extra else []
-    for row, column in misplaced:
-        missing.remove(row)
-        extra.remove(column)
+    misplaced = alignment.misplaced
+    missing = left_over(len(wanted), [row for row, _ in pairs + misplaced])
+    extra = left_over(len(visits), [column for _, column in pairs + misplaced])
     details["missing"] = [{"tool": wanted[row].name, "expected": row} for row in missing]
     details["extra"] = [{"tool": visits[column].name, "actual": column} for column in extra]
     details["misplaced"] = [{"tool": visits[column].name, "expected": row, "actual": column} for row, column in misplaced]
@@ -60,44 +54,16 @@ def explained(
     return said, details
 
 
-def _without(count: int, paired: list[int]) -> list[int]:
-    """The positions below `count` that are in no pair."""
-    if len(paired) == count:
-        return []
-    left = set(range(count))
-    left.difference_update(paired)
-    return sorted(left)
-
-
 def _matched(alignment: Alignment) -> list[list[Any]]:
-    rows = alignment.rows
-    if rows is None:
+    if alignment.weights is None:
         return list(map(list, alignment.pairs))
-    return [[row, column, rows[row][column]] for row, column in alignment.pairs]
-
-
-def _misplaced(
-    expectation: Expectation, visits: Sequence[Visit], missing: Sequence[int], extra: Sequence[int], alignment: Alignment
-) -> list[tuple[int, int]]:
-    """Pairs of a missing and an extra call that agree in all but their place."""
-    waiting: dict[str, list[int]] = {}
-    for column in extra:
-        waiting.setdefault(visits[column].name, []).append(column)
-    found = []
-    for row in missing:
-        columns, rows = waiting.get(expectation.calls[row].name, []), alignment.rows
-        agreeing = next((each for each in columns if rows is None or each in rows[row]), None)
-        if agreeing is not None:
-            columns.remove(agreeing)
-            found.append((row, agreeing))
-    return found
+    return [[row, column, weight] for (row, column), weight in zip(alignment.pairs, alignment.weights, strict=True)]
 
 
 def _content(
     expectation: Expectation, visits: Sequence[Visit], missing: Sequence[int], extra: Sequence[int], alignment: Alignment
 ) -> list[dict[str, Any]]:
-    rows = alignment.rows or []
-    partial = [(row, column) for row, column in alignment.pairs if rows and rows[row][column] < 1]
+    partial = [pair for pair, weight in zip(alignment.pairs, alignment.weights or (), strict=False) if weight < 1]
     wanted = expectation.calls
     told = [{"expected": row, **_values(wanted[row]), "actual": at, "found": _values(visits[at])} for row, at in partial]
     told += [{"expected": row, **_values(wanted[row])} for row in missing]

@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.alignment import Expectation, Expected
+from otel_eval.scorers.expected import Expectation, Expected
 from otel_eval.scorers.parameters import did_you_mean, gathered, wrong
 
 __all__ = ["calls", "names"]

@@ -14,15 +14,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES
-from otel_eval.scorers.alignment import (
-    Alignment,
-    Comparison,
-    Expectation,
-    TooMuch,
-    Unrecorded,
-    align,
-    fits_exactly,
-)
+from otel_eval.scorers.alignment import TooMuch, Unrecorded, align, fits_exactly
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.built_in import BuiltIn, Finding, late
 from otel_eval.scorers.counting import (
@@ -35,6 +27,7 @@ from otel_eval.scorers.counting import (
     weight_of_names,
 )
 from otel_eval.scorers.differences import Reasons, explained
+from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.subsequence import Prepared
@@ -185,21 +178,15 @@ class Matching(BuiltIn):
 
     def explained(self, expectation: Expectation, visits: Sequence[Visit]) -> Reasons:
         """Why calls got their value: explanation and details."""
-        kinds = self.kinds if expectation is self.expected else None
-        equals = alignment_of_equals(expectation, visits) if kinds is not None else None
-        if equals is not None:
-            return self._reasons(equals, expectation, visits)
+        kinds, weigher = (self.kinds, self.weigher) if expectation is self.expected else (None, None)
+        alignment = alignment_of_equals(expectation, visits) if kinds is not None and weigher is None else None
         how, _, concurrency, _ = self.manner
         try:
-            alignment = align(expectation, visits, how, self.comparison, concurrency=concurrency)
+            alignment = alignment or align(expectation, visits, how, self.comparison, concurrency=concurrency, prepared=weigher)
         except TooMuch:
             assert kinds is not None, "else nothing was told where there is too much"
             alignment = alignment_of_kinds(kinds, visits, how)
-        return self._reasons(alignment, expectation, visits)
-
-    def _reasons(self, alignment: Alignment, expectation: Expectation, visits: Sequence[Visit]) -> Reasons:
-        ordered = self.manner[0] != "any_order"
-        return explained(alignment, expectation, visits, ordered=ordered, content=self.include_content)
+        return explained(alignment, expectation, visits, content=self.include_content)
 
     def _found(self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool) -> Finding | Skipped:
         wanted, made = len(expectation.calls), len(visits)
@@ -212,7 +199,7 @@ class Matching(BuiltIn):
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made")
         value = float(fits) if how == "exact" else _ratio(alignment.weight, wanted, made, self.ratio)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
-        return _new_finding(value, *self._reasons(alignment, expectation, visits))
+        return _new_finding(value, *explained(alignment, expectation, visits, content=self.include_content))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""

@@ -1,11 +1,7 @@
 /* What calls weigh against expected calls with their arguments.
  *
- * Knows the three ways to match where each group holds one call. Answers exactly what Python does, or None where Python has
- * to: calls that are not plain, side by side, or so many that Python would count its steps.
+ * Knows the three ways to match where each group holds one call; takes the steps that Python takes.
  */
-
-#define MOST_PAIRS 4000000
-#define UNHURRIED 20000 /* pairs: from here on other threads may run meanwhile */
 
 typedef struct {
     const Calls *calls;
@@ -19,6 +15,8 @@ typedef struct {
     double dyadic;     /* answer: the sum of the weights that add up without rounding */
     double *rest;      /* answer: the others */
     int rest_count;
+    int *column_of, *misplaced; /* answer where there is room for it: by row its column, and the one that agrees but for its place; -1 */
+    double *share;              /* answer: by row what its pair weighs */
 } Weighing;
 
 enum { TOLD, LEFT_TO_PYTHON };
@@ -49,6 +47,21 @@ static int pair_all(Weighing *this, Py_ssize_t count)
 {
     this->paired = this->whole = (int)count;
     return TOLD;
+}
+
+static void keep_pair(Weighing *this, int row, int column, double weight)
+{
+    if (this->column_of == NULL)
+        return;
+    this->column_of[row] = column;
+    this->share[row] = weight;
+}
+
+static int pair_in_place(Weighing *this)
+{
+    for (int place = 0; place < this->run.count; place++)
+        keep_pair(this, place, place, 1);
+    return pair_all(this, this->run.count);
 }
 
 /* Equal calls alone, where they make up all that there can be, or nothing else agrees. */
@@ -120,8 +133,11 @@ static int weigh_masks(Weighing *this)
         for (Py_ssize_t at = this->edges.first[kind]; at < this->edges.first[kind + 1]; at++)
             masks[kind * kinds->words + this->edges.edges[at].at / 64] |= (uint64_t)1 << this->edges.edges[at].at % 64;
     Py_ssize_t length = common_length(kinds, masks, this->run.kind, this->run.count, masks + this->run.kinds * kinds->words);
+    int paired = this->column_of == NULL ? 0 : common_pairs(kinds, masks, this->run.kind, this->run.count, this->column_of);
     free(masks);
-    return pair_all(this, length);
+    for (int row = 0; this->column_of != NULL && row < kinds->count; row++)
+        this->share[row] = 1;
+    return paired < 0 ? LEFT_TO_PYTHON : pair_all(this, length);
 }
 
 static void add_weight(Weighing *this, double weight)
@@ -135,8 +151,8 @@ static void add_weight(Weighing *this, double weight)
         this->rest[this->rest_count++] = weight;
 }
 
-/* The weights of the pairs, each found among the edges of the one side. */
-static void add_weights(Weighing *this, int count)
+/* The weights of the pairs, each found among the edges of the one side, the columns' or the rows'. */
+static void add_weights(Weighing *this, int count, int of_columns)
 {
     for (int each = 0; each < count; each++) {
         if (this->partner[each] < 0)
@@ -150,6 +166,7 @@ static void add_weights(Weighing *this, int count)
                 high = middle;
         }
         add_weight(this, this->edges.edges[low].weight);
+        keep_pair(this, of_columns ? this->partner[each] : each, of_columns ? each : this->partner[each], this->edges.edges[low].weight);
     }
 }
 
@@ -162,7 +179,7 @@ static int weigh_in_order(Weighing *this, double *weights, long long left)
     memcpy(this->list_of, this->run.kind, (size_t)columns * sizeof(int));
     if (align_in_order(&this->edges, this->list_of, rows, columns, this->partner) < 0)
         return LEFT_TO_PYTHON;
-    add_weights(this, columns);
+    add_weights(this, columns, 1);
     return TOLD;
 }
 
@@ -211,7 +228,7 @@ static int weigh_any_order(Weighing *this, double *weights, long long left, int 
     long long steps = assign(&this->edges, this->list_of, same, rows, columns, left, this->partner);
     if (steps < 0 || steps > left)
         return LEFT_TO_PYTHON;
-    add_weights(this, rows);
+    add_weights(this, rows, 0);
     return TOLD;
 }
 
@@ -247,97 +264,4 @@ static int weigh_pairs(Weighing *this)
         this->rest = weights;
     }
     return answer;
-}
-
-static int weigh_run(Weighing *this)
-{
-    const Calls *calls = this->calls;
-    this->shortcut = this->shortcut && this->run.recorded;
-    if (this->shortcut && this->run.equal)
-        return pair_all(this, this->run.count);
-    if (this->shortcut && this->match == 'e' && (calls->mode == EXACT || calls->kinds.count != this->run.count))
-        return pair_all(this, 0);
-    if (this->shortcut && this->match != 'e' && weigh_equals(this) == TOLD)
-        return TOLD;
-    return weigh_pairs(this);
-}
-
-/* The answer: how many pairs, and what they weigh. */
-typedef struct {
-    Py_ssize_t pairs;
-    double weight;
-} Told;
-
-/* The weight rounded once, as `fsum` does. 1; -1 on failure. */
-static int sum_up(const Weighing *this, Told *told)
-{
-    *told = (Told){this->paired, this->whole + this->dyadic};
-    if (this->rest_count == 0)
-        return 1;
-    PyObject *all = PyList_New(this->rest_count + 1), *total = NULL;
-    for (int at = 0; all != NULL && at <= this->rest_count; at++) {
-        PyObject *weight = PyFloat_FromDouble(at ? this->rest[at - 1] : told->weight);
-        if (weight == NULL)
-            Py_CLEAR(all);
-        else
-            PyList_SET_ITEM(all, at, weight);
-    }
-    if (all != NULL)
-        total = PyObject_CallOneArg(fsum, all);
-    Py_XDECREF(all);
-    if (total == NULL)
-        return -1;
-    told->weight = PyFloat_AsDouble(total);
-    Py_DECREF(total);
-    return 1;
-}
-
-/* 1 if it is told; 0: left to Python; -1 on failure. */
-static int weigh_calls(const Calls *calls, PyObject *visits, Py_UCS4 match, int concurrency, int shortcut, Told *told)
-{
-    shortcut = shortcut && !calls->bare;
-    Weighing weighing = {.calls = calls, .match = match, .shortcut = shortcut};
-    Py_ssize_t count = PyTuple_GET_SIZE(visits);
-    Layout layout = {.at = {0}};
-    if (count > 0)
-        layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
-    if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0 || layout.at[ARGUMENTS] < 0)
-        return 0;
-    if (count > MOST_PAIRS || count * calls->kinds.count > MOST_PAIRS || (match != 'a' && calls->nested))
-        return 0;
-    int answer = LEFT_TO_PYTHON, all_or_nothing = shortcut && match == 'e' && calls->mode == EXACT;
-    if (allot_run(&weighing.run, calls, count) == 0 && read_run(&weighing.run, calls, visits, &layout, all_or_nothing) == 0 &&
-        (match == 'a' || !concurrency || follow_one_another(visits, &layout) == 1)) {
-        if (count * calls->kinds.count < UNHURRIED)
-            answer = weigh_run(&weighing);
-        else {
-            Py_BEGIN_ALLOW_THREADS;
-            answer = weigh_run(&weighing);
-            Py_END_ALLOW_THREADS;
-        }
-    }
-    PyErr_Clear(); /* of memory that there is not: Python tells */
-    int found = answer == TOLD ? sum_up(&weighing, told) : 0;
-    free(weighing.rest);
-    free_run(&weighing.run);
-    return found;
-}
-
-static PyObject *calls_weight(PyObject *object, PyObject *const *given, Py_ssize_t count)
-{
-    if (count != 4 || !PyUnicode_Check(given[1]) || PyUnicode_GetLength(given[1]) < 1) {
-        PyErr_SetString(PyExc_TypeError, "weight(visits, match, concurrency, shortcut)");
-        return NULL;
-    }
-    if (!PyTuple_CheckExact(given[0]) && !PyList_CheckExact(given[0]))
-        Py_RETURN_NONE;
-    PyObject *visits = PySequence_Tuple(given[0]);
-    if (visits == NULL)
-        return NULL;
-    Told told;
-    int found = weigh_calls((Calls *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True, &told);
-    Py_DECREF(visits);
-    if (found > 0)
-        return Py_BuildValue("(nd)", told.pairs, told.weight);
-    return found < 0 ? NULL : Py_NewRef(Py_None);
 }

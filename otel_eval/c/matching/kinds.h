@@ -113,3 +113,50 @@ static Py_ssize_t common_length(const Kinds *kinds, const uint64_t *masks, const
                 add_mask(row, masks + made[place] * kinds->words, kinds->words);
     return grown(row, kinds->count);
 }
+
+/* The place of the highest bit that is not set, below a limit; -1 if there is none. */
+static Py_ssize_t last_gain(const uint64_t *row, Py_ssize_t limit)
+{
+    for (Py_ssize_t word = (limit - 1) / 64; limit > 0 && word >= 0; word--) {
+        uint64_t gains = ~row[word];
+        if (limit - word * 64 < 64)
+            gains &= ((uint64_t)1 << (limit - word * 64)) - 1;
+        if (gains == 0)
+            continue;
+        Py_ssize_t bit = 63;
+        while (!(gains >> bit & 1))
+            bit--;
+        return word * 64 + bit;
+    }
+    return -1;
+}
+
+/* The column of each place in a longest common subsequence, or -1: one step on a row for each column, there and back.
+ * -1 if there is no room. */
+static int common_pairs(const Kinds *kinds, const uint64_t *masks, const int *made, Py_ssize_t count, int *column_of)
+{
+    Py_ssize_t words = kinds->words, limit = kinds->count, place;
+    memset(column_of, 0xFF, (size_t)kinds->count * sizeof(int));
+    if ((count + 1) * words > MOST_WORDS)
+        return -1;
+    uint64_t *rows = malloc((size_t)((count + 1) * words + 1) * sizeof *rows);
+    if (rows == NULL)
+        return -1;
+    memset(rows, 0xFF, (size_t)words * sizeof *rows);
+    for (Py_ssize_t column = 0; column < count; column++) {
+        uint64_t *row = memcpy(rows + (column + 1) * words, rows + column * words, (size_t)words * sizeof *rows);
+        if (made[column] >= 0)
+            add_mask(row, masks + made[column] * words, words);
+    }
+    for (Py_ssize_t column = count - 1; column >= 0; column--) {
+        const uint64_t *row = rows + (column + 1) * words, *before = row - words;
+        if ((place = last_gain(row, limit)) < 0)
+            break;
+        if (!(before[place / 64] >> place % 64 & 1)) /* an earlier column made the step */
+            continue;
+        column_of[place] = (int)column;
+        limit = place;
+    }
+    free(rows);
+    return 0;
+}

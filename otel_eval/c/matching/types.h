@@ -34,6 +34,8 @@ static PyObject *scoring_reduce(PyObject *object, PyObject *Py_UNUSED(none))
 static PyMethodDef names_methods[] = {
     {"weight", (PyCFunction)(void (*)(void))names_weight, METH_FASTCALL,
      "weight(visits, match, nested, concurrency): as `weight_of_names`; NotImplemented where the visits are not plain."},
+    {"pairs", (PyCFunction)(void (*)(void))names_pairs, METH_FASTCALL,
+     "pairs(visits, in any order, nested, concurrency): [(expected, actual), ...] as `align`; None where only Python can tell."},
     {"__reduce__", names_reduce, METH_NOARGS, "Pickled and copied as the names."},
     {NULL, NULL, 0, NULL},
 };
@@ -41,6 +43,9 @@ static PyMethodDef names_methods[] = {
 static PyMethodDef calls_methods[] = {
     {"weight", (PyCFunction)(void (*)(void))calls_weight, METH_FASTCALL,
      "weight(visits, match, concurrency, shortcut): (pairs, weight); None where only Python can tell."},
+    {"pairs", (PyCFunction)(void (*)(void))calls_pairs, METH_FASTCALL,
+     "pairs(visits, in any order, concurrency, shortcut): (pairs, what each weighs, pairs that agree but for their place), as\n"
+     "`align`; None where only Python can tell."},
     {"__reduce__", calls_reduce, METH_NOARGS, "Pickled and copied as what it was made of."},
     {NULL, NULL, 0, NULL},
 };

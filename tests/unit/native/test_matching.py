@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from otel_eval.model import SpanVisit, ToolCall
 from otel_eval.native import extension
-from otel_eval.scorers.alignment import Expectation, Expected
 from otel_eval.scorers.counting import weight_in_python, weight_of_names
+from otel_eval.scorers.expected import Expectation, Expected
 from otel_eval.testing import call
 
 if extension("_matching") is None:

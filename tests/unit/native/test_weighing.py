@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from otel_eval import create_scorer
 from otel_eval.model import UNRECORDED, Failed, Scored, Skipped, Trajectory
 from otel_eval.native import extension
-from otel_eval.scorers import alignment, counting
+from otel_eval.scorers import counting, expected, weights
 from otel_eval.scorers.alignment import TooMuch, align
 from otel_eval.scorers.counting import prepared_calls
 from otel_eval.testing import call, trajectory
@@ -173,7 +173,7 @@ def test_a_thousand_calls_weigh_the_same(match: str) -> None:
 @pytest.mark.parametrize("most", [10, 500, 5000, 50_000, 10**9])
 def test_where_python_counts_its_steps_python_answers(match: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skipped by one, skipped by the other."""
-    monkeypatch.setattr(alignment, "_MOST_STEPS", most)
+    monkeypatch.setattr(weights, "_MOST_STEPS", most)
     wanted = [("a", {"x": at % 7, "y": at % 3}) for at in range(60)]
     made = [("a", {"x": at % 5, "y": at % 4}) for at in range(60)]
     scorer, run = scorer_of(wanted, "overlap", match), run_of(made)
@@ -207,8 +207,8 @@ def test_nothing_is_prepared_for_arguments_that_are_odd(own: Any) -> None:
         scorer_of([("a", {"x": 1})], "exact", "any_order").weigher.weight([call("a", arguments=own)], "in_order", True, False)
         is None
     )
-    expected = alignment.Expectation((alignment.Expected("a", own),), (range(1),))
-    assert prepared_calls(expected, alignment.Comparison(arguments=counting.MODES["exact"])) is None
+    wanted = expected.Expectation((expected.Expected("a", own),), (range(1),))
+    assert prepared_calls(wanted, expected.Comparison(arguments=counting.MODES["exact"])) is None
 
 
 def test_a_value_that_holds_itself_is_left_to_python() -> None:

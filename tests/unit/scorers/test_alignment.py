@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.agreement import agreement, decoded, frozen
-from otel_eval.scorers.alignment import Comparison, Expectation, Expected, align, fits_exactly
+from otel_eval.scorers.alignment import align, fits_exactly
 from otel_eval.scorers.assignment import Assignment
 from otel_eval.scorers.batches import batches
+from otel_eval.scorers.expected import Comparison, Expectation, Expected
 from otel_eval.scorers.ordered import align_in_order
 from otel_eval.scorers.staircase import walk
 from otel_eval.testing import call

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from otel_eval import create_scorer
 from otel_eval.model import Scored, Skipped
-from otel_eval.scorers import alignment
+from otel_eval.scorers import weights
 from otel_eval.scorers.built_in import Finding, Late
 from otel_eval.testing import call, trajectory
 
@@ -121,7 +121,7 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
     runs = [trajectory(*(call(name, arguments=own) for name, own in calls)) for calls in (made, [*made, ("b", {})])]
     before = [scorer(run) for run in runs]
     told = [(outcome.explanation, outcome.details) for outcome in before]
-    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    monkeypatch.setattr(weights, "_MOST_STEPS", 50)
     assert "too many calls" in scorer._found(match, scorer.expected, runs[1].calls, concurrency=True).why
     assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [(1.0, *each) for each in told]
 
@@ -130,7 +130,7 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
 @pytest.mark.parametrize("mode", ["exact", "overlap"])
 def test_equal_calls_decide_only_where_they_were_prepared(match, mode, monkeypatch):
     """An expectation that comes with a run is aligned, and where that is too much there is no value, nor why."""
-    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
+    monkeypatch.setattr(weights, "_MOST_STEPS", 50)
     calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
     general = {"type": "trajectory_match", "match": match, "arguments": mode}
     run = trajectory(*(call("a", arguments={"x": at}) for at in range(60)), attributes={"wanted": calls})
