@@ -118,7 +118,8 @@ def label_line(summary: Mapping[str, Any]) -> str:
     """A distribution of labels in a line: each label with its count and share, and how uneven they are."""
     counted = zip(summary["labels"], summary["fractions"], strict=True)
     shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in counted]
-    return _cut(_plain(", ".join(shares) or "no labels") + f"; skew {summary['skew']:.2f}", WIDTH)
+    skew = f"; skew {summary['skew']:.2f}"
+    return _cut(_plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
 
 
 def _duration(start_ns: int | None, end_ns: int | None) -> str:

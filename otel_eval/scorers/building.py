@@ -100,7 +100,7 @@ def _contradictions(
         common = parameters_of(BuiltIn)
         meant = {key for key in known if _told(f"did you mean {key!r}?", problems)}
         suspects = (({*given} - {*usable}) | meant) - {*common}
-        return [problem for problem in error.problems if not any(key in problem for key in suspects)]
+        return [problem for problem in error.problems if not any(str(key) in problem for key in suspects)]
     except TypeError:  # a required one is not there
         return []
     return []

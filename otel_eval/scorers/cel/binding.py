@@ -19,7 +19,7 @@ from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_
 from otel_eval.scorers.cel.reading import Reading
 from otel_eval.scorers.wording import tool
 
-__all__ = ["Bound", "Unavailable", "bind"]
+__all__ = ["Bound", "Unavailable", "bind", "fitting", "is_unicode"]
 
 _MOST_VALUES: Final = 100_000
 _DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
@@ -198,12 +198,12 @@ def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]
         kind = type(each)
         if kind is str:
             characters += len(each)
-            clean = clean and (each.isascii() or _is_unicode(each))
+            clean = clean and (each.isascii() or is_unicode(each))
         elif kind is dict:
             below += each.values()
             keys = _keys_of(each)
             characters += len(keys)
-            clean = clean and (keys.isascii() or _is_unicode(keys))
+            clean = clean and (keys.isascii() or is_unicode(keys))
         elif kind is list or kind is tuple:
             if gathers:
                 _refuse_long(each)
@@ -233,7 +233,7 @@ def _refuse_long(items: Sequence[Any]) -> None:
 _BEYOND: Final = 2**63
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Not so if there is half of a surrogate pair in it."""
     try:
         text.encode()

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.cel.binding import Bound, Unavailable, fitting
+from otel_eval.scorers.cel.binding import Bound, Unavailable, fitting, is_unicode
 from otel_eval.scorers.cel.functions import TOO_LARGE, declared
 from otel_eval.scorers.cel.reading import Reading, read
 from otel_eval.scorers.cel.tree import is_plain, parse
@@ -136,6 +136,8 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
         raise wrong(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
     if len(source) > _LONGEST:
         raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
+    if not is_unicode(source):
+        raise ConfigError(f"{key}: is not text, there is half of a surrogate pair in it; write letters of Unicode")
     cel = _library(key)
     # Those without labels share an environment, and so a conversion of what they look at.
     mentioned = {label: of for label, of in (labels or {}).items() if label.isidentifier() and re.search(rf"\b{label}\b", source)}
@@ -160,10 +162,12 @@ def combined(source: str, reading: Reading) -> Program | None:
     It may use `cel.bind`, and `fits(value)`: whether that could be the value of a label. The caller sees to it that it is
     right otherwise.
     """
+    if not is_unicode(source):  # of a verdict that no expression can come to
+        return None
     environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
     try:
         expression = environment.compile(source)
-    except (RuntimeError, UnicodeError):
+    except RuntimeError:
         return None
     returned = expression.return_type()
     return Program(

@@ -50,7 +50,7 @@ class _Joined:
         order = self._order()
         whole = order is not None and len(given) == len(self._given)
         self._above = ancestors(self.made) if whole else {}
-        unsure = {_label(name, each) for name, each in unusable.items()} - TYPES
+        unsure = {_label(str(name), each) for name, each in unusable.items()} - TYPES  # YAML's names may be numbers
         types: dict[str, Any] = dict.fromkeys([*self._labels, *sorted(unsure)])
         for name in order or self.made:
             self._compile(name, types)

@@ -90,3 +90,6 @@ def test_labels_are_told_in_one_line() -> None:
     summary = {"labels": ["no", "yes"], "counts": {"no": 1, "yes": 3}, "fractions": [0.25, 0.75], "skew": 0.5}
     assert label_line(summary) == "no 1 (25%), yes 3 (75%); skew 0.50"
     assert label_line({"labels": [], "counts": {}, "fractions": [], "skew": 0.0}) == "no labels; skew 0.00"
+    many = {f"label {number}": 1 for number in range(50)}
+    line = label_line({"labels": list(many), "counts": many, "fractions": [0.02] * 50, "skew": 0.0})
+    assert (len(line), line[-12:]) == (WIDTH, "…; skew 0.00")

@@ -279,6 +279,7 @@ def test_what_must_be_read_is_told_by_the_expression(expression, needs, asked):
         ),
         ("", "expression: '' is not an expression; write e.g."),
         (3, "expression: 3 is not an expression"),
+        ("run.output == '\ud800'", "expression: is not text, there is half of a surrogate pair in it; write letters of Unicode"),
         ("1 + " * 40 + "1 == 2", "expression: too many operators in one another"),
         ("(" * 200 + "true" + ")" * 200, "recursion limit"),
         ("true || " * 1000 + "true", "8004 characters are more than 4096"),

@@ -224,6 +224,7 @@ SEVERAL = [
     ({"type": "tool_call_count", "criterias": {"a": "> 0"}}, ["criterias: unknown key; did you mean 'criteria'?"]),
     ({"type": "tool_call_count", "threshold": 2}, ["threshold: 2", "criteria: missing"]),
     ({"type": "step_efficiency", "max_calls": 0}, ["max_calls: 0"]),
+    ({"type": "step_efficiency", 1: 0}, ["1: unknown key", "max_calls: missing"]),
     ({"type": "step_efficiency", "threshold": 2}, ["threshold: 2", "max_calls: missing"]),
     ({"type": "tool_cal_count", "threshold": 2, "other": 1}, ["type: 'tool_cal_count'", "threshold: 2"]),
     ({"type": "precedence", "rules": ["a befor b", "a before b", 3]}, ["rules[0]: 'a befor b'", "rules[2]: 3"]),

@@ -165,6 +165,8 @@ REFUSED = [
         "nodes.a.children[0].than: unknown key; did you mean 'then'?",
     ),
     ("no node", {"a": "b"}, "nodes.a: 'b' is not a node"),
+    ("a name that is a number", {1: binary()}, "nodes: 1 is not the name of a node; write a text"),
+    ("a name that is a truth value", {True: task("b"), "b": binary()}, "nodes: True is not the name of a node; write a text"),
     ("no nodes", {}, "nodes: {} is not a mapping of names to nodes"),
     (
         "an unknown scorer",

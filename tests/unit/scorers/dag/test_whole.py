@@ -195,3 +195,10 @@ def test_what_others_look_at_makes_no_difference(cel, run):
     outcome = alone(run)
     assert not isinstance(outcome, Scored) or outcome.value == 0 or among(run) == outcome
     assert isinstance(outcome, Scored) or among(run) == outcome
+
+
+def test_a_verdict_that_no_expression_can_come_to_keeps_a_tree_from_being_one():
+    """Half of a surrogate pair is in no text of CEL's."""
+    leaves = [{"verdict": "\ud800", "score": 1}, {"verdict": "b\n", "score": 10}]
+    scorer = scorer_of({"type": "dag", "root": "a", "nodes": {"a": {"type": "choice", "cel": "run.input", "children": leaves}}})
+    assert (scorer.whole, scorer(RUN).value) == (None, 1)
