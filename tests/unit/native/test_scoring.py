@@ -186,6 +186,13 @@ def test_a_class_that_decides_otherwise_is_asked() -> None:
     assert [_value(each(run_of("A"))) for each in (lenient, renamed)] == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("step", ["__call__", "find", "judged", "kept", "skips", "visits", "weighed"])
+def test_whichever_step_a_class_replaces_it_is_asked(step: str) -> None:
+    """Even where it does no more than its base."""
+    own: Any = type("Own", (ToolCallOrder,), {"__slots__": (), step: getattr(ToolCallOrder, step)})
+    assert own(expected=names("expected", ["a"])).scoring is None
+
+
 def _value(outcome: Outcome) -> float:
     assert isinstance(outcome, Scored)
     return outcome.value
