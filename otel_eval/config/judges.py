@@ -5,17 +5,17 @@ Knows addresses, names of keys and limits; reads no key and connects to nothing.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator
 
 from otel_eval.config.door import Shape
 from otel_eval.config.places import Count, Seconds
-from otel_eval.config.units import whole_of
+from otel_eval.config.units import url_of, whole_of
 from otel_eval.errors import ConfigError
 from otel_eval.telling import shown
 
@@ -28,15 +28,9 @@ Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integ
 
 
 def _url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        secret = parts.username is not None or parts.password is not None or bool(parts.query)
-    except ValueError:
-        usable = secret = False
-    if secret:
+    if "?" in text or "@" in text.partition("//")[2].partition("/")[0]:  # then it is not shown either
         raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
-    if not usable:
+    if url_of(text) is None:
         raise ValueError(f"{shown(text)} is not a URL with a host; write e.g. https://models.example/v1")
     return text
 
@@ -52,7 +46,18 @@ def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     ours = sorted(_OURS & given.keys())
     if ours:
         raise ValueError(f"{ours[0]}: is not a parameter but otel-eval's to say; leave it out")
+    unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
+    if unsendable is not None:
+        raise ValueError(f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of these")
     return given
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
 
 
 class JudgeEndpoint(Shape):

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from otel_eval.config.door import Shape
-from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of
+from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of, url_of
 from otel_eval.telling import shown
 
 __all__ = [
@@ -64,12 +63,7 @@ def _address(text: str) -> str:
 
 
 def _target(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if url_of(text) is None:
         raise ValueError(f"{shown(text)} is not a URL with a host; write e.g. http://127.0.0.1:5317")
     return text
 

@@ -1,4 +1,4 @@
-"""Durations, sizes and other numbers as people write them.
+"""Durations, sizes, other numbers and URLs as people write them.
 
 Knows units and limits; knows no key of the configuration.
 """
@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 import re
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 from otel_eval.telling import shown
 
-__all__ = ["bytes_of", "count_of", "seconds_of", "share_of", "whole_of"]
+__all__ = ["bytes_of", "count_of", "seconds_of", "share_of", "url_of", "whole_of"]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _LONGEST_S: Final = 365 * 86400.0
 _LARGEST: Final = 2**50
+_BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 def seconds_of(value: Any) -> float:
@@ -86,6 +88,21 @@ def share_of(value: Any) -> float:
     if share is None or not 0 <= share <= 1:
         raise ValueError(f"{shown(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
     return share
+
+
+def url_of(text: str) -> SplitResult | None:
+    """The parts of an http:// or https:// URL with a host; None if it is none.
+
+    >>> url_of("http://127.0.0.1:4318").port, url_of("http://127.0.0.1: 4318")
+    (4318, None)
+    """
+    if _BLANK.search(text):  # the library leaves out some of these without a word
+        return None
+    try:
+        parts = urlsplit(text)
+        return parts if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _plain(value: Any) -> float | None:

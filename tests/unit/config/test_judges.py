@@ -92,7 +92,11 @@ def test_a_name_that_nobody_has_is_refused_with_its_place(made_before: bool):
         ({"main": {**MAIN, "modle": "x"}}, "judges.main.modle: unknown key; did you mean 'model'?"),
         ({"main": {"base_url": "ftp://x", "model": ""}}, "judges.main.base_url: 'ftp://x' is not a URL"),
         ({"main": {**MAIN, "api_key_env": "A", "api_key_file": "b"}}, "judges.main.api_key_file: is given beside api_key_env"),
+        ({"main": {**MAIN, "base_url": "http://x/v1\n"}}, "judges.main.base_url: 'http://x/v1\\n' is not a URL"),
+        ({"main": {**MAIN, "base_url": "http://x y/v1"}}, "judges.main.base_url: 'http://x y/v1' is not a URL"),
         ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is not a parameter"),
+        ({"main": {**MAIN, "parameters": {"seed": float("nan")}}}, "judges.main.parameters.seed: is not JSON"),
+        ({"main": {**MAIN, "parameters": {"stop": {1, 2}}}}, "judges.main.parameters.stop: is not JSON"),
         ("main", "judges: 'main' is not a mapping"),
     ],
 )
@@ -117,6 +121,7 @@ SECRET = "sk-0123456789abcdef"
         {**MAIN, "api_key": SECRET},
         {**MAIN, "base_url": f"http://user:{SECRET}@127.0.0.1/v1"},
         {**MAIN, "base_url": f"http://127.0.0.1/v1?key={SECRET}"},
+        {**MAIN, "base_url": f"http://user:{SECRET}@127.0.0.1:99999/v1"},
     ],
 )
 def test_a_key_in_the_wrong_place_is_not_repeated(endpoint: dict[str, Any]):
