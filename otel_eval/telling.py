@@ -81,8 +81,14 @@ def _is_secret(key: Any, value: Any) -> bool:
 def nearest(word: Any, known: Iterable[Any], *, alike: float = 0.6) -> str | None:
     """The known word that was probably meant. What is no text was written by mistake, and is not near to anything."""
     words = [each for each in known if isinstance(each, str)]
-    near = get_close_matches(word[:_MOST_SHOWN], words, n=1, cutoff=alike) if isinstance(word, str) else []
-    return near[0] if near else None
+    if not isinstance(word, str):
+        return None
+    near = get_close_matches(word[:_MOST_SHOWN], words, n=1, cutoff=alike)
+    if near:
+        return near[0]
+    small = {each.casefold(): each for each in words}  # IN_ORDER is far from in_order
+    near = get_close_matches(word[:_MOST_SHOWN].casefold(), small, n=1, cutoff=alike)
+    return small[near[0]] if near else None
 
 
 def did_you_mean(word: Any, known: Sequence[Any]) -> str:

@@ -89,11 +89,11 @@ def scorer_of(spec: Any) -> Scorer:
     Raises:
         ConfigError: it cannot be built.
     """
-    if isinstance(spec, Scorer) and not isinstance(spec, type):
-        return spec
-    if not isinstance(spec, Mapping):
-        raise ValueError(f"{shown(spec)} is not a scorer; write a mapping, e.g. {{type: tool_errors}}")
     # Deferred: the registry loads every scorer and its plug-ins, which `schema` and `--version` have no need of.
+    if isinstance(spec, Scorer) and not isinstance(spec, type):
+        from otel_eval.scorers.building import checked
+
+        return checked(spec)
     from otel_eval.scorers import create_scorer
 
     return create_scorer(spec)

@@ -23,6 +23,19 @@ MAX_DIGITS: Final = 1000
 MAX_NODES: Final = 100_000  # after aliases are followed, so that a bomb of aliases is refused before it is walked
 _TAG: Final = "tag:yaml.org,2002:"
 _SPECIAL: Final = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
+# What the parser says → what would be right.
+_REMEDIES: Final = (
+    ("'\\t'", "indent by blanks"),
+    ("another document", "keep one, and no --- within"),
+    ("undefined alias", "name it before by &, or quote the value"),
+    ("recursive", "write it out"),
+    ("deeper than", "flatten it"),
+    ("more than", "write less of it"),
+    ("unexpected end of stream", "close the quotes"),
+)
+_REMEDY: Final = (
+    "see that lines of one level begin below one another, that a blank follows each colon, and that brackets and quotes close"
+)
 # An operator that YAML takes for a folded text (`>`) or a tag (`!`): the value has to be quoted.
 _UNQUOTED: Final = re.compile(r"(?:^|[:\-,\[{])\s*(>=|>|!=)\s*[0-9,\]}]?")
 
@@ -128,7 +141,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable):
-            raise yaml.MarkedYAMLError(problem="a key that is no plain text", problem_mark=key_node.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem="a key that is no plain text; quote what has braces or brackets in it", problem_mark=key_node.start_mark
+            )
+        if key == "<<" and key_node.style is None:
+            problem = "YAML 1.2 merges nothing by <<; write the keys out, or let an alias stand for a whole value"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
         if key in found:
             raise yaml.MarkedYAMLError(problem=f"the key {key!r} is there twice; keep one", problem_mark=key_node.start_mark)
         found[key] = loader.construct_object(value_node, deep=True)
@@ -157,7 +175,9 @@ def _explain(error: yaml.YAMLError, text: str, where: str) -> str:
         hint = _operator_hint(text, line)
         if hint:
             return f"{where} line {line + 1}: {hint}"
-    return f"{where} line {mark.line + 1}, column {mark.column + 1}: {' '.join(problem.split())}"
+    problem = " ".join(problem.split())
+    remedy = "" if "; " in problem else f"; {next((remedy for said, remedy in _REMEDIES if said in problem), _REMEDY)}"
+    return f"{where} line {mark.line + 1}, column {mark.column + 1}: {problem}{remedy}"
 
 
 def _operator_hint(text: str, line: int) -> str:

@@ -16,7 +16,7 @@ from otel_eval.ports import Scorer
 from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.functions import FunctionScorer
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown
-from otel_eval.scorers.registry import declared, resolve
+from otel_eval.scorers.registry import declared, list_scorers, needs_of, resolve
 from otel_eval.telling import nearest
 
 __all__ = ["create_scorer", "parameters_of"]
@@ -34,13 +34,13 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     1.0
     """
     if not isinstance(spec, Mapping):
-        raise ConfigError(f"{shown(spec)} is not a scorer's specification; write a mapping such as {{type: tool_errors}}")
+        raise ConfigError(f"{shown(spec)} is not a scorer's specification; {_remedy(spec)}")
     if "type" not in spec:
-        near = next((key for key in spec if nearest(key, ["type"])), None)
-        raise ConfigError(f"{near}: unknown key; did you mean 'type'?" if near else "type: missing; write e.g. type: tool_errors")
+        raise ConfigError(_without_type(spec))
     kind = spec["type"]
     if not isinstance(kind, str):
-        raise ConfigError(f"type: {shown(kind)} is not the name of a scorer; write e.g. type: tool_errors")
+        remedy = _remedy(kind) if callable(kind) else "write e.g. type: tool_errors"
+        raise ConfigError(f"type: {shown(kind)} is not the name of a scorer; {remedy}")
     given = {key: value for key, value in spec.items() if key != "type"}
     try:
         name, thing = resolve(kind)
@@ -50,6 +50,43 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     if inspect.isclass(thing) and issubclass(thing, BuiltIn):
         return _built_in(thing, given)
     return _foreign(name, thing, given)
+
+
+def checked(scorer: Scorer) -> Scorer:
+    """A scorer that was given as an object, if what it says of itself can be used.
+
+    Raises:
+        ConfigError: its name, type or version is no text, or it needs what there is not.
+    """
+    texts = {key: getattr(scorer, key) for key in ("name", "type", "version")}
+    problems = [
+        f"{shown(value)} is not the {key} of a scorer; give the object a text as {key}"
+        for key, value in texts.items()
+        if not isinstance(value, str) or not value
+    ]
+    try:
+        needs_of(shown(texts["name"]), scorer.needs)
+    except (TypeError, ValueError) as error:
+        problems.append(f"needs: {error}")
+    if problems:
+        raise ConfigError(*problems)
+    return scorer
+
+
+def _remedy(written: Any) -> str:
+    """What to write in the place of something that does not describe a scorer."""
+    if callable(written):
+        return "register it by @scorer('my_metric') and write {type: my_metric}"
+    kind = written if isinstance(written, str) and written in list_scorers() else "tool_errors"
+    return f"write a mapping, e.g. {{type: {kind}}}"
+
+
+def _without_type(spec: Mapping[Any, Any]) -> str:
+    near = next((key for key in spec if nearest(key, ["type"])), None)
+    if near:
+        return f"{near}: unknown key; did you mean 'type'?"
+    kind = next((key for key in spec if key in list_scorers()), None)
+    return f"type: missing; write {{type: {kind}, …}}" if kind else "type: missing; write e.g. type: tool_errors"
 
 
 def parameters_of(scorer: type[BuiltIn]) -> dict[str, Field[Any]]:

@@ -55,7 +55,8 @@ def read_criteria(key: str, value: Any) -> tuple[Criterion, ...]:
 
 def _criterion(key: str, name: Any, given: Any) -> Criterion:
     if not isinstance(name, str) or not name:
-        raise wrong(key, name, "the name of a tool", f'write e.g. {key}: {{"{name}": "<= 3"}}')
+        example = "search" if name == "" else name
+        raise wrong(key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}')
     where = f"{key}.{name}"
     if isinstance(given, str):
         written = _WRITTEN.fullmatch(given)

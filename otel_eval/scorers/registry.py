@@ -15,7 +15,7 @@ from otel_eval.telling import did_you_mean, shown
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "imported", "list_scorers", "resolve", "scorer", "unused"]
+__all__ = ["ALIASES", "GROUP", "declared", "get_scorer", "imported", "list_scorers", "needs_of", "resolve", "scorer", "unused"]
 
 GROUP: Final = "otel_eval.scorers"
 ALIASES: Final = {
@@ -62,7 +62,7 @@ def scorer(
         raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
     if not isinstance(version, str) or not version:
         raise ValueError(f"{name}: version {version!r} is no text; write e.g. version='2'")
-    needs = _known(name, needs)
+    needs = needs_of(name, needs)
 
     def register(thing: Anything) -> Anything:
         if name in _registered:
@@ -84,8 +84,12 @@ def declared(name: str, thing: Any) -> dict[str, Any]:
     return _declared.get(name, defaults)
 
 
-def _known(name: str, needs: Iterable[str]) -> frozenset[str]:
-    """The needs. What is misspelt would never be read, and the scorer never told."""
+def needs_of(name: str, needs: Iterable[str]) -> frozenset[str]:
+    """The needs. What is misspelt would never be read, and the scorer never told.
+
+    Raises:
+        ValueError: there is no such need.
+    """
     if isinstance(needs, str):
         raise ValueError(f"{name}: needs is a text; write needs=[{needs!r}]")
     for need in (given := list(needs)):

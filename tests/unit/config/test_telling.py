@@ -102,3 +102,10 @@ def test_what_was_meant_is_told_if_it_is_near() -> None:
     assert did_you_mean("serach", ["search", "open"]) == "did you mean 'search'?"
     assert did_you_mean("xyzzy", ["search", "open"]) == "choose one of open, search"
     assert did_you_mean(3, ["search", "open"]) == "choose one of open, search"
+
+
+def test_a_word_in_capitals_is_near_to_the_same_word_in_small_letters() -> None:
+    """As other systems spell theirs; one of the same case is nearer."""
+    assert did_you_mean("IN_ORDER", ["in_order", "exact"]) == "did you mean 'in_order'?"
+    assert did_you_mean("F1", ["recall", "f1"]) == "did you mean 'f1'?"
+    assert did_you_mean("OPENED", ["opened", "OPEN"]) == "did you mean 'OPEN'?"

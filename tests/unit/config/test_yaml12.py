@@ -118,3 +118,33 @@ def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
     """Nothing else comes out."""
     with contextlib.suppress(ConfigError):
         parse(text, where="eval.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("a:\n\t- b", "indent by blanks"),
+        ("a: 1\n---\nb: 2", "keep one, and no --- within"),
+        ("a: *b", "name it before by &, or quote the value"),
+        ("a: &a [*a]", "write it out"),
+        ("a: 'b", "close the quotes"),
+        ("a: {{ b }}", "quote what has braces or brackets in it"),
+        ("a:\n  b: 1\n c: 2", "see that lines of one level begin below one another"),
+        ("a: b: c", "a blank follows each colon"),
+        ("a: [b", "brackets and quotes close"),
+        ("a: &a {b: 1}\nc:\n  <<: *a", "write the keys out"),
+    ],
+)
+def test_what_is_no_yaml_is_told_with_its_line_and_what_would_be_right(text: str, remedy: str) -> None:
+    """In one line; the parser itself says only what it met."""
+    with pytest.raises(ConfigError) as caught:
+        parse(text, where="eval.yaml")
+    told = str(caught.value)
+    assert told.startswith("eval.yaml line ")
+    assert remedy in told.partition("; ")[2]
+    assert "\n" not in told
+
+
+def test_a_quoted_key_of_two_angles_is_a_key() -> None:
+    """Only the bare one would merge."""
+    assert parse('"<<": 1', where="eval.yaml") == {"<<": 1}

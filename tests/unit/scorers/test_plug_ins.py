@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from otel_eval import config
 from otel_eval.cli.door import main
 from otel_eval.engine import Engine, Evaluation
 from otel_eval.errors import ConfigError
@@ -224,3 +225,42 @@ def test_details_may_hold_what_becomes_text_when_it_is_written(details):
 def _answer(trajectory, answer):
     """Gives back what it was told."""
     return answer
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"name": 5}, "scorers[0]: 5 is not the name of a scorer; give the object a text as name"),
+        ({"type": ""}, "scorers[0]: '' is not the type of a scorer"),
+        ({"version": 1}, "scorers[0]: 1 is not the version of a scorer"),
+        ({"needs": "arguments"}, "scorers[0].needs: 'object': needs is a text; write needs=['arguments']"),
+        ({"needs": {"args"}}, "scorers[0].needs: 'object': 'args' is none of the needs; did you mean 'arguments'?"),
+        ({"needs": None}, "scorers[0].needs: "),
+    ],
+)
+def test_an_object_says_of_itself_what_can_be_used(facts, said):
+    """Else its results could not be told apart, and what it needs would not be read."""
+    given = Object(True)
+    for key, value in facts.items():
+        setattr(given, key, value)
+    with pytest.raises(ConfigError) as refused:
+        config.Evaluation(name="x", scorers=[given])
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"tool_call_count": {"criteria": {"a": "<= 3"}}}, "type: missing; write {type: tool_call_count, …}"),
+        ("time_cost", "'time_cost' is not a scorer's specification; write a mapping, e.g. {type: time_cost}"),
+        ("serach", "'serach' is not a scorer's specification; write a mapping, e.g. {type: tool_errors}"),
+        ({"type": Object}, "register it by @scorer('my_metric') and write {type: my_metric}"),
+        (Object, "register it by @scorer('my_metric') and write {type: my_metric}"),
+        ({"type": "tool_call_count", "criteria": {"": "<= 3"}}, 'write e.g. criteria: {"search": "<= 3"}'),
+    ],
+)
+def test_a_near_miss_of_a_specification_is_told_with_what_would_be_right(spec, said):
+    """A type as the key, a type alone, a function or class in its place."""
+    with pytest.raises(ConfigError) as refused:
+        create_scorer(spec)
+    assert said in str(refused.value)
