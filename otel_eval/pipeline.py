@@ -21,11 +21,14 @@ from otel_eval.errors import Overloaded
 from otel_eval.model import Completeness, Report
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
 
-__all__ = ["Pipeline"]
+__all__ = ["FOREVER", "Pipeline"]
+
+FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
 
 _TICK_S: Final = 0.1  # how late a verdict may be beside the waits that are configured
+_MOMENT_S: Final = 0.05  # that a thread of the host may wait for the judging of another trace
 _AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
 
 
@@ -217,18 +220,26 @@ class Pipeline:
         ripe = self._buffer.ripe(now, _AT_ONCE)
         return self._buffer.take(now, _AT_ONCE) if ripe and keeper.closing(ripe) else []
 
-    def settle(self, trace_ids: Iterable[bytes]) -> None:
-        """Judge now those of the traces that wait only for spans that may come late."""
-        with self._judging:
+    def settle(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
+        """Judge now those of the traces that wait only for spans that may come late; False if others took longer than that."""
+        if not self._judging.acquire(timeout=timeout_s):
+            return False
+        try:
             for trace_id in trace_ids:
                 with self._lock:
                     over = self._buffer.is_over(trace_id)
                     closed = self._buffer.close(trace_id, self._clock()) if over else []
                 self._judge(closed)
+        finally:
+            self._judging.release()
+        return True
 
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
         """Close and judge everything that is held; False if `deadline` (monotonic) came first."""
-        with self._judging:
+        if not self._judging.acquire(timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())):
+            _log.warning("what was left was not scored before the process had to end: a scorer did not return")
+            return False
+        try:
             self._judge_first()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
@@ -240,6 +251,8 @@ class Pipeline:
                     _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
                     return False
                 self._judge(closed[index : index + _AT_ONCE])
+        finally:
+            self._judging.release()
         return True
 
     def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
@@ -296,12 +309,14 @@ class Pipeline:
         self._judged(trace.trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are still to be judged; every report on the others was emitted."""
+        """Those of the traces that are still to be judged, or may be judged right now; every report on the others was emitted."""
         with self._lock:
             found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
         if len(found) < len(set(trace_ids)):
-            with self._judging:  # one of the others may have been taken out for judging a moment ago
-                pass
+            # One of the others may have been taken out for judging a moment ago.
+            if not self._judging.acquire(timeout=_MOMENT_S):
+                return set(trace_ids)
+            self._judging.release()
         return found
 
     def counts(self) -> dict[str, Any]:

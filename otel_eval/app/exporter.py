@@ -20,12 +20,13 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
+from otel_eval.app.guard import MOST_HUNG, Guard
 from otel_eval.app.outlets import exporter_sinks
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import Overloaded
 from otel_eval.model import Completeness, Report
-from otel_eval.pipeline import Pipeline
+from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.ports import Frame
 from otel_eval.sinks import attributes as names
 from otel_eval.sinks.context import quiet
@@ -57,7 +58,7 @@ class EvalSpanExporter(SpanExporter):
         inner: the exporter to which everything goes; never called by two threads at once.
         config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. Its `exporters` get the
             results as well.
-        max_wait: seconds.
+        max_wait: seconds. A scorer of your own that does not return in a third of it, or in `judging.function_timeout`, fails.
 
     Raises:
         ConfigError: the configuration cannot be used.
@@ -84,7 +85,8 @@ class EvalSpanExporter(SpanExporter):
 
     def _begin(self) -> None:
         """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
-        engine = engine_of(self._settings)
+        patience_s = min(self._settings.judging.function_timeout, self._max_wait / MOST_HUNG)
+        engine = engine_of(self._settings, Guard(patience_s, self._tally))
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "judges answer when runs' spans have left, and their scores have no other way; %s", _REMEDY
@@ -177,10 +179,10 @@ class EvalSpanExporter(SpanExporter):
             self._let_go(self._held.waiting(time.monotonic() - self._max_wait))
             self._leave(_SHUTDOWN_S)
 
-    def _let_go(self, trace_ids: Sequence[bytes]) -> None:
-        """Have these spans leave: with their scores if their trace can be judged, else as they are."""
+    def _let_go(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
+        """Have these spans leave: with their scores if their trace can be judged in time, else as they are."""
         if trace_ids:
-            self._core.settle(trace_ids)
+            self._core.settle(trace_ids, timeout_s)
             self._unscored(set(trace_ids))
 
     def _leave(self, timeout_s: float) -> bool:
@@ -212,7 +214,7 @@ class EvalSpanExporter(SpanExporter):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Judge and export every span that was taken; False if not all of it was delivered in time."""
         deadline = time.monotonic() + timeout_millis / 1000
-        self._let_go(self._held.waiting())
+        self._let_go(self._held.waiting(), timeout_millis / 2000)
         done = self._leave(max(0.0, deadline - time.monotonic()))
         came = self._core.wait(max(0.0, deadline - time.monotonic()) * 0.7)
         flushed = self._outlet.flush(max(0.0, deadline - time.monotonic())) and came
@@ -224,8 +226,8 @@ class EvalSpanExporter(SpanExporter):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         self._ending.set()
-        self._core.settle(self._held.waiting())
-        self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 2)
+        self._core.settle(self._held.waiting(), _SHUTDOWN_S / 4)
+        self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
         self._unscored(set(self._held.waiting()))
         if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
             self._tally.add("exporter.failed_spans", len(self._leaving))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
+from otel_eval.app.guard import Guard
 from otel_eval.app.outlets import exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
@@ -100,7 +101,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
-        engine = engine_of(self._settings)
+        engine = engine_of(self._settings, Guard(self._settings.judging.function_timeout, self._counters))
         later = later_of(self._settings, engine, self._outlet.emit)
         self._core = Pipeline(engine, self._outlet.emit, limits_of(self._settings), later=later)
 

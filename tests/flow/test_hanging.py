@@ -1,0 +1,129 @@
+"""In a program, too, a scorer that does not return costs its own results: not the others', no span, and no end in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_eval import EvalSpanExporter, EvalSpanProcessor
+from otel_eval.model import Outcome, Scored, Trajectory
+
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+
+
+@dataclass
+class Hanging:
+    """Returns once it is released."""
+
+    released: threading.Event = field(default_factory=threading.Event)
+    name: str = "hanging"
+    type: str = "hanging"
+    version: str = "1"
+    needs: frozenset[str] = frozenset()
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        self.released.wait()
+        return Scored(1.0, True)
+
+
+class Kept(InMemorySpanExporter):
+    """Tells what it got beyond its shutdown."""
+
+    def shutdown(self) -> None:
+        return
+
+    def names(self) -> list[str]:
+        return sorted(span.name for span in self.get_finished_spans())
+
+    def scores(self) -> list[tuple[Any, Any]]:
+        events = [event for span in self.get_finished_spans() for event in span.events]
+        told = [dict(event.attributes or {}) for event in events if event.name == "gen_ai.evaluation.result"]
+        return sorted(
+            (each["gen_ai.evaluation.name"], each.get("error.type", each.get("gen_ai.evaluation.score.value"))) for each in told
+        )
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    """Released at the end, so that no thread of a test outlives it."""
+    scorer = Hanging()
+    yield scorer
+    scorer.released.set()
+
+
+def config(hanging: Hanging, function_timeout: str) -> dict[str, Any]:
+    scorers = [hanging, {"type": "tool_errors"}]
+    return {"judging": {"function_timeout": function_timeout}, "evaluations": [{"name": "e", "scorers": scorers}]}
+
+
+def run_agents(provider: TracerProvider, count: int) -> None:
+    tracer = provider.get_tracer("app")
+    for _ in range(count):
+        with tracer.start_as_current_span("agent", attributes=AGENT), tracer.start_as_current_span("tool", attributes=TOOL):
+            pass
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(hanging: Hanging) -> None:
+    """Three times it is waited for, then no more."""
+    kept = Kept()
+    exporter = EvalSpanExporter(kept, config(hanging, "100ms"))
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    run_agents(provider, 5)
+    until(lambda: len(kept.names()) == 10)
+    hung = [("hanging", "quarantined")] * 2 + [("hanging", "timeout")] * 3
+    assert kept.scores() == hung + [("tool_errors", 1.0)] * 5
+    assert exporter.counts()["scorers.hung{scorer=hanging}"] == 3
+    provider.shutdown()
+
+
+@pytest.mark.parametrize("end", ["force_flush", "shutdown"])
+def test_the_exporter_ends_in_time_and_no_span_is_lost(hanging: Hanging, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is waited for: what had to be judged leaves without scores."""
+    monkeypatch.setattr("otel_eval.app.exporter._SHUTDOWN_S", 2.0)
+    kept = Kept()
+    exporter = EvalSpanExporter(kept, config(hanging, "20s"), max_wait=60)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    run_agents(provider, 3)
+    time.sleep(0.5)  # until it is being asked
+    began = time.monotonic()
+    run_agents(provider, 1)  # nobody's spans wait for it
+    assert time.monotonic() - began < 1
+    exporter.force_flush(2000) if end == "force_flush" else exporter.shutdown()
+    assert time.monotonic() - began < 5
+    assert kept.names() == ["agent"] * 4 + ["tool"] * 4
+    assert exporter.counts()["exporter.unscored_spans"] == 4
+    hanging.released.set()
+    provider.shutdown()
+
+
+def test_the_processor_scores_all_runs_by_the_others(hanging: Hanging) -> None:
+    """And says what failed, and counts it."""
+    kept = Kept()
+    processor = EvalSpanProcessor(config(hanging, "100ms"))
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    run_agents(provider, 5)
+    assert provider.force_flush(10_000)
+    assert [value for name, value in kept.scores() if name == "tool_errors"] == [1.0] * 5
+    assert [value for name, value in kept.scores() if name == "hanging"] == ["quarantined"] * 2 + ["timeout"] * 3
+    assert processor.counts()["scorers.hung{scorer=hanging}"] == 3
+    provider.shutdown()
