@@ -5,6 +5,7 @@ Knows kinds of errors; knows nothing of what the commands do. A traceback is sho
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words after the command's name; those of the process if None.
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file may be of an encoding that has no arrow
     try:
         code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
         sys.stdout.flush()

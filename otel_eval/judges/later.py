@@ -119,7 +119,9 @@ class Later:
             try:
                 async with asyncio.timeout(self._timeout_s) as limit:
                     return outcome_of(await job.pending.evaluate(job.report.trajectory))
-            except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a user's scorer does
+            except (asyncio.CancelledError, GeneratorExit):  # told to end, or thrown away with the loop
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever a user's scorer does; some libraries' timeouts are no `Exception`
                 return self._timed_out() if limit.expired() else Failed(type(error).__name__, str(error))
 
     def _timed_out(self) -> Failed:

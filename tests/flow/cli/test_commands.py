@@ -119,6 +119,15 @@ def test_the_table_tells_each_score_and_counts(otel_eval: Run, recorded: Path, c
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
+def test_an_encoding_without_arrows_ends_nothing(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """As that of a file may be on Windows: what it cannot hold stands there as its number."""
+    leaves = "[{verdict: true, score: 10}, {verdict: false, score: 0}]"
+    tree = f"{{type: dag, root: →, nodes: {{→: {{type: binary, cel: 'true', children: {leaves}}}}}}}"
+    done = otel_eval("replay", recorded, "--config", config(tree), PYTHONIOENCODING="tis-620")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2192: true \\u2192 10 of 10" in done.stdout
+
+
 def test_without_a_configuration_the_default_is_asked(otel_eval: Run, recorded: Path) -> None:
     """Errors and time."""
     rows = [json.loads(line) for line in otel_eval("replay", recorded, "--format", "json").stdout.splitlines()]

@@ -154,6 +154,14 @@ async def exits(trajectory: Trajectory) -> Outcome:
     sys.exit("enough")
 
 
+class OutOfTime(BaseException):
+    """As the timeouts of some libraries are."""
+
+
+async def runs_out(trajectory: Trajectory) -> Outcome:
+    raise OutOfTime
+
+
 async def cancels_itself(trajectory: Trajectory) -> Outcome:
     raise asyncio.CancelledError
 
@@ -166,6 +174,7 @@ async def cancels_itself(trajectory: Trajectory) -> Outcome:
         (own_timeout, "TimeoutError"),
         (exits, "SystemExit"),
         (cancels_itself, "CancelledError"),
+        (runs_out, "OutOfTime"),
     ],
 )
 def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
