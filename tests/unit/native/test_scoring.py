@@ -23,7 +23,8 @@ if extension("_matching") is None:
     pytest.skip("installed without a compiler, or to do without", allow_module_level=True)
 
 NAMES = st.lists(st.sampled_from("abc"), max_size=6)
-TYPES = st.sampled_from(["tool_call_order", "execution_order", "tool_correctness", "trajectory_match", "tool_call_args"])
+KINDS = ["tool_call_order", "execution_order", "tool_correctness", "trajectory_match", "tool_call_args"]
+TYPES = st.sampled_from(KINDS)
 FRAMES: Any = st.fixed_dictionaries(
     {"threshold": st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]), "strict": st.booleans()},
     optional={
@@ -153,11 +154,18 @@ def test_runs_that_are_not_plain_are_left_to_python(run: Any) -> None:
         {"type": "execution_order", "of": "spans"},
         {"type": "trajectory_match", "extra": "forbid"},
         {"type": "trajectory_match", "missing": "forbid"},
+        {"type": "trajectory_match", "missing": "forbid", "extra": "forbid"},
     ],
 )
 def test_where_more_than_the_calls_decides_there_is_no_shortcut(parameters: dict[str, Any]) -> None:
     """Filters, references, spans and what is forbidden are Python's."""
     assert create_scorer({"type": "tool_call_order", "expected": ["a"], **parameters}).scoring is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_the_calls_decide_there_is_a_shortcut(kind: str) -> None:
+    """For each scorer that compares calls, with arguments or without."""
+    assert all(scorer_of(kind, wanted).scoring is not None for wanted in (["a"], ["a", "b", "a"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
