@@ -58,7 +58,8 @@ def run(read: Callable[[], EvalConfig]) -> int:
         watchdog.daemon = True
         watchdog.start()
         if not server.stop(STOP_S):
-            sys.stderr.write(f"otel-eval: not every score could be delivered within {STOP_S:g} s; some are lost\n")
+            said = f"not every score was there and delivered within {STOP_S:g} s; some failed with timeout or are lost"
+            sys.stderr.write(f"otel-eval: {said}\n")
         watchdog.cancel()
     return 0
 
