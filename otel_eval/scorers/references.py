@@ -16,6 +16,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Skipped, Trajectory
 from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
 from otel_eval.scorers.registry import imported
 
@@ -103,6 +104,8 @@ def _within(where: str, dataset: Any, *, key: str, field: str = "expected", colu
         # Kept as it is, so that it may change; YAML's keys may be numbers.
         by_text = dataset if all(isinstance(each, str) for each in dataset) else {_text(k): v for k, v in dataset.items()}
         return Reference(key, by_text.get, field)
+    if is_awaited(dataset):
+        raise wrong(f"{where}.dataset", dataset, "a function that gives a record at once", "write def, not async def")
     if callable(dataset):
         return Reference(key, dataset, field)
     remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of records or a function"

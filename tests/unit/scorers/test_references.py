@@ -178,6 +178,7 @@ REFUSED = [
         "reference.dataset: 'cases.xlsx' is no file of records; name one that ends in .jsonl",
     ),
     ({"dataset": "no_such:thing", "key": "k"}, "reference.dataset: 'no_such:thing' cannot be imported"),
+    ({"dataset": "asyncio:sleep", "key": "k"}, "is not a function that gives a record at once; write def, not async def"),
     ({"dataset": "/no/such.csv", "key": "k"}, "reference.dataset: '/no/such.csv' cannot be read (No such file or directory)"),
 ]
 
