@@ -75,9 +75,8 @@ class Expression(BuiltIn):
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
         if isinstance(found, Failed):
             return found
-        known = UNRECORDED if isinstance(found, Skipped) else found
         try:
-            value = Evaluation(bind(self.expression.reading, trajectory, known)).of(self.expression)
+            value = Evaluation(bind(self.expression.reading, trajectory, found)).of(self.expression)
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
         except Invalid as invalid:

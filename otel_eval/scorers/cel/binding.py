@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.model import UNRECORDED, Skipped, Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
@@ -39,23 +39,29 @@ class Bound:
         values: by name; a name that is not there was not recorded.
         reading: what they were made for.
         of: the run they are of.
+        no_reference: why there is none, if there is none.
     """
 
     values: Mapping[str, Any]
     reading: Reading = field(repr=False)
     of: Trajectory = field(repr=False)
+    no_reference: str = field(default="", repr=False)
+
+    def without(self, variable: str) -> str:
+        """Why there is no such variable, or "" if it is none that is bound."""
+        return {"calls": "calls not recorded", "reference": self.no_reference}.get(variable, "")
 
     def missing(self, key: str) -> str:
-        """What was not recorded if looking at `key` failed, or "" if everything of that name was."""
+        """What was not recorded if looking at the field `key` failed, or "" if everything of that name was."""
         if key in self.reading.run and key not in self.values.get("run", ()):
-            return f"run.{key}"
+            return f"run.{key} not recorded"
         if key in self.reading.attributes and key not in self.of.attributes:
-            return f"attribute {key}"
+            return f"attribute {key} not recorded"
         if key in self.reading.calls:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
-                    return f"{key} of {tool(self.of.calls[at].name)} ({at})"
-        return "calls" if key == "calls" else "reference" if key == "reference" else ""
+                    return f"{key} of {tool(self.of.calls[at].name)} ({at}) not recorded"
+        return ""
 
 
 def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) -> Bound:
@@ -64,7 +70,7 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
     Args:
         reading: what it looks at; nothing else is bound.
         trajectory: the run.
-        reference: the run's own reference, where there is one.
+        reference: the run's own reference, where there is one; else `UNRECORDED`, or a `Skipped` that says why.
 
     Raises:
         Unavailable: they are too large.
@@ -82,10 +88,11 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
             contents.append("".join(columns["name"]))
         if reading.gathers:
             _refuse_long(values["calls"])
-    if "reference" in reading.names and reference is not UNRECORDED:
+    missing = "reference not recorded" if reference is UNRECORDED else reference.why if isinstance(reference, Skipped) else ""
+    if "reference" in reading.names and not missing:
         values["reference"] = reference
         contents.append(reference)
-    return Bound(fitting(values, contents, gathers=reading.gathers), reading, trajectory)
+    return Bound(fitting(values, contents, gathers=reading.gathers), reading, trajectory, missing)
 
 
 def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:

@@ -116,9 +116,9 @@ class Evaluation:
     def _told(self, message: str) -> Exception:
         if TOO_LARGE in message:
             return Unavailable(message[message.index(TOO_LARGE) :])
-        absent = _NO_KEY.fullmatch(message) or _NO_VALUE.fullmatch(message)
-        missing = self._bound.missing(absent[1]) if absent else ""
-        return Unavailable(f"{missing} not recorded") if missing else Invalid(_first_line(message))
+        key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
+        why = self._bound.missing(key[1]) if key else self._bound.without(variable[1]) if variable else ""
+        return Unavailable(why) if why else Invalid(_first_line(message))
 
 
 def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:

@@ -40,13 +40,15 @@ def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mappin
     Args:
         node: who asks.
         trajectory: the run.
-        reference: the run's own reference, or `UNRECORDED`.
+        reference: the run's own reference, or `UNRECORDED`, or a `Skipped` that says why there is none.
         outputs: of the tasks that lead to the node and that it reads, by label.
     """
     calls = calls_as_data(trajectory.calls) if trajectory.tool_data else UNRECORDED
     there = {"input": trajectory.input, "output": trajectory.output, "calls": calls, "reference": reference}
     parts = {part: there[part] for part in sorted(node.reads) if part in there}
     for part, value in parts.items():
+        if isinstance(value, Skipped):
+            return Skipped(f"{node.name}: {value.why}")
         if value is UNRECORDED:
             return Skipped(f"{node.name}: {f'run.{part}' if part in ('input', 'output') else part} not recorded")
     return parts | dict(sorted(outputs.items()))

@@ -166,18 +166,17 @@ class Dag(BuiltIn):
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
         if isinstance(found, Failed):
             return found
-        known = UNRECORDED if isinstance(found, Skipped) else found
 
         async def ask(node: Node, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
             assert self.judge is not None
             labels = {self.plan.nodes[task].label: outputs[self.plan.nodes[task].label] for task in self.plan.reads[node.name]}
-            data = shown_of(node, trajectory, known, labels)
+            data = shown_of(node, trajectory, found, labels)
             if isinstance(data, Skipped):
                 return data
             return await answered(self.judge, node, self.prompt_for(node, data), data)
 
         try:
-            evaluation = Evaluation(bind(self.reading, trajectory, known))
+            evaluation = Evaluation(bind(self.reading, trajectory, found))
         except Unavailable as unavailable:
             return Skipped(str(unavailable))
         walked = self.whole and self.whole.walked(evaluation)

@@ -132,6 +132,8 @@ def test_strict_leaves_only_one():
         ("calls[7].name == ''", "ExpressionError"),
         ("calls[0].arguments.absent == 1", "ExpressionError"),
         ("calls[0].arguments.input == run.input", "ExpressionError"),
+        ("calls[0].arguments.calls == 1", "ExpressionError"),
+        ("calls[0].arguments.reference == 1", "ExpressionError"),
         ("calls[0].arguments.name == calls[0].name", "ExpressionError"),
         ("calls[0].arguments.wanted == run.attributes.wanted", "ExpressionError"),
         ("run.input + 1 > 2", "ExpressionError"),
@@ -195,7 +197,7 @@ def test_calls_are_those_left_by_tools_and_failed_calls():
 def test_a_reference_is_an_attribute():
     """JSON text is opened."""
     assert scored("run.output.titles[0] == reference[0]", reference="wanted").value == 1
-    assert scored("reference == 1", reference="absent") == Skipped("reference not recorded")
+    assert scored("reference == 1", reference="absent") == Skipped("no reference: absent not recorded")
 
 
 @pytest.mark.parametrize(

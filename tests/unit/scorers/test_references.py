@@ -140,7 +140,9 @@ def test_expressions_and_trees_read_datasets(spec):
         spec["nodes"]["n"]["children"] = [{"verdict": True, "score": 10}, {"verdict": False, "score": 0}]
     made = create_scorer({**spec, "reference": {"dataset": {"a": {"calls": 1}}, "key": "case.id", "field": "calls"}})
     assert made(run("a")).value == 1
-    assert isinstance(made(run("b")), Skipped)
+    skipped = made(run("b"))
+    assert isinstance(skipped, Skipped)
+    assert skipped.why.endswith(f"{NO}the dataset has no such record")
     assert made.asked == {"case.id"}
     broken = create_scorer({**spec, "reference": {"dataset": lambda key: 1 / 0, "key": "case.id"}})
     assert broken(run("a")).error_type == "ZeroDivisionError"

@@ -223,7 +223,7 @@ def test_a_reference_is_read_from_an_attribute():
     tree = {"a": binary("run.output == reference.answer")}
     run = trajectory(output="Rome", attributes={"wanted": '{"answer": "Rome"}'})
     assert dag(tree, reference="wanted")(run).value == 1
-    assert dag(tree, reference="wanted")(RUN).why == "a: reference not recorded"
+    assert dag(tree, reference="wanted")(RUN).why == "a: no reference: wanted not recorded"
 
 
 def test_calls_kept_by_a_task_are_calls():
