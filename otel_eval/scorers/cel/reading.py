@@ -104,6 +104,8 @@ class _Seen:
         looked_at = _field(node)
         if looked_at is not None and self._look(*looked_at, bound):
             return
+        if _is_dotted(node, bound):
+            self.problems.append(f"run.attributes.{node.parts[0].name}.{node.name}: {_NAME_IT}")
         if node.kind == "ident" and node.name not in bound:
             self._name(node.name)
         if _compares(node):
@@ -159,6 +161,14 @@ def _field(node: Node) -> tuple[Node, str] | None:
 
 def _is_run(node: Node, bound: frozenset[str]) -> bool:
     return node.kind == "ident" and node.name == "run" and "run" not in bound
+
+
+def _is_dotted(node: Node, bound: frozenset[str]) -> bool:
+    """Whether it is `run.attributes.user.tier`, which looks for an attribute `user`."""
+    if node.kind != "select" or node.parts[0].kind != "select":
+        return False
+    owner = _field(node.parts[0].parts[0])
+    return owner is not None and owner[1] == "attributes" and _is_run(owner[0], bound)
 
 
 def _compares(node: Node) -> bool:
