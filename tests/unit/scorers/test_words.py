@@ -17,7 +17,7 @@ FUNCTIONS = (
 )
 RESERVED = (
     "run calls reference input output as break const continue else false for function if import in let loop package namespace "
-    "null return true var void while"
+    "null return true var void while bool bytes double dyn int list map null_type string type uint"
 )
 
 
