@@ -273,7 +273,7 @@ def test_what_must_be_read_is_told_by_the_expression(expression, needs, asked):
         ("calls[0] in calls", "calls[]: a call cannot be compared as a whole"),
         ("run.attributes.size() == 1", "run.attributes: name the attribute"),
         ("run.attributes[run.input] == 1", "run.attributes: name the attribute"),
-        ("run.attributes.user.tier == 'a'", "run.attributes.user.tier: name the attribute, as run.attributes[\"user.tier\"]"),
+        ("run.attributes.user.tier == 'a'", 'run.attributes.user.tier: name the attribute, as run.attributes["user.tier"]'),
         ("has(run.attributes.user.tier)", "run.attributes.user.tier: name the attribute"),
         ("'a'", "is not a score, it gives STRING"),
         ("calls", "is not a score, it gives LIST<MAP<STRING, DYN>>"),
