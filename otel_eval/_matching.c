@@ -23,6 +23,7 @@ static PyObject *slot_names[4], *fsum;
 #include "c/matching/values.h"
 #include "c/matching/agreeing.h"
 #include "c/matching/growing.h"
+#include "c/matching/gathering.h"
 #include "c/matching/ordered.h"
 #include "c/matching/assigning.h"
 #include "c/matching/calls.h"

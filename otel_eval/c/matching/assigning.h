@@ -1,8 +1,21 @@
 /* The heaviest one-to-one assignment, found row by row.
  *
- * Knows numbers only. It takes the steps of the Python module that this is a shortcut for, in the same order, so it finds
- * the same pairs and counts the same work.
+ * Knows numbers only. It finds the pairs of the Python module that this is a shortcut for and counts the same work, though
+ * it spares itself the ways that lead nowhere.
  */
+
+typedef struct {
+    int kind; /* of columns */
+    double weight;
+} Link;
+
+/* Between kinds of rows and kinds of columns, since those of one kind weigh the same. */
+typedef struct {
+    Link *links;
+    int *first;  /* by kind of rows where its links begin, the heaviest before the others, and where the last one's end */
+    int *degree; /* by kind of rows to how many columns they lead */
+    ByName columns;
+} Links;
 
 typedef struct {
     double far;
@@ -10,9 +23,9 @@ typedef struct {
 } Way;
 
 typedef struct {
-    const Edges *edges;
-    const int *list_of; /* by row */
-    const int *same;    /* by row: a number that rows with the very same edges share */
+    const Links *links;
+    const int *kind_of; /* by row */
+    const int *same;    /* by row: a number that rows share that were made of the same */
     double *rent, *price, *best, *reached, *done_at;
     int *column, *owner, *parent, *rows_reached, *columns_done; /* by row, by column, by column, in order, in order */
     int *met, *closed, *seen;                                   /* by column, by column, by `same`: in which search */
@@ -57,23 +70,32 @@ static void pop(Search *search)
     queue[at] = last;
 }
 
-/* The ways on from a row that lies at `here`, as far as they are shorter than doing without. */
+#define NOISE 1e-9 /* more than sums of weights are ever off by */
+
+/* The ways on from a row that lies at `here`, as far as they are shorter than doing without: no price is above 0 but for
+ * what was rounded, so a way is at least as far as its weight makes it. */
 static int look_around(Search *search, int row, double here, double nearest)
 {
-    const Edges *edges = search->edges;
-    const Edge *edge = edges->edges + edges->first[search->list_of[row]], *last = edges->edges + edges->first[search->list_of[row] + 1];
-    search->steps += last - edge;
-    for (; edge < last; edge++) {
-        int column = edge->at;
-        double far = here - edge->weight - search->rent[row] - search->price[column];
-        double known_way = search->met[column] == search->searches ? search->best[column] : nearest;
-        if (search->closed[column] == search->searches || !(far < known_way))
-            continue;
-        search->met[column] = search->searches;
-        search->best[column] = far;
-        search->parent[column] = row;
-        if (push(search, (Way){far, column, row}) < 0)
-            return -1;
+    const Links *links = search->links;
+    int kind = search->kind_of[row];
+    search->steps += links->degree[kind];
+    for (int link = links->first[kind]; link < links->first[kind + 1]; link++) {
+        double weight = links->links[link].weight;
+        int to = links->links[link].kind;
+        if (here - weight - search->rent[row] > nearest + NOISE)
+            return 0;
+        for (int at = links->columns.first[to]; at < links->columns.first[to + 1]; at++) {
+            int column = links->columns.all[at];
+            double far = here - weight - search->rent[row] - search->price[column];
+            double known_way = search->met[column] == search->searches ? search->best[column] : nearest;
+            if (search->closed[column] == search->searches || !(far < known_way))
+                continue;
+            search->met[column] = search->searches;
+            search->best[column] = far;
+            search->parent[column] = row;
+            if (push(search, (Way){far, column, row}) < 0)
+                return -1;
+        }
     }
     return 0;
 }
@@ -144,18 +166,28 @@ static int augment(Search *search, int start)
     return 0;
 }
 
+/* Whether of two columns that cost the same the other one is taken: one that nobody has, then the first. */
+static int rather(const Search *search, int column, int other)
+{
+    int owned = search->owner[column] >= 0, other_owned = search->owner[other] >= 0;
+    return owned != other_owned ? owned : other < column;
+}
+
 static int add_row(Search *search, int row)
 {
-    const Edges *edges = search->edges;
-    const Edge *edge = edges->edges + edges->first[search->list_of[row]], *last = edges->edges + edges->first[search->list_of[row] + 1];
-    int nearest = -1;
+    const Links *links = search->links;
+    int kind = search->kind_of[row], nearest = -1;
     double rent = 0;
-    search->steps += last - edge + 16;
-    for (; edge < last; edge++) {
-        double cost = -edge->weight - search->price[edge->at];
-        if (cost < rent || (cost == rent && nearest >= 0 && search->owner[nearest] >= 0 && search->owner[edge->at] < 0)) {
-            rent = cost;
-            nearest = edge->at;
+    search->steps += links->degree[kind] + 16;
+    for (int link = links->first[kind]; link < links->first[kind + 1] && -links->links[link].weight <= rent + NOISE; link++) {
+        int to = links->links[link].kind;
+        for (int at = links->columns.first[to]; at < links->columns.first[to + 1]; at++) {
+            int column = links->columns.all[at];
+            double cost = -links->links[link].weight - search->price[column];
+            if (cost < rent || (cost == rent && nearest >= 0 && rather(search, nearest, column))) {
+                rent = cost;
+                nearest = column;
+            }
         }
     }
     search->rent[row] = rent;
@@ -169,10 +201,10 @@ static int add_row(Search *search, int row)
 }
 
 /* The column of each row, or -1. Returns how many steps it took; -1 on failure. */
-static long long assign(const Edges *edges, const int *list_of, const int *same, int rows, int columns, long long most, int *column_of)
+static long long assign(const Links *links, const int *kind_of, const int *same, int rows, int columns, long long most, int *column_of)
 {
     size_t all = (size_t)rows + (size_t)columns + 2;
-    Search search = {.edges = edges, .list_of = list_of, .same = same, .column = column_of};
+    Search search = {.links = links, .kind_of = kind_of, .same = same, .column = column_of};
     double *numbers = calloc(5 * all, sizeof(double));
     int *places = calloc(7 * all, sizeof(int));
     int failed = numbers == NULL || places == NULL;

@@ -6,10 +6,6 @@
 #define ANY 0 /* in place of a node: it names no arguments */
 
 typedef struct {
-    int *first, *all; /* by name where its own begin in `all` */
-} ByName;
-
-typedef struct {
     PyObject_HEAD
     PyObject *given;        /* what it was made of */
     PyObject *codes;        /* name: its number */
@@ -17,6 +13,7 @@ typedef struct {
     Store store;            /* of the arguments */
     Kinds kinds;            /* by name and arguments */
     int *code, *node;       /* by kind: the number of its name, its arguments or ANY */
+    int *ordinal, *which;   /* by kind: which one of its name it is; by place, in the order of `places`: that of its kind */
     int *table, table_room; /* open hash: a kind, or -1 */
     ByName places, own;     /* places and kinds of each name */
     int *asks;              /* by name: whether some call of that name names arguments */
@@ -85,18 +82,6 @@ static int number_kinds(Calls *self)
     return lay_out(&self->kinds, made);
 }
 
-/* What each name has, in order; `code` tells the name of each, through `kind` if there is one. */
-static void gather(ByName *by_name, const int *code, const int *kind, int count, int names)
-{
-    int *first = by_name->first; /* of the next name at first, for each step below moves one back */
-    for (int at = 0; at < count; at++)
-        first[code[kind == NULL ? at : kind[at]]]++;
-    for (int name = 1; name <= names; name++)
-        first[name] += first[name - 1];
-    for (int at = count - 1; at >= 0; at--)
-        by_name->all[--first[code[kind == NULL ? at : kind[at]]]] = at;
-}
-
 static void count_steps(Calls *self)
 {
     for (Py_ssize_t kind = 0; kind < self->kinds.made; kind++)
@@ -116,7 +101,7 @@ static int allot_calls(Calls *self, Py_ssize_t count)
     self->store.keys = PyDict_New();
     self->store.scalars = PyDict_New();
     self->store.expects = 1;
-    self->code = PyMem_Calloc((size_t)(7 * count + 8), sizeof(int));
+    self->code = PyMem_Calloc((size_t)(9 * count + 8), sizeof(int));
     self->table = PyMem_Malloc((size_t)self->table_room * sizeof(int));
     self->steps = PyMem_Calloc((size_t)count + 1, sizeof(long long));
     if (self->codes == NULL || self->store.keys == NULL || self->store.scalars == NULL)
@@ -130,6 +115,8 @@ static int allot_calls(Calls *self, Py_ssize_t count)
     self->own.all = self->places.all + count;
     self->places.first = self->own.all + count;
     self->own.first = self->places.first + count + 1;
+    self->ordinal = self->own.first + count + 1;
+    self->which = self->ordinal + count;
     return allot_kinds(&self->kinds, count);
 }
 
@@ -143,6 +130,11 @@ static int fill_calls(Calls *self)
     int made = (int)PyDict_GET_SIZE(self->codes);
     gather(&self->places, self->code, self->kinds.kind, (int)self->kinds.count, made);
     gather(&self->own, self->code, NULL, (int)self->kinds.made, made);
+    for (int name = 0; name < made; name++)
+        for (int at = self->own.first[name]; at < self->own.first[name + 1]; at++)
+            self->ordinal[self->own.all[at]] = at - self->own.first[name];
+    for (int at = 0; at < self->kinds.count; at++)
+        self->which[at] = self->ordinal[self->kinds.kind[self->places.all[at]]];
     count_steps(self);
     self->store.expects = 0;
     return 0;

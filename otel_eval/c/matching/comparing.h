@@ -8,9 +8,9 @@ typedef struct {
     Run run;
     Py_UCS4 match;
     int shortcut; /* whether equal calls may decide */
-    Edges edges;  /* of a kind of actual calls to rows, or of a kind of expected ones to columns */
-    int *list_of; /* which edges are a row's or a column's */
-    int *partner; /* of a row its column, of a column its row; -1 */
+    double *weights;     /* by kind of actual calls: what it weighs against each kind of expected ones of its name */
+    Py_ssize_t *first;   /* where its own begin */
+    int *partner;        /* of a row its column, of a column its row; -1 */
     int paired, whole; /* answer: how many pairs, how many of them weigh 1 */
     double dyadic;     /* answer: the sum of the weights that add up without rounding */
     double *rest;      /* answer: the others */
@@ -96,42 +96,52 @@ static int weigh_place_by_place(Weighing *this)
     return pair_all(this, this->run.count);
 }
 
-/* From each kind of actual calls to the places of expected ones. 1 if all weigh 1, 0 if not; -1: left to Python. */
-static int lay_columns(Weighing *this, double *weights)
+static double known_weight(const Weighing *this, int expected, int actual)
+{
+    return this->weights[this->first[actual] + this->calls->ordinal[expected]];
+}
+
+/* Compare every kind that was made with those that are expected. 1 if all that agree weigh 1, 0 if not; -1: left to Python. */
+static int compare_kinds(Weighing *this)
 {
     const Calls *calls = this->calls;
+    Py_ssize_t all = 0;
     int alike = 1;
     for (int kind = 0; kind < this->run.kinds; kind++) {
         int code = this->run.code[kind];
-        this->edges.first[kind] = this->edges.filled;
-        if (code < 0)
-            continue;
-        for (int at = calls->own.first[code]; at < calls->own.first[code + 1]; at++)
-            if ((weights[calls->own.all[at]] = weight_of(this, calls->own.all[at], kind)) < 0)
+        this->first[kind] = all;
+        all += code < 0 ? 0 : calls->own.first[code + 1] - calls->own.first[code];
+    }
+    if ((this->weights = malloc((size_t)(all + 1) * sizeof(double))) == NULL)
+        return -1;
+    for (int kind = 0; kind < this->run.kinds; kind++) {
+        int code = this->run.code[kind];
+        double *own = this->weights + this->first[kind];
+        for (int at = code < 0 ? 0 : calls->own.first[code]; code >= 0 && at < calls->own.first[code + 1]; at++, own++) {
+            if ((*own = weight_of(this, calls->own.all[at], kind)) < 0)
                 return -1;
-        for (int at = calls->places.first[code]; at < calls->places.first[code + 1]; at++) {
-            double weight = weights[calls->kinds.kind[calls->places.all[at]]];
-            if (weight > 0 && add_edge(&this->edges, calls->places.all[at], weight) < 0)
-                return -1;
-            alike = alike && (weight == 0 || weight == 1);
+            alike = alike && (*own == 0 || *own == 1);
         }
     }
-    this->edges.first[this->run.kinds] = this->edges.filled;
     return alike;
 }
 
 /* Where all weigh 1 the longest common subsequence, of masks. */
 static int weigh_masks(Weighing *this)
 {
-    const Kinds *kinds = &this->calls->kinds;
+    const Calls *calls = this->calls;
+    const Kinds *kinds = &calls->kinds;
     if (kinds->words * this->run.kinds > MOST_WORDS)
         return LEFT_TO_PYTHON;
     uint64_t *masks = calloc((size_t)(kinds->words * (this->run.kinds + 1) + 1), sizeof *masks);
     if (masks == NULL)
         return LEFT_TO_PYTHON;
-    for (int kind = 0; kind < this->run.kinds; kind++)
-        for (Py_ssize_t at = this->edges.first[kind]; at < this->edges.first[kind + 1]; at++)
-            masks[kind * kinds->words + this->edges.edges[at].at / 64] |= (uint64_t)1 << this->edges.edges[at].at % 64;
+    for (int kind = 0; kind < this->run.kinds; kind++) {
+        int code = this->run.code[kind];
+        for (int at = code < 0 ? 0 : calls->places.first[code]; code >= 0 && at < calls->places.first[code + 1]; at++)
+            if (this->weights[this->first[kind] + calls->which[at]] > 0)
+                masks[kind * kinds->words + calls->places.all[at] / 64] |= (uint64_t)1 << calls->places.all[at] % 64;
+    }
     Py_ssize_t length = common_length(kinds, masks, this->run.kind, this->run.count, masks + this->run.kinds * kinds->words);
     int paired = this->column_of == NULL ? 0 : common_pairs(kinds, masks, this->run.kind, this->run.count, this->column_of);
     free(masks);
@@ -151,85 +161,104 @@ static void add_weight(Weighing *this, double weight)
         this->rest[this->rest_count++] = weight;
 }
 
-/* The weights of the pairs, each found among the edges of the one side, the columns' or the rows'. */
-static void add_weights(Weighing *this, int count, int of_columns)
+static void add_pair(Weighing *this, int row, int column)
 {
-    for (int each = 0; each < count; each++) {
-        if (this->partner[each] < 0)
-            continue;
-        Py_ssize_t low = this->edges.first[this->list_of[each]], high = this->edges.first[this->list_of[each] + 1];
-        while (high - low > 1) {
-            Py_ssize_t middle = (low + high) / 2;
-            if (this->edges.edges[middle].at <= this->partner[each])
-                low = middle;
-            else
-                high = middle;
-        }
-        add_weight(this, this->edges.edges[low].weight);
-        keep_pair(this, of_columns ? this->partner[each] : each, of_columns ? each : this->partner[each], this->edges.edges[low].weight);
-    }
+    double weight = known_weight(this, this->calls->kinds.kind[row], this->run.kind[column]);
+    add_weight(this, weight);
+    keep_pair(this, row, column, weight);
 }
 
-static int weigh_in_order(Weighing *this, double *weights, long long left)
+/* How many equal calls an alignment in order certainly pairs, each weighing 1; 0 if that is not known. */
+static int certain_pairs(const Weighing *this)
 {
-    int rows = (int)this->calls->kinds.count, columns = this->run.count;
-    int alike = (long long)rows * columns > left ? -1 : lay_columns(this, weights);
-    if (alike)
-        return alike < 0 ? LEFT_TO_PYTHON : weigh_masks(this);
-    memcpy(this->list_of, this->run.kind, (size_t)columns * sizeof(int));
-    if (align_in_order(&this->edges, this->list_of, rows, columns, this->partner) < 0)
-        return LEFT_TO_PYTHON;
-    add_weights(this, columns, 1);
-    return TOLD;
+    const Kinds *kinds = &this->calls->kinds;
+    uint64_t *row = malloc((size_t)(kinds->words + 1) * sizeof *row);
+    int certain = row == NULL ? 0 : (int)common_length(kinds, kinds->masks, this->run.wanted, this->run.count, row);
+    free(row);
+    return certain;
 }
 
-/* From each kind of expected calls to the places of actual ones; -1: left to Python. */
-static int lay_rows(Weighing *this, double *weights, const ByName *columns)
+static int weigh_in_order(Weighing *this, long long left)
 {
     const Calls *calls = this->calls;
-    for (int kind = 0; kind < calls->kinds.made; kind++) {
-        int code = calls->code[kind];
-        this->edges.first[kind] = this->edges.filled;
-        for (int at = columns->first[code]; at < columns->first[code + 1]; at++)
-            weights[this->run.kind[columns->all[at]]] = -2;
-        for (int at = columns->first[code]; at < columns->first[code + 1]; at++) {
-            int column = columns->all[at], actual = this->run.kind[column];
-            if (weights[actual] == -2)
-                weights[actual] = weight_of(this, kind, actual);
-            if (weights[actual] < 0 || (weights[actual] > 0 && add_edge(&this->edges, column, weights[actual]) < 0))
-                return -1;
-        }
+    int rows = (int)calls->kinds.count, columns = this->run.count;
+    int alike = (long long)rows * columns > left ? -1 : compare_kinds(this);
+    if (alike)
+        return alike < 0 ? LEFT_TO_PYTHON : weigh_masks(this);
+    Column *kinds = calloc((size_t)this->run.kinds + 1, sizeof *kinds);
+    for (int kind = 0; kinds != NULL && kind < this->run.kinds; kind++) {
+        int code = this->run.code[kind], at = code < 0 ? 0 : calls->places.first[code];
+        if (code >= 0)
+            kinds[kind] = (Column){calls->places.all + at, calls->which + at, this->weights + this->first[kind],
+                                   calls->places.first[code + 1] - at};
     }
-    this->edges.first[calls->kinds.made] = this->edges.filled;
+    int failed = kinds == NULL || align_in_order(kinds, this->run.kind, rows, columns, certain_pairs(this), this->partner) < 0;
+    free(kinds);
+    for (int column = 0; !failed && column < columns; column++)
+        if (this->partner[column] >= 0)
+            add_pair(this, this->partner[column], column);
+    return failed ? LEFT_TO_PYTHON : TOLD;
+}
+
+/* The links of one kind of rows, in place, the heaviest first; how many there are. */
+static int link_kind(const Weighing *this, int kind, const ByName *made, const ByName *columns, Link *links, int *degree)
+{
+    int code = this->calls->code[kind], found = 0;
+    for (int at = made->first[code]; at < made->first[code + 1]; at++) {
+        Link link = {made->all[at], known_weight(this, kind, made->all[at])};
+        if (link.weight == 0)
+            continue;
+        int place = found++;
+        for (; place > 0 && links[place - 1].weight < link.weight; place--)
+            links[place] = links[place - 1];
+        links[place] = link;
+        *degree += columns->first[link.kind + 1] - columns->first[link.kind];
+    }
+    return found;
+}
+
+static int link_kinds(const Weighing *this, Links *links, int *room)
+{
+    const Calls *calls = this->calls;
+    int names = (int)PyDict_GET_SIZE(calls->codes), kinds = this->run.kinds, columns = this->run.count, filled = 0;
+    ByName made = {.first = room, .all = room + names + 1};
+    gather(&made, this->run.code, NULL, kinds, names);
+    gather(&links->columns, this->run.kind, NULL, columns, kinds);
+    Py_ssize_t most = 0;
+    for (Py_ssize_t kind = 0; kind < calls->kinds.made; kind++)
+        most += made.first[calls->code[kind] + 1] - made.first[calls->code[kind]];
+    if ((links->links = malloc((size_t)(most + 1) * sizeof(Link))) == NULL)
+        return -1;
+    for (int kind = 0; kind < calls->kinds.made; kind++) {
+        links->first[kind] = filled;
+        filled += link_kind(this, kind, &made, &links->columns, links->links + filled, &links->degree[kind]);
+    }
+    links->first[calls->kinds.made] = filled;
     return 0;
 }
 
-static int weigh_any_order(Weighing *this, double *weights, long long left, int *room)
+static int weigh_any_order(Weighing *this, long long left)
 {
     const Calls *calls = this->calls;
-    int rows = (int)calls->kinds.count, columns = this->run.count, names = (int)PyDict_GET_SIZE(calls->codes);
-    ByName by_name = {.first = room, .all = room + names + 1};
-    int *same = by_name.all + columns;
-    memset(room, 0, ((size_t)names + 1) * sizeof(int));
-    int kept = 0, *kept_code = same + rows, *kept_place = kept_code + columns;
-    for (int column = 0; column < columns; column++)
-        if (this->run.kind[column] >= 0) {
-            kept_code[kept] = this->run.code[this->run.kind[column]];
-            kept_place[kept++] = column;
-        }
-    gather(&by_name, kept_code, NULL, kept, names);
-    for (int at = 0; at < kept; at++)
-        by_name.all[at] = kept_place[by_name.all[at]];
-    if (lay_rows(this, weights, &by_name) < 0)
+    int rows = (int)calls->kinds.count, columns = this->run.count, kinds = this->run.kinds, names = (int)PyDict_GET_SIZE(calls->codes);
+    int *room = calloc(3 * (size_t)rows + (size_t)columns + 2 * (size_t)kinds + (size_t)names + 3, sizeof(int));
+    if (room == NULL || compare_kinds(this) < 0) {
+        free(room);
         return LEFT_TO_PYTHON;
+    }
+    int *same = room + rows + 1 + rows;
+    Links links = {.first = room, .degree = room + rows + 1, .columns = {.first = same + rows, .all = same + rows + kinds + 1}};
     for (int row = 0; row < rows; row++)
         same[row] = (long long)rows * columns > calls->many_pairs ? calls->kinds.kind[row] : row;
-    memcpy(this->list_of, calls->kinds.kind, (size_t)rows * sizeof(int));
-    long long steps = assign(&this->edges, this->list_of, same, rows, columns, left, this->partner);
-    if (steps < 0 || steps > left)
-        return LEFT_TO_PYTHON;
-    add_weights(this, rows, 0);
-    return TOLD;
+    long long steps = -1;
+    if (link_kinds(this, &links, links.columns.all + columns) == 0)
+        steps = assign(&links, calls->kinds.kind, same, rows, columns, left, this->partner);
+    free(links.links);
+    free(room);
+    for (int row = 0; steps >= 0 && row < rows; row++)
+        if (this->partner[row] >= 0)
+            add_pair(this, row, this->partner[row]);
+    return steps < 0 || steps > left ? LEFT_TO_PYTHON : TOLD;
 }
 
 /* With room for all that it takes; runs no Python code and touches no object. */
@@ -237,31 +266,21 @@ static int weigh_pairs(Weighing *this)
 {
     const Calls *calls = this->calls;
     size_t rows = (size_t)calls->kinds.count, columns = (size_t)this->run.count;
-    size_t all = rows + columns + (size_t)this->run.kinds + 2;
     long long left = calls->most_steps - steps_to_compare(calls, &this->run);
-    int *room = malloc(8 * all * sizeof(int)), answer = LEFT_TO_PYTHON;
-    double *weights = malloc(2 * all * sizeof(double));
-    this->edges.first = calloc(all, sizeof(Py_ssize_t));
-    this->list_of = room;
-    this->partner = room + all;
-    this->rest = weights == NULL ? NULL : weights + all;
-    if (room != NULL && weights != NULL && this->edges.first != NULL && left >= 0) {
+    int answer = LEFT_TO_PYTHON;
+    this->rest = malloc((rows + columns + 1) * sizeof(double));
+    this->partner = malloc((rows + columns + 1) * sizeof(int));
+    this->first = malloc(((size_t)this->run.kinds + 1) * sizeof(Py_ssize_t));
+    if (this->rest != NULL && this->partner != NULL && this->first != NULL && left >= 0) {
         if (this->match == 'e')
             answer = (long long)rows * (long long)columns > left ? LEFT_TO_PYTHON : weigh_place_by_place(this);
         else if (this->match == 'i' && rows > 1 && columns > 1)
-            answer = weigh_in_order(this, weights, left);
+            answer = weigh_in_order(this, left);
         else
-            answer = weigh_any_order(this, weights, left, room + 2 * all);
+            answer = weigh_any_order(this, left);
     }
-    free(room);
-    free(this->edges.first);
-    free(this->edges.edges);
-    if (answer != TOLD || this->rest_count == 0) {
-        free(weights);
-        this->rest = NULL;
-    } else { /* its block begins before it */
-        memmove(weights, this->rest, (size_t)this->rest_count * sizeof(double));
-        this->rest = weights;
-    }
+    free(this->weights);
+    free(this->first);
+    free(this->partner);
     return answer;
 }

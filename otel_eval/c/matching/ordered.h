@@ -4,26 +4,12 @@
  * pairs; only what a step changes is kept, and not every state.
  */
 
+/* The rows that a column may go to, in order, and what each pair weighs, nothing if it is 0. */
 typedef struct {
-    int at; /* row or column */
-    double weight;
-} Edge;
-
-typedef struct {
-    Edge *edges;
-    Py_ssize_t *first; /* by list where its edges begin, and where the last one's end */
-    Py_ssize_t filled, room;
-} Edges;
-
-static int add_edge(Edges *edges, int at, double weight)
-{
-    Edge *list = roomier(edges->edges, edges->filled, &edges->room, sizeof(Edge));
-    if (list == NULL)
-        return -1;
-    edges->edges = list;
-    edges->edges[edges->filled++] = (Edge){at, weight};
-    return 0;
-}
+    const int *rows, *which; /* `which`: by row that of the weights that is its own */
+    const double *weights;
+    int count;
+} Column;
 
 #define CLOSE 1e-12
 
@@ -48,14 +34,34 @@ static int note_change(Walk *walk, int row, int stop)
     return 0;
 }
 
-/* One column: it goes to one row or to none. */
-static int give_column(Walk *walk, const Edge *edge, const Edge *last, int end)
+/* The place of the first of the rows that is not before `row`. */
+static int first_from(const Column *column, int row)
+{
+    int low = 0, high = column->count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (column->rows[middle] < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* How many rows a column and those before it may have gone to. */
+static int top_of(int column, int ahead, int rows)
+{
+    return column + ahead + 1 < rows ? column + ahead + 1 : rows;
+}
+
+/* One column: it goes to one row from `first` to `last`, or to none. */
+static int give_column(Walk *walk, const Column *column, int end, int first, int last)
 {
     double *best = walk->best, *after = walk->after;
     int from = end, to = 0;
-    for (; edge < last; edge++) {
-        double reached = best[edge->at] + edge->weight;
-        int at = edge->at + 1;
+    for (int each = first_from(column, first); each < column->count && column->rows[each] <= last; each++) {
+        int row = column->rows[each], at = row + 1;
+        double reached = best[row] + column->weights[column->which[each]];
         if (!(reached > after[at] + CLOSE))
             continue;
         if (at < from)
@@ -65,7 +71,7 @@ static int give_column(Walk *walk, const Edge *edge, const Edge *last, int end)
         while (at < end && reached > after[at] + CLOSE);
         if (at > to)
             to = at;
-        if (note_change(walk, edge->at, at) < 0)
+        if (note_change(walk, row, at) < 0)
             return -1;
     }
     if (from < to)
@@ -73,35 +79,40 @@ static int give_column(Walk *walk, const Edge *edge, const Edge *last, int end)
     return 0;
 }
 
-/* The row of each column, or -1. */
-static void trace_back(const Walk *walk, int rows, int columns, int *row_of)
+/* The row of each column, or -1. Beyond `top` rows nothing changed at a column but what changed there too. */
+static void trace_back(const Walk *walk, int rows, int columns, int ahead, int *row_of)
 {
     int end = rows;
     for (int column = columns - 1; column >= 0; column--) {
+        int top = top_of(column, ahead, rows), reached = end < top ? end : top;
         row_of[column] = -1;
         for (Py_ssize_t at = walk->first[column + 1] - 1; at >= walk->first[column] && row_of[column] < 0; at--)
-            if (walk->changes[at].row < end && end < walk->changes[at].stop)
+            if (walk->changes[at].row < reached && reached < walk->changes[at].stop)
                 row_of[column] = walk->changes[at].row;
         if (row_of[column] >= 0)
             end = row_of[column];
     }
 }
 
-/* The row that each column is paired with, or -1; `list_of` tells which edges are a column's (-1: none). -1 on failure. */
-static int align_in_order(const Edges *edges, const int *list_of, int rows, int columns, int *row_of)
+/* The row that each column is paired with, or -1; `kind_of` tells which of `kinds` each is (-1: none). -1 on failure.
+ *
+ * `sure` is a weight that some alignment certainly reaches, a whole number. A pair weighs 1 at most, so one so far aside
+ * that too little is left before and behind it is in no alignment that comes near: it is not looked at. */
+static int align_in_order(const Column *kinds, const int *kind_of, int rows, int columns, int sure, int *row_of)
 {
     Walk walk = {.best = calloc((size_t)(2 * rows + 2), sizeof(double))};
     walk.first = calloc((size_t)columns + 1, sizeof(Py_ssize_t));
-    int failed = walk.best == NULL || walk.first == NULL;
+    int failed = walk.best == NULL || walk.first == NULL, ahead = rows - sure, behind = columns - sure, top = 0;
     walk.after = failed ? NULL : walk.best + rows + 1;
     for (int column = 0; !failed && column < columns; column++) {
-        int list = list_of[column];
-        if (list >= 0)
-            failed = give_column(&walk, edges->edges + edges->first[list], edges->edges + edges->first[list + 1], rows + 1) < 0;
+        for (; top < top_of(column, ahead, rows); top++)
+            walk.best[top + 1] = walk.after[top + 1] = walk.best[top];
+        if (kind_of[column] >= 0)
+            failed = give_column(&walk, kinds + kind_of[column], top + 1, column - behind, column + ahead) < 0;
         walk.first[column + 1] = walk.filled;
     }
     if (!failed)
-        trace_back(&walk, rows, columns, row_of);
+        trace_back(&walk, rows, columns, ahead, row_of);
     free(walk.best);
     free(walk.first);
     free(walk.changes);

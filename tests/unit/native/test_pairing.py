@@ -125,6 +125,27 @@ def test_long_runs_of_calls_are_paired_the_same(mode: str, match: str, expected:
     assert here == in_python
 
 
+@pytest.mark.parametrize("match", MATCHES)
+@settings(max_examples=15)
+@given(
+    st.integers(30, 110), st.integers(1, 3), st.integers(2, 4), st.sampled_from([0.05, 0.2]), st.randoms(use_true_random=False)
+)
+def test_runs_near_to_what_is_expected_are_paired_the_same(
+    match: str, count: int, tools: int, values: int, part: float, rng: Any
+) -> None:
+    """Where pairs far aside, or links that weigh too little, need not be looked at."""
+
+    def one() -> Any:
+        return rng.choice("abc"[:tools]), {key: rng.randrange(values) for key in "klm" if rng.random() < 0.9}
+
+    wanted = [one() for _ in range(count)]
+    made = [one() if rng.random() < part else each for each in wanted if rng.random() > part]
+    for _ in range(int(count * part)):
+        made.insert(rng.randrange(len(made) + 1), one())
+    here, in_python = both(scorer_of(wanted, "overlap", match), run_of(made), match)
+    assert here == in_python
+
+
 @pytest.mark.parametrize(
     "visits",
     [
