@@ -172,8 +172,7 @@ class Matching(BuiltIn):
         """The value; which calls are paired is found out when somebody asks."""
         wanted, made = len(expectation.calls), len(visits)
         value = _ratio(weight, wanted, made, ratio)  # of `exact` all fit, or nothing weighs anything
-        if not pairs == wanted == made:
-            value = self.weighed(value, wanted - pairs, made - pairs)
+        value = self.weighed(value, wanted - pairs, made - pairs)
         return late(value, partial(self.explained, expectation, visits))
 
     def explained(self, expectation: Expectation, visits: Sequence[Visit]) -> Reasons:

@@ -115,6 +115,9 @@ def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls,
         ("allow", "forbid", "abc", 1.0),
         ("allow", "forbid", "a", 0.0),
         ("forbid", "forbid", "ab", 1.0),
+        ("forbid", "allow", "ac", 0.0),
+        ("allow", "forbid", "ac", 0.0),
+        ("allow", "allow", "ac", 0.5),
     ],
 )
 def test_extra_and_missing_calls_can_be_forbidden(extra, missing, calls, value):

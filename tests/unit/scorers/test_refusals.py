@@ -99,6 +99,8 @@ REFUSED = [
     ({**ARGS, "expected": [], "arguments": ["id", 3]}, "arguments: ['id', 3]", "a list of keys"),
     ({**ARGS, "expected": [{"name": ""}]}, "expected[0].name: ''", "name of a tool"),
     ({"type": "execution_order", "expected": [], "match": "inorder"}, "match: 'inorder'", "did you mean 'in_order'?"),
+    ({**ARGS, "arguments": "supset"}, "arguments: 'supset'", "did you mean 'superset'?"),
+    ({**ARGS, "arguments": 7}, "arguments: 7", "write e.g. arguments: subset or arguments: [user.id]"),
     ({**TOOLS, "compare": ["results"]}, "compare[0]: 'results'", "did you mean 'result'?"),
     ({**TOOLS, "available_tools": ["a"]}, "available_tools: ['a']", "needs a judge"),
     ({**TOOLS, "judge": {"model": "x"}}, "judge.base_url", "is missing"),
