@@ -118,11 +118,14 @@ def test_nothing_expected_asks_for_nothing_done(match, measure, expected, calls,
         ("forbid", "allow", "ac", 0.0),
         ("allow", "forbid", "ac", 0.0),
         ("allow", "allow", "ac", 0.5),
+        ("allow", "forbid", "ab", 1.0),
+        ("forbid", "allow", "ab", 1.0),
     ],
 )
-def test_extra_and_missing_calls_can_be_forbidden(extra, missing, calls, value):
-    """Subset and superset, as others call it."""
-    spec = {"type": "trajectory_match", "expected": ["a", "b"], "extra": extra, "missing": missing}
+@pytest.mark.parametrize("expected", [["a", "b"], [["a", "b"]]], ids=["in_order", "in_a_batch"])
+def test_extra_and_missing_calls_can_be_forbidden(expected, extra, missing, calls, value):
+    """Subset and superset, as others call it; the calls of a batch come in any order."""
+    spec = {"type": "trajectory_match", "expected": expected, "extra": extra, "missing": missing}
     assert score(spec, run(*calls)).value == value
 
 
