@@ -139,6 +139,27 @@ def test_equal_calls_decide_only_where_they_were_prepared(match, mode, monkeypat
     assert of_run(run) == Skipped("too many calls to be weighed: 60 expected, 60 made")
 
 
+@pytest.mark.parametrize(("match", "pairs"), [("in_order", 1), ("any_order", 60)])
+def test_equal_calls_in_another_order_are_said_to_match_where_any_will_do(match, pairs, monkeypatch):
+    """Where weighing all others would be too much as well."""
+    monkeypatch.setattr(weights, "_MOST_STEPS", 50)
+    calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
+    scorer = create_scorer({"type": "trajectory_match", "match": match, "arguments": "exact", "expected": calls})
+    outcome = scorer(trajectory(*(call("a", arguments={"x": at}) for at in reversed(range(60)))))
+    assert outcome.value == pairs / 60
+    assert outcome.explanation.startswith(f"{pairs} of 60 expected calls matched")
+
+
+@pytest.mark.parametrize(
+    ("second", "value"), [({"name": "b"}, 1.0), ({"name": "b", "arguments": {}}, 0.5), ({"name": "b", "result": 2}, 0.5)]
+)
+def test_a_call_that_names_less_than_another_agrees_with_more(second, value):
+    """One names its arguments, one nothing, or a result."""
+    expected = [{"name": "a", "arguments": {"x": 1}}, second]
+    scorer = create_scorer({"type": "trajectory_match", "match": "any_order", "arguments": "exact", "expected": expected})
+    assert scorer(trajectory(call("b", arguments={"y": 2}, result=3), call("a", arguments={"x": 1}))).value == value
+
+
 def test_an_explanation_that_cannot_be_made_says_so():
     """Whoever asks is a sink, far from what guards scorers; the value stands."""
 

@@ -168,6 +168,14 @@ def test_content_shows_the_pairs_that_agree_in_part():
     assert shown["found"] == {"tool": "a", "arguments": {"x": 1, "y": 2}}
 
 
+def test_where_all_agrees_there_is_no_content_to_show():
+    """Neither in the explanation nor in the details."""
+    specification = {"type": "tool_call_args", "expected": [{"name": "a", "arguments": {"x": 1}}], "include_content": True}
+    outcome = create_scorer(specification)(trajectory(call("a", arguments={"x": 1})))
+    assert outcome.explanation == "1 of 1 expected call matched"
+    assert "content" not in outcome.details
+
+
 @pytest.mark.parametrize("over", [0, 1])
 def test_content_in_an_explanation_is_cut_at_four_hundred_characters(over):
     """One more is cut, with a sign that it was."""
