@@ -181,7 +181,9 @@ _SPEECHES: Final = (
 
 
 def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
-    """What somebody said in messages: the text of the last (or first) one with such a role, else the value itself.
+    """What somebody said in messages: the text of the last (or first) one with such a role that has any.
+
+    Where none has any it is "" if one says so, else the value itself.
 
     Args:
         value: decoded messages in any format, or something else that is the answer as it stands.
@@ -196,22 +198,31 @@ def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
             return messages
     if not isinstance(messages, list):
         return value
+    nothing = False
     for message in reversed(messages) if last else messages:
+        found: Any = None
         if isinstance(message, list):
             found = said(message, roles, last=last)
-            if isinstance(found, str):
-                return found
         elif isinstance(message, dict) and (not roles or _role(message) in roles):
-            text = _content_text(message)
-            if text:
-                return text
-    return value
+            found = _content_text(message) or ("" if _says_nothing(message) else None)
+        if isinstance(found, str) and found:
+            return found
+        nothing = nothing or found == ""
+    return "" if nothing else value
 
 
 def _role(message: dict[str, Any]) -> str:
     inner = message.get("kwargs", message.get("data", message.get("message")))
     held = inner if isinstance(inner, dict) else message
     return str(held.get("role", message.get("role", held.get("type", "")))).lower()
+
+
+def _says_nothing(message: dict[str, Any]) -> bool:
+    """Whether it holds an empty text and nothing else, as a call would be."""
+    parts = message.get("parts")
+    if isinstance(parts, list):
+        return bool(parts) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
+    return message.get("content") == "" and not any(message.get(key) for key in ("tool_calls", "function_call"))
 
 
 def _content_text(message: Any, depth: int = 0) -> str:

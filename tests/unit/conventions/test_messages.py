@@ -160,6 +160,14 @@ def test_dropped_places_of_a_flattened_family_close_up():
         ({"messages": [{"type": "human", "kwargs": {"content": "c", "type": "human"}}]}, "c"),
         ({"task": "d"}, {"task": "d"}),
         ("e", "e"),
+        ([{"role": "user", "parts": [{"type": "text", "content": ""}]}], ""),
+        ([{"role": "user", "content": ""}], ""),
+        ([[{"role": "user", "content": "f"}], [{"role": "user", "content": ""}]], "f"),
+        (
+            [{"role": "user", "content": "", "tool_calls": [{"id": "1"}]}],
+            [{"role": "user", "content": "", "tool_calls": [{"id": "1"}]}],
+        ),
+        ([{"role": "user", "parts": []}], [{"role": "user", "parts": []}]),
     ],
 )
 def test_what_was_said_last_is_found(messages: Any, text: Any):
