@@ -129,6 +129,13 @@ def test_extra_and_missing_calls_can_be_forbidden(expected, extra, missing, call
     assert score(spec, run(*calls)).value == value
 
 
+def test_results_may_come_in_any_order():
+    """Of one tool and of several."""
+    expected = [{"name": "a", "result": 1}, {"name": "a", "result": 2}, {"name": "b", "result": 3}]
+    made = trajectory(call("b", result=3), call("a", result=2), call("a", result=1))
+    assert score({"type": "tool_call_output", "expected": expected}, made).value == 1
+
+
 def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
     """Only what the expectation names is compared."""
     assert score({"type": "tool_call_args", "expected": ["a", {"name": "b"}]}, run("a", "b")).value == 1.0
