@@ -48,10 +48,15 @@ static double share_of_keys(const Store *one, const Node *left, const Store *oth
             mine->key < others->key ? mine++ : others++;
             continue;
         }
-        double share = share_of(one, (mine++)->value, other, (others++)->value);
+        int wanted = (mine++)->value, made = (others++)->value;
+        both++;
+        if (wanted >= UNSEEN || made >= UNSEEN) { /* as mostly */
+            whole += wanted == made && wanted != UNSEEN;
+            continue;
+        }
+        double share = share_of(one, wanted, other, made);
         if (share < 0)
             return -1;
-        both++;
         if (share == 0 || share == 1) {
             whole += share == 1;
             continue;
@@ -63,10 +68,9 @@ static double share_of_keys(const Store *one, const Node *left, const Store *oth
     return fractions > 1 ? -1 : all == 0 ? 1 : (whole + fraction) / all;
 }
 
+/* Of two values of which neither is a scalar. */
 static double share_of(const Store *one, int first, const Store *other, int second)
 {
-    if (first >= UNSEEN || second >= UNSEEN)
-        return first == second && first != UNSEEN;
     const Node *left = node_of(one, first), *right = node_of(other, second);
     if (left->form == LIST || right->form == LIST)
         return equal_values(one, first, other, second, 0);
