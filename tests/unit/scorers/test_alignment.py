@@ -144,6 +144,25 @@ def test_the_first_free_partner_is_good_enough_for_names(names):
         assert is_alignment(pairs, groups, ran)
 
 
+@pytest.mark.parametrize("mode", [None, "overlap"], ids=["names", "arguments"])
+def test_calls_in_groups_on_both_sides_weigh_the_most_that_any_order_gives(mode):
+    """Expected batches against calls that ran together, by name alone and with arguments that agree in part."""
+    random, agree = Random(mode), agreement(mode) if mode else lambda one, other: 1.0
+    for _ in range(200):
+        groups, ran = drawn(random), drawn(random)
+        wanted, made = ([random.choice("ab") for _ in range(part[-1].stop)] for part in (groups, ran))
+        own, theirs = ([{key: random.randint(0, 1) for key in "xy"} for _ in part] for part in (wanted, made))
+        weights = [
+            {at: agree(one, theirs[at]) for at, other in enumerate(made) if other == name}
+            for name, one in zip(wanted, own, strict=True)
+        ]
+        best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        compared = Comparison(agree if mode else None)
+        found = align(expectation(wanted, groups, own), timed(made, ran, theirs), "in_order", compared, concurrency=True)
+        assert found.weight == pytest.approx(best)
+        assert is_alignment(found.pairs, groups, ran)
+
+
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.1, 0.25, 0.3, 0.7, 1.0])), max_size=6))
 def test_an_assignment_is_the_heaviest_after_every_row(weights):
     """And no column is given twice."""

@@ -31,6 +31,27 @@ def test_missing_extra_and_misplaced_calls_are_told_by_name_and_position():
     }
 
 
+def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_another_place():
+    """Of two left over that share a name, one whose arguments do not agree is missing and the other extra."""
+    expected = [{"name": name, "arguments": {"x": 1}} for name in "abc"]
+    made = trajectory(*(call(name, arguments={"x": x}) for name, x in (("b", 1), ("a", 1), ("c", 2))))
+    outcome = score({"type": "trajectory_match", "match": "in_order", "expected": expected}, made)
+    assert outcome.details == {
+        "matched": [[0, 1, 1.0]],
+        "missing": [{"tool": "c", "expected": 2}],
+        "extra": [{"tool": "c", "actual": 2}],
+        "misplaced": [{"tool": "b", "expected": 1, "actual": 0}],
+    }
+
+
+@pytest.mark.parametrize(("compare", "expected"), [([], {"name": "a", "arguments": {"x": 1}}), (["arguments"], {"name": "a"})])
+@pytest.mark.parametrize("match", ["exact", "in_order", "any_order"])
+def test_pairs_tell_no_weight_where_only_names_are_compared(compare, expected, match):
+    """Because nothing else was asked for, or nothing else is expected."""
+    spec = {"type": "tool_correctness", "expected": [expected, "b"], "compare": compare, "match": match}
+    assert score(spec, trajectory(call("a", arguments={"x": 1}))).details["matched"] == [[0, 0]]
+
+
 SECRET = "4111-1111"
 WITH_CONTENT = {"type": "tool_call_args", "expected": [{"name": "pay", "arguments": {"card": SECRET}}]}
 OTHER_CARD = trajectory(call("pay", arguments={"card": "5500", "to": SECRET}, result=SECRET))

@@ -62,6 +62,18 @@ def test_arguments_that_cannot_be_hashed_are_compared_one_by_one():
     assert create_scorer({"type": "tool_call_args", "expected": expected})(trajectory(*calls)).value == 1
 
 
+@pytest.mark.parametrize("arguments", [[], ["arguments"]])
+def test_results_of_many_calls_are_compared_with_or_without_arguments(arguments):
+    """Expected calls that differ only in their result are not taken for equal ones."""
+    expected = [{"name": "open", "arguments": {}, "result": page} for page in range(60)]
+    calls = [call("open", arguments={}, result=page) for page in reversed(range(30, 90))]
+    outcome = create_scorer({"type": "tool_correctness", "expected": expected, "compare": ["result", *arguments]})(
+        trajectory(*calls)
+    )
+    assert outcome.value == 1 / 2
+    assert outcome.details["matched"] == [[page, 89 - page, 1.0] for page in range(30, 60)]
+
+
 @pytest.mark.parametrize("match", ["any_order", "in_order"])
 def test_a_thousand_calls_with_arguments_that_partly_agree_are_scored(match):
     """Few different arguments, as in a run that goes through pages."""
