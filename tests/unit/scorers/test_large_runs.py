@@ -55,11 +55,14 @@ def test_equal_calls_that_are_compared_once_give_the_same_value(mode):
     assert outcome.value == pytest.approx(sum(rows[row][at] for row, at in assign(rows)) / 70)
 
 
-def test_arguments_that_cannot_be_hashed_are_compared_one_by_one():
-    """A set is no JSON, but a test may hold one."""
-    calls = [call("find", arguments={"of": {1, 2}}) for _ in range(60)]
-    expected = [{"name": "find", "arguments": {"of": {1, 2}}}] * 60
-    assert create_scorer({"type": "tool_call_args", "expected": expected})(trajectory(*calls)).value == 1
+@pytest.mark.parametrize("arguments", [{"of": {1, 2}}, {}, 7, "text", [1]], ids=str)
+@pytest.mark.parametrize("kind", ["tool_call_args", "tool_correctness"])
+def test_whatever_arguments_are_they_are_compared(arguments, kind):
+    """A set is no JSON and cannot be hashed, but a test may hold one; a model may write no object."""
+    calls = [call("find", arguments=each) for each in ("other", *[arguments] * 59)]
+    expected = [{"name": "find", "arguments": arguments}] * 59 + [{"name": "find", "arguments": "else"}]
+    compared = {"compare": ["arguments"]} if kind == "tool_correctness" else {}
+    assert create_scorer({"type": kind, "expected": expected, **compared})(trajectory(*calls)).value == 59 / 60
 
 
 @pytest.mark.parametrize("arguments", [[], ["arguments"]])
