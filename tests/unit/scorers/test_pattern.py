@@ -88,6 +88,25 @@ def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names
 
 
 @pytest.mark.parametrize(
+    ("pattern", "names", "edits", "length"),
+    [
+        ({"choice": [{"repeat": "a"}, "b"]}, "ab", 1, 1),
+        ({"any_order": [{"repeat": "a"}, "b"]}, "aba", 1, 2),
+        ({"any_order": ["b", {"repeat": "a"}, "c"]}, "baca", 1, 3),
+        ({"repeat": [{"repeat": "a"}, "b"]}, "a", 1, 2),
+        ({"repeat": [{"repeat": "a"}, "b"], "max": 1}, "a", 1, 2),
+        ({"optional": [{"repeat": "a"}, "b"]}, "a", 1, 2),
+        ({"sequence": []}, "a", 1, 0),
+        ({"any_order": []}, "a", 1, 0),
+    ],
+)
+def test_what_repeats_leads_nowhere_but_on(pattern, names, edits, length):
+    """Not to what may come in its place, nor past what must follow it; what is empty asks for nothing."""
+    fit = nearest(read_pattern("pattern", pattern), names, [range(at, at + 1) for at in range(len(names))])
+    assert (len(fit.edits), fit.length) == (edits, length)
+
+
+@pytest.mark.parametrize(
     ("pattern", "names", "value"),
     [
         (["a", "b"], "ab", 1.0),
