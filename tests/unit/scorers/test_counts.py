@@ -1,11 +1,11 @@
-"""What scorers that count or measure say beside the value: which patterns, which calls, which budgets, what took time."""
+"""What scorers that count or measure say beside the value: which patterns, calls, loops and budgets, what took time."""
 
 from __future__ import annotations
 
 import pytest
 
-from otel_eval.model import Scored
-from otel_eval.scorers import create_scorer
+from otel_eval.model import Result, Scored, Skipped
+from otel_eval.scorers import create_scorer, summarize
 from otel_eval.testing import call, trajectory
 
 RUN = trajectory(*map(call, ["delete_user", "search", "delete_file"]), model_calls=4)
@@ -61,3 +61,56 @@ def test_what_took_time_is_told(of, named):
     outcome = create_scorer({"type": "time_cost", "max_ms": 10, "of": of})(timed)
     details = {"elapsed_ms": 4.0, "max_ms": 10.0, "of": of}
     assert outcome == Scored(0.6, True, f"{named} took 4 ms of 10 ms", details)
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "loops"),
+    [
+        ("aaaaaaaa", {}, [(0, 1, 8)]),
+        ("aaaabaaaa", {}, [(0, 1, 4)]),
+        ("xabababa", {"max_repeats": 2}, [(1, 2, 3)]),
+        ("ababababcdecde", {"max_repeats": 1}, [(0, 2, 4), (8, 3, 2)]),
+    ],
+)
+def test_of_loops_the_shortest_is_told_and_of_equal_ones_the_first(names, options, loops):
+    """Of each length one, unless it is a shorter one over and over."""
+    outcome = create_scorer({"type": "loop_detection", "ignore_arguments": True, **options})(trajectory(*map(call, names)))
+    told = [(each["first"], each["length"], each["times"]) for each in outcome.details["loops"]]
+    assert told == loops
+    assert [each["tools"] for each in outcome.details["loops"]] == [[*names[at : at + length]] for at, length, _ in loops]
+
+
+@pytest.mark.parametrize("kind", ["redundant_calls", "loop_detection"])
+def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
+    """Nothing is told then, although others recorded theirs."""
+    calls = [call("a", arguments={"x": at}) for at in range(3)]
+    assert create_scorer({"type": kind})(trajectory(*calls, call("a"))) == Skipped("arguments not recorded")
+
+
+def test_failures_are_told_by_position_with_those_that_nothing_recovered():
+    """The last call's too."""
+    failing = call("b", error="x")
+    run = trajectory(call("a", error="x"), failing, call("a", error="x"), call("a"), failing)
+    said = "2 of 4 failed calls recovered; not: b (1), b (4)"
+    assert create_scorer({"type": "error_recovery"})(run) == Scored(0.5, True, said, {"recovered": [0, 2], "lost": [1, 4]})
+
+
+def test_of_an_answer_to_an_earlier_call_the_time_is_asked_for_though_a_later_call_was_answered_as_well():
+    """It may have come in time, or not."""
+    first, answer = call("a", start_ns=1, end_ns=2), call("b", start_ns=9, end_ns=10)
+    again = call("a", start_ns=7, end_ns=8)
+    rules = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})
+    assert rules(trajectory(first, call("b"), again, answer)) == Skipped(
+        "no time recorded for a call that 'a then b within 5s' asks about"
+    )
+
+
+def test_a_label_that_is_no_text_is_one_whatever_the_order_of_its_keys():
+    """As JSON, in its own letters."""
+    scorer = create_scorer({"type": "label_distribution", "label": "intent"})
+    labels = [{"é": 1, "a": 2}, {"a": 2, "é": 1}]
+    outcomes = [scorer(trajectory(attributes={"intent": label})) for label in labels]
+    facts = {"evaluation": "e", "scorer": "l", "type": scorer.type, "version": "1", "revision": 0, "result_id": "0"}
+    results = [Result(**facts, outcome=each) for each in outcomes]
+    assert summarize(outcomes) == summarize(results)
+    assert summarize(results)["counts"] == {'{"a": 2, "é": 1}': 2}

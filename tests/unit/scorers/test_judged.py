@@ -274,6 +274,12 @@ def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
     assert "\ud800" in repr(value) or json.loads(data) == {"value": value}
 
 
+def test_what_was_recorded_is_told_in_its_own_letters():
+    """Each value on a line of its own, one step further in than what holds it."""
+    told = prompt_of("Judge.", {"output": {"é": ["ß"]}})
+    assert '\n<data>\n{\n "output": {\n  "é": [\n   "ß"\n  ]\n }\n}\n</data>\n' in told
+
+
 def test_unrecorded_values_are_not_sent_as_text():
     """The word for what nobody wrote down is ours, and no data."""
     judge = Judge()
