@@ -231,6 +231,8 @@ def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
         ("overlap", {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 0, "d": 3}, 1 / 4),
         ("overlap", {"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"x": 1}, "b": 1}, 3 / 4),
         ("overlap", {}, {"a": 1}, 0),
+        ("overlap", {"a": {"x": 1}, "b": 1}, {"a": 1, "b": 1}, 1 / 2),
+        ("overlap", {"a": 1, "b": 1}, {"a": {"x": 1}, "b": 1}, 1 / 2),
         ("overlap", "text", "text", 1),
         (("user.id", "n"), {"user": {"id": 1, "x": 2}, "n": 3}, {"user": {"id": 1}, "n": 3, "m": 4}, 1),
         (("user.id",), {"user": {"id": 1}}, {"user": 1}, 0),

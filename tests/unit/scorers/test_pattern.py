@@ -134,6 +134,23 @@ def test_the_edits_are_told():
     assert outcome.details["length"] == 3
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names", "edits"),
+    [
+        (["a"], "aa", ["delete a 1"]),
+        (["a", "b"], "aab", ["delete a 1"]),
+        ({"repeat": "a", "max": 2}, "aaa", ["delete a 2"]),
+        (["a", "b", "a"], "bb", ["insert a 0", "delete b 1", "insert a 2"]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3])
+def test_of_calls_that_are_there_too_often_the_last_is_deleted(pattern, names, edits, size):
+    """Whether they followed one another or ran together."""
+    batches = [range(at, min(len(names), at + size)) for at in range(0, len(names), size)]
+    fit = nearest(read_pattern("pattern", pattern), names, batches)
+    assert [" ".join(map(str, edit)) for edit in fit.edits] == edits
+
+
 def together(names):
     """Calls at the same time."""
     return trajectory(*[call(name, start_ns=1, end_ns=9) for name in names])
