@@ -87,6 +87,19 @@ def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
     assert create_scorer({"type": kind})(trajectory(*calls, call("a"))) == Skipped("arguments not recorded")
 
 
+@pytest.mark.parametrize(
+    ("names", "value", "told", "repeated"),
+    [
+        ("abaa", 0.5, "2 of 4 calls repeat an earlier one: a (2), a (3)", [[2, 0], [3, 0]]),
+        ("ab", 1.0, "0 of 2 calls repeat an earlier one", []),
+    ],
+)
+def test_calls_that_repeat_an_earlier_one_are_told_with_the_first(names, value, told, repeated):
+    """By position; of all that were made once nothing more is said."""
+    outcome = create_scorer({"type": "redundant_calls", "ignore_arguments": True})(trajectory(*map(call, names)))
+    assert outcome == Scored(value, True, told, {"repeated": repeated})
+
+
 def test_failures_are_told_by_position_with_those_that_nothing_recovered():
     """The last call's too."""
     failing = call("b", error="x")

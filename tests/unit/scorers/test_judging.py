@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.judging import JudgeError, ask, named, reply_of, resolve
+from otel_eval.scorers.judging import JudgeError, ask, named, reply_of, resolve, trusting
 
 SCORE = {
     "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}, "explanation": {"type": "string"}},
@@ -62,6 +62,44 @@ def test_a_name_is_that_of_a_configured_judge():
             resolve("mian", "judge")
     with named({}), pytest.raises(ConfigError, match=r"write judges: \{main: "):
         resolve("main", "judge")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(40, 40), (41, 40)])
+def test_a_remedy_repeats_forty_characters_of_a_name(length: int, shown: int):
+    """Where there are no judges at all, it says how one is named."""
+    with named({}), pytest.raises(ConfigError) as refused:
+        resolve("x" * length, "judge")
+    assert f"write judges: {{{'x' * shown}: {{base_url" in str(refused.value)
+
+
+def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
+    """Unless it is known which there are."""
+    with trusting(), pytest.raises(JudgeError) as refused:
+        asyncio.run(ask(resolve("main", "judge"), "?", SCORE))
+    assert refused.value.kind == "judge_unknown"
+    with named({"main": judge}), trusting():
+        assert resolve("main", "judge") is judge
+        with pytest.raises(ConfigError, match="'mian' is not one of the judges"):
+            resolve("mian", "judge")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("[]", "the judge's answer is a JSON list, not an object"),
+        ("{}", "the judge's answer has no score"),
+        ('{"score": "1", "plan": {}}', "the judge's score is not a number"),
+        ('{"score": 2, "plan": {}}', "the judge's score is not between 0 and 1"),
+        ('{"score": 1, "plan": 3}', "the judge's plan is not of the form asked for"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said(answer: str, said: str):
+    """By the name of the property; an object or a text would have been a plan."""
+    schema = {"properties": {"score": SCORE["properties"]["score"], "plan": {"anyOf": [{"type": "object"}, {"type": "string"}]}}}
+    with pytest.raises(JudgeError) as refused:
+        reply_of(answer, schema)
+    assert str(refused.value) == said
+    assert reply_of('{"score": 1, "plan": {}}', schema)["plan"] == {}
 
 
 @pytest.mark.parametrize(
