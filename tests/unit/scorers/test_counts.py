@@ -127,3 +127,18 @@ def test_a_label_that_is_no_text_is_one_whatever_the_order_of_its_keys():
     results = [Result(**facts, outcome=each) for each in outcomes]
     assert summarize(outcomes) == summarize(results)
     assert summarize(results)["counts"] == {'{"a": 2, "é": 1}': 2}
+
+
+def test_what_is_missing_in_calls_and_steps_is_told_by_position():
+    """With how many there were, and how many had all."""
+    calls = trajectory(call("a", arguments={}, result=1), call("b", arguments={}))
+    errors = [{"tool": "b", "actual": 1, "missing": ["result"]}]
+    assert create_scorer({"type": "trajectory_structure"})(calls) == Scored(
+        0.5, True, "1 of 2 valid; b (1): missing result", {"valid": 1, "total": 2, "errors": errors}
+    )
+    plan = [{"id": 1, "action": "x"}, {"step": 2}, 3, {"action": "x"}]
+    missing = [{"step": 1, "missing": ["action"]}, {"step": 2, "missing": ["an object"]}, {"step": 3, "missing": ["step or id"]}]
+    said = "1 of 4 valid; step 1: missing action; step 2: missing an object; step 3: missing step or id"
+    assert create_scorer({"type": "trajectory_structure", "steps": "plan"})(trajectory(attributes={"plan": plan})) == Scored(
+        0.25, False, said, {"valid": 1, "total": 4, "errors": missing}
+    )
