@@ -216,6 +216,12 @@ def test_without_tools_to_choose_from_nobody_is_asked():
     assert create_scorer({**TOOLS, "judge": judge}).asynchronous is True  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("spec", [LLM, ACCURACY])
+def test_what_only_a_judge_can_score_has_to_be_waited_for(spec: dict[str, Any]):
+    """The engine asks, and goes on with the other scorers."""
+    assert create_scorer({**spec, "judge": Judge()}).asynchronous is True  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
 def test_strict_and_threshold_hold_for_a_judges_score(spec: dict[str, Any]):
     """As for every other."""

@@ -64,7 +64,10 @@ def test_no_time_at_all_is_the_whole_budget_left(of):
     ("spec", "calls"),
     [
         ({}, trajectory()),
+        ({}, trajectory(start_ns=5)),
+        ({}, trajectory(end_ns=5)),
         ({}, trajectory(start_ns=5, end_ns=3)),
+        ({"of": "tools"}, trajectory(call("a", start_ns=5))),
         ({"of": "tools"}, run("a")),
         ({"of": "tools"}, trajectory()),
         ({"of": "tools"}, trajectory(at("a", 5, 3))),
