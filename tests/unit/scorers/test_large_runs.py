@@ -107,3 +107,30 @@ def test_an_alignment_in_batches_ends_with_its_work(size):
     batches = [range(at, at + 4) for at in range(0, 60, 4)]
     with pytest.raises(TooMuch):
         align_in_order(rows, groups, batches, alike=False, work=Work(5000))
+
+
+def test_work_ends_after_its_last_step():
+    """Not with it."""
+    work = Work(5)
+    work.spend(3)
+    work.spend(2)
+    with pytest.raises(TooMuch):
+        work.spend(1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "pairs"),
+    [
+        ([{0: 0.5}, {0: 0.5}], [(0, 0)]),
+        ([{0: 0.5, 1: 0.5}, {0: 0.5}, {1: 0.5}], [(0, 1), (1, 0)]),
+        ([{0: 0.5}, {0: 0.5, 1: 0.5}], [(0, 0), (1, 1)]),
+        ([{0: 0.5, 1: 0.5}, {0: 0.5, 1: 0.5}], [(0, 0), (1, 1)]),
+        ([{0: 1.0, 1: 0.5}, {0: 0.5}], [(0, 0)]),
+        ([{1: 0.5}, {0: 0.5, 1: 1.0}], [(1, 1)]),
+        ([{0: 0.5, 1: 1.0}, {0: 0.5, 1: 1.0}], [(0, 1), (1, 0)]),
+        ([{0: 0.5}, {0: 0.5}, {0: 1.0, 1: 0.5}], [(0, 0), (2, 1)]),
+    ],
+)
+def test_of_assignments_that_weigh_the_same_always_the_same_is_told(rows, pairs):
+    """Where rows are alike the earlier ones are paired, each with its first column that is free."""
+    assert assign(rows) == pairs
