@@ -267,3 +267,19 @@ def test_names_in_batches_are_aligned_as_their_weights_are(expected, actual, siz
     place = [number for number, batch in enumerate(batches) for _ in batch]
     assert [place[column] for _, column in pairs] == sorted(place[column] for _, column in pairs)
     assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "sizes", "pairs"),
+    [
+        ("aa", "aa", [2], [(0, 0), (1, 1)]),
+        ("aa", "aaa", [1, 2], [(0, 1), (1, 2)]),
+        ("ab", "ba", [2], [(0, 1), (1, 0)]),
+        ("a", "aa", [1, 1], [(0, 0)]),
+    ],
+)
+def test_of_names_in_batches_that_fit_in_several_ways_always_the_same_are_paired(expected, actual, sizes, pairs):
+    """Calls of one name in the order in which they were made."""
+    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    groups = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    assert common_in_groups(prepare(expected), actual, groups) == pairs
