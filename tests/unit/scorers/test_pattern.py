@@ -168,3 +168,10 @@ def test_too_many_calls_together_are_not_guessed_at():
     names = [f"t{at}" for at in range(20)]
     spec = {"type": "trajectory_pattern", "pattern": names[::-1]}
     assert isinstance(create_scorer(spec)(together(names)), Skipped)
+
+
+def test_many_calls_together_that_fit_as_they_are_need_no_order_to_be_tried():
+    """Also where the pattern goes on with what may be left out."""
+    names = [f"t{at}" for at in range(20)]
+    spec = {"type": "trajectory_pattern", "pattern": [{"repeat": "z"}, *names, {"optional": "z"}]}
+    assert create_scorer(spec)(together(names)).value == 1
