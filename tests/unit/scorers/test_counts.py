@@ -142,3 +142,9 @@ def test_what_is_missing_in_calls_and_steps_is_told_by_position():
     assert create_scorer({"type": "trajectory_structure", "steps": "plan"})(trajectory(attributes={"plan": plan})) == Scored(
         0.25, False, said, {"valid": 1, "total": 4, "errors": missing}
     )
+
+
+def test_how_soon_a_success_comes_is_counted_from_the_failure():
+    """Not from the start of the run."""
+    run = trajectory(call("a"), call("a", error="x"), call("a"))
+    assert create_scorer({"type": "error_recovery", "within": 1})(run).details == {"recovered": [1], "lost": []}
