@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,14 +72,7 @@ def run_agents(provider: TracerProvider, count: int) -> None:
             pass
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
-
-
-def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(hanging: Hanging) -> None:
+def test_the_exporter_lets_runs_leave_with_the_scores_of_the_others(hanging: Hanging, until: Any) -> None:
     """Three times it is waited for, then no more."""
     kept = Kept()
     exporter = EvalSpanExporter(kept, config(hanging, "100ms"))

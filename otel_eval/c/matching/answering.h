@@ -84,9 +84,7 @@ static int answer_of(Weighing *this, PyObject *visits, int concurrency)
     const Calls *calls = this->calls;
     this->shortcut = this->shortcut && !calls->bare;
     Py_ssize_t count = PyTuple_GET_SIZE(visits);
-    Layout layout = {.at = {0}};
-    if (count > 0)
-        layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
+    Layout layout = layout_of_visits(visits);
     if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0 || layout.at[ARGUMENTS] < 0)
         return LEFT_TO_PYTHON;
     if (count > MOST_PAIRS || count * calls->kinds.count > MOST_PAIRS || (this->match != 'a' && calls->nested))
@@ -122,11 +120,9 @@ static PyObject *calls_weight(PyObject *object, PyObject *const *given, Py_ssize
         PyErr_SetString(PyExc_TypeError, "weight(visits, match, concurrency, shortcut)");
         return NULL;
     }
-    if (!PyTuple_CheckExact(given[0]) && !PyList_CheckExact(given[0]))
-        Py_RETURN_NONE;
-    PyObject *visits = PySequence_Tuple(given[0]);
+    PyObject *visits = visits_of(given[0]);
     if (visits == NULL)
-        return NULL;
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     Told told;
     int found = weigh_calls((Calls *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True, &told);
     Py_DECREF(visits);

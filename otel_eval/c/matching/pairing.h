@@ -33,9 +33,7 @@ static int pair_common(const Kinds *kinds, const int *made, Py_ssize_t count, in
 static int pair_names(const Names *self, PyObject *visits, int anyhow, int nested, int concurrency, int *column_of, int *room)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(visits);
-    Layout layout = {.at = {0}};
-    if (count > 0)
-        layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
+    Layout layout = layout_of_visits(visits);
     if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0)
         return 0;
     int equal = read_names(self, visits, &layout, 0, room);
@@ -79,12 +77,6 @@ static PyObject *list_of_shares(const Weighing *weighing, Py_ssize_t rows)
         Py_XDECREF(share);
     }
     return shares;
-}
-
-/* The visits in a tuple; NULL without an exception where they are no list and no tuple. */
-static PyObject *visits_of(PyObject *given)
-{
-    return PyTuple_CheckExact(given) || PyList_CheckExact(given) ? PySequence_Tuple(given) : NULL;
 }
 
 static PyObject *names_pairs(PyObject *object, PyObject *const *given, Py_ssize_t count)

@@ -80,10 +80,9 @@ static Py_ssize_t expected_of(const Scoring *self)
                                                   : ((const Names *)self->prepared)->kinds.count;
 }
 
+/* Of `exact` all fit, or nothing weighs anything. */
 static double ratio_of(const Scoring *self, Told told, Py_ssize_t wanted, Py_ssize_t made)
 {
-    if (self->match == 'e')
-        return told.pairs == wanted && wanted == made;
     if (wanted == 0 || made == 0)
         return wanted == made;
     if (self->ratio == 'r')

@@ -39,6 +39,18 @@ static Layout layout_of(PyTypeObject *type)
     return found;
 }
 
+/* Of the class of the first of them; of none at all, one that is never used. */
+static Layout layout_of_visits(PyObject *visits)
+{
+    return PyTuple_GET_SIZE(visits) > 0 ? layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0))) : (Layout){.at = {0}};
+}
+
+/* The visits in a tuple, of a list what is in it now; NULL without an exception where they are neither. */
+static PyObject *visits_of(PyObject *given)
+{
+    return PyTuple_CheckExact(given) || PyList_CheckExact(given) ? PySequence_Tuple(given) : NULL;
+}
+
 /* Borrowed; NULL where it was never set. */
 static PyObject *slot_of(PyObject *visit, Py_ssize_t offset)
 {

@@ -73,9 +73,7 @@ static Py_ssize_t weigh_visits(const Names *self, PyObject *visits, Py_UCS4 matc
     const Kinds *kinds = &self->kinds;
     Py_ssize_t count = PyTuple_GET_SIZE(visits);
     Py_ssize_t rows = kinds->made > kinds->words ? kinds->made : kinds->words, room = rows + count / 2 + 1;
-    Layout layout = {.at = {0}};
-    if (count > 0)
-        layout = layout_of(Py_TYPE(PyTuple_GET_ITEM(visits, 0)));
+    Layout layout = layout_of_visits(visits);
     if (layout.at[NAME] < 0 || layout.at[START] < 0 || layout.at[END] < 0)
         return UNUSUAL;
     uint64_t *row = room <= 64 ? few : PyMem_Malloc((size_t)room * sizeof *row);
@@ -104,11 +102,9 @@ static PyObject *names_weight(PyObject *object, PyObject *const *given, Py_ssize
         PyErr_SetString(PyExc_TypeError, "weight(visits, match, nested, concurrency)");
         return NULL;
     }
-    if (!PyTuple_CheckExact(given[0]) && !PyList_CheckExact(given[0]))
-        return said(UNUSUAL);
-    PyObject *visits = PySequence_Tuple(given[0]); /* of a tuple itself, of a list what is in it now */
+    PyObject *visits = visits_of(given[0]);
     if (visits == NULL)
-        return NULL;
+        return PyErr_Occurred() ? NULL : said(UNUSUAL);
     Py_ssize_t weight = weigh_visits((Names *)object, visits, PyUnicode_READ_CHAR(given[1], 0), given[2] == Py_True, given[3] == Py_True);
     Py_DECREF(visits);
     return said(weight);

@@ -77,14 +77,7 @@ def run_agent(tracer: Any, name: str = "agent") -> None:
         pass
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
-
-
-def test_a_root_leaves_by_itself_with_its_scores():
+def test_a_root_leaves_by_itself_with_its_scores(until: Any):
     """The child is there before the root ended, the root after it settled."""
     backend = Backend()
     provider, tracer = traced(EvalSpanExporter(backend))
@@ -136,7 +129,7 @@ def test_what_no_evaluation_matches_never_waits():
     provider.shutdown()
 
 
-def test_a_span_below_something_endless_leaves_without_scores_in_time():
+def test_a_span_below_something_endless_leaves_without_scores_in_time(until: Any):
     """Whether it is the run's own span cannot be told before what is around it has ended."""
     backend = Backend()
     exporter = EvalSpanExporter(backend, max_wait=0.1)
