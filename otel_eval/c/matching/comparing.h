@@ -200,6 +200,15 @@ static int weigh_in_order(Weighing *this, long long left)
     return failed ? LEFT_TO_PYTHON : TOLD;
 }
 
+#define FEW_LINKS 24 /* up to here each is put in its place as it comes */
+
+/* Which of two of one weight comes first changes nothing. */
+static int heavier_first(const void *one, const void *other)
+{
+    double first = ((const Link *)one)->weight, second = ((const Link *)other)->weight;
+    return (first < second) - (first > second);
+}
+
 /* The links of one kind of rows, in place, the heaviest first; how many there are. */
 static int link_kind(const Weighing *this, int kind, const ByName *made, const ByName *columns, Link *links, int *degree)
 {
@@ -209,11 +218,13 @@ static int link_kind(const Weighing *this, int kind, const ByName *made, const B
         if (link.weight == 0)
             continue;
         int place = found++;
-        for (; place > 0 && links[place - 1].weight < link.weight; place--)
+        for (; found <= FEW_LINKS && place > 0 && links[place - 1].weight < link.weight; place--)
             links[place] = links[place - 1];
         links[place] = link;
         *degree += columns->first[link.kind + 1] - columns->first[link.kind];
     }
+    if (found > FEW_LINKS)
+        qsort(links, (size_t)found, sizeof(Link), heavier_first);
     return found;
 }
 
