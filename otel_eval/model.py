@@ -21,6 +21,7 @@ __all__ = [
     "Report",
     "Result",
     "Scored",
+    "SkipReason",
     "Skipped",
     "SpanVisit",
     "Telling",
@@ -198,12 +199,32 @@ class Scored(Telling):
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+SkipReason = Literal["incomplete", "calls_unknown", "not_recorded", "no_reference", "not_applicable", "too_large", "recorded"]
+"""Why a result was skipped, in one word: the label of metrics beside the text of `Skipped.why`.
+
+* ``incomplete``: spans of the run are missing.
+* ``calls_unknown``: the run made, or may have made, tool calls that were not recorded.
+* ``not_recorded``: a value that the scorer reads was not recorded.
+* ``no_reference``: the run has no expectation to compare with.
+* ``not_applicable``: nothing to score, for instance no failed call for `error_recovery`.
+* ``too_large``: scoring the run would exceed a limit of work.
+* ``recorded``: nothing to score by design; the value was recorded for a distribution.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """It could not be told. Unknown is never zero."""
+    """No score, because it is unknown or does not apply. Unknown is never zero, and never a pass.
+
+    Attributes:
+        why: the explanation for people.
+        details: the scorer's documented details (JSON).
+        reason: why, in one word; see `SkipReason`.
+    """
 
     why: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    reason: SkipReason = "not_applicable"
 
 
 @dataclass(frozen=True, slots=True)

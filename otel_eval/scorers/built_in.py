@@ -108,9 +108,9 @@ class BuiltIn:
     def skips(self, trajectory: Trajectory) -> Skipped | None:
         """Why a run cannot be measured at all, if so."""
         if trajectory.incomplete:
-            return Skipped(f"incomplete: {trajectory.incomplete}")
+            return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
         if not trajectory.tool_data and self.reads_calls:
-            return Skipped("no tool data")
+            return Skipped("no tool data", reason="calls_unknown")
         return None
 
     def kept(self, trajectory: Trajectory) -> Trajectory:
