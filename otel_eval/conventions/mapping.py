@@ -1,27 +1,37 @@
 """A user's own convention, from the mapping that a configuration holds.
 
-Knows the keys of a table and what is wrong with one; knows no YAML. Raises `ConfigError` and nothing else.
+Whatever a built-in table says can be said here too. Raises `ConfigError` and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from otel_eval.conventions.parsing import (
+    NEEDED,
+    Keys,
+    each_of,
+    flag,
+    names,
+    one_of,
+    row,
+    rows,
+    scalar,
+    stand_ins,
+    text,
+    texts,
+    values,
+    wrong,
+)
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
-from otel_eval.conventions.wrappers import WRAPPERS
+from otel_eval.conventions.wrappers import WRAPPERS, Wrapper
 from otel_eval.errors import ConfigError
 from otel_eval.model import Kind
-from otel_eval.telling import did_you_mean, gathered, nearest, shown
+from otel_eval.telling import did_you_mean, gathered, shown
 
 __all__ = ["convention_from_mapping"]
-
-_T = TypeVar("_T")
-_E = TypeVar("_E", bound=StrEnum)
-_Reader = Callable[[Any, str], Any]
-_NEEDED: Final = object()
 
 
 def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
@@ -36,170 +46,107 @@ def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
         ConfigError: keys are missing, unknown, or hold what they cannot: all of them, each with its path in the mapping.
     """
     if not isinstance(mapping, Mapping):
-        raise _wrong("convention", mapping, "is not a mapping", "write name, rules and fields")
-    return Convention(**_values(mapping, "", _READ))
+        raise wrong("convention", mapping, "is not a mapping", "write name, rules and fields")
+    return Convention(**values(mapping, "", _TABLE))
 
 
-def _values(given: Mapping[str, Any], at: str, reading: Mapping[str, tuple[_Reader, Any]]) -> dict[str, Any]:
-    """Key → what its reader makes of the value, or the default of a key that is left out."""
-    path = f"{at}." if at else ""
-    unknown = [key for key in given if key not in reading]
-    told = {nearest(key, reading) for key in unknown}
-
-    def value(key: str) -> Any:
-        read, default = reading[key]
-        if key in given:
-            return read(given[key], path + key)
-        if default is _NEEDED and key not in told:
-            raise ConfigError(f"{path}{key}: missing; add it")
-        return default
-
-    refused = [partial(_refuse, f"{path}{key}: unknown key; {did_you_mean(key, [*reading])}") for key in unknown]
-    return dict(zip(reading, gathered([*refused, *(partial(value, key) for key in reading)]), strict=True))
+def _rules(given: Any, at: str) -> tuple[Rule, ...]:
+    read = each_of(_rule, given, at, "write one mapping per row")
+    if not read:
+        raise wrong(at, given, "holds no rule", "say which spans are agents, models and tools")
+    return read
 
 
-def _refuse(problem: str) -> None:
-    raise ConfigError(problem)
-
-
-def _wrong(at: str, value: Any, what: str, remedy: str) -> ConfigError:
-    return ConfigError(f"{at}: {shown(value)} {what}; {remedy}")
-
-
-def _text(value: Any, at: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise _wrong(at, value, "is not text", "write a name or pattern")
-    return value
-
-
-def _flag(value: Any, at: str) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(at, value, "is neither true nor false", "write true or false")
-    return value
-
-
-def _texts(value: Any, at: str) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (_text(value, at),)
-    if not isinstance(value, Iterable) or isinstance(value, Mapping):
-        raise _wrong(at, value, "is not a list of texts", "write e.g. [my.attribute]")
-    return tuple(gathered(partial(_text, each, f"{at}[{place}]") for place, each in enumerate(value)))
-
-
-def _rows(build: Callable[[Mapping[str, Any], str], _T], rows: Any, at: str) -> tuple[_T, ...]:
-    if isinstance(rows, (str, Mapping)) or not isinstance(rows, Iterable):
-        raise _wrong(at, rows, "is not a list", "write one mapping per row")
-    return tuple(gathered(partial(_built, build, row, f"{at}[{place}]") for place, row in enumerate(rows)))
-
-
-def _built(build: Callable[[Mapping[str, Any], str], _T], row: Any, at: str) -> _T:
-    if not isinstance(row, Mapping):
-        raise _wrong(at, row, "is not a mapping", "write its keys and values")
-    return build(row, at)
-
-
-def _rules(rows: Any, at: str) -> tuple[Rule, ...]:
-    rules = _rows(_rule, rows, at)
-    if not rules:
-        raise _wrong(at, rows, "holds no rule", "say which spans are agents, models and tools")
-    return rules
-
-
-def _one_of(kinds: type[_E], value: Any, at: str) -> _E:
-    try:
-        return kinds(value)
-    except ValueError:
-        raise _wrong(at, value, "is not known", did_you_mean(value, [each.value for each in kinds])) from None
-
-
-def _scalar(value: Any, at: str) -> str:
-    """YAML reads an unquoted `true` or `1` as something else than the text that an attribute is compared as."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else _text(value, at)
-
-
-def _rule(row: Mapping[str, Any], at: str) -> Rule:
-    found = _values(row, at, _RULE)
-    if "key" not in row and "name" not in row:
-        raise _wrong(at, dict(row), "holds for every span", "name an attribute (key) or a span name (name)")
-    return Rule(**found)
-
-
-def _mark(row: Mapping[str, Any], at: str) -> Mark:
-    return Mark(**_values(row, at, {"key": (_text, _NEEDED), "value": (_scalar, _NEEDED)}))
-
-
-def _event(row: Mapping[str, Any], at: str) -> EventRow:
-    reading: dict[str, tuple[_Reader, Any]] = {
-        "event": (_text, _NEEDED),
-        "field": (partial(_one_of, Field), _NEEDED),
-        "key": (_text, _NEEDED),
-    }
-    return EventRow(**_values(row, at, reading))
-
-
-def _message(row: Mapping[str, Any], at: str) -> MessageRow:
-    reading: dict[str, tuple[_Reader, Any]] = {
-        "key": (_text, _NEEDED),
-        "side": (partial(_one_of, Side), Side.OUTPUT),
-        "conclusive": (_flag, True),
-    }
-    return MessageRow(**_values(row, at, reading))
+def _rule(given: Any, at: str) -> Rule:
+    read = row(_RULE, Rule, given, at)
+    if not read.key and not read.name:
+        raise wrong(at, dict(given), "holds for every span", "name an attribute (key) or a span name (name)")
+    return read
 
 
 def _fields(value: Any, at: str) -> dict[Field, tuple[str, ...]]:
     if not isinstance(value, Mapping):
-        raise _wrong(at, value, "is not a mapping", "write e.g. {tool_name: my.tool}")
+        raise wrong(at, value, "is not a mapping", "write e.g. {tool_name: my.tool}")
     return dict(gathered(partial(_field, key, keys, f"{at}.{key}") for key, keys in value.items()))
 
 
 def _field(key: Any, keys: Any, at: str) -> tuple[Field, tuple[str, ...]]:
-    readings: list[Callable[[], Any]] = [partial(_one_of, Field, key, at), partial(_texts, keys, at)]
-    field, texts = gathered(readings)
-    return field, texts
-
-
-def _wrappers(value: Any, at: str) -> tuple[str, ...]:
-    unknown = [name for name in _texts(value, at) if name not in WRAPPERS]
-    if unknown:
-        raise ConfigError(*(f"{at}: {shown(name)} is no wrapper; {did_you_mean(name, [*WRAPPERS])}" for name in unknown))
-    return _texts(value, at)
-
-
-def _names(value: Any, at: str) -> frozenset[str]:
-    return frozenset(_texts(value, at))
+    readings: list[Callable[[], Any]] = [partial(one_of, Field, key, at), partial(texts, keys, at)]
+    field, attributes = gathered(readings)
+    return field, attributes
 
 
 def _placeholders(value: Any, at: str) -> dict[str, frozenset[str]]:
     if not isinstance(value, Mapping):
-        raise _wrong(at, value, "is not a mapping", 'write e.g. {"*": [redacted]}')
-    return {_text(key, at): _names(texts, f"{at}.{key}") for key, texts in value.items()}
+        raise wrong(at, value, "is not a mapping", 'write e.g. {"*": [redacted]}')
+    return {text(key, at): stand_ins(words, f"{at}.{key}") for key, words in value.items()}
 
 
-_RULE: Final[Mapping[str, tuple[_Reader, Any]]] = {
-    "kind": (partial(_one_of, Kind), _NEEDED),
-    "key": (_scalar, ""),
-    "value": (_scalar, "*"),
-    "name": (_scalar, ""),
+def _wrappers(value: Any, at: str) -> tuple[str | Wrapper, ...]:
+    given = (value,) if isinstance(value, str) else value
+    return each_of(_wrapper, given, at, "write names of wrappers, or mappings that describe one")
+
+
+def _wrapper(value: Any, at: str) -> str | Wrapper:
+    if isinstance(value, Mapping):
+        return row(_WRAPPER, Wrapper, value, at)
+    return _known(text(value, at), at, WRAPPERS, "is no wrapper")
+
+
+def _needs(value: Any, at: str) -> tuple[tuple[str, str | type], ...]:
+    if not isinstance(value, Mapping) or not value:
+        raise wrong(at, value, "names no key", 'write e.g. {input: "*"} or {input: {type: object}}')
+    return tuple(gathered(partial(_need, key, wanted, f"{at}.{key}") for key, wanted in value.items()))
+
+
+def _need(key: Any, wanted: Any, at: str) -> tuple[str, str | type]:
+    """A type is a mapping, so that it cannot be taken for a text that the value must be."""
+    if isinstance(wanted, Mapping):
+        return text(key, at), _TYPES[values(wanted, at, _TYPE)["type"]]
+    return text(key, at), scalar(wanted, at)
+
+
+def _known(word: str, at: str, known: Mapping[str, Any], what: str) -> str:
+    if word not in known:
+        raise ConfigError(f"{at}: {shown(word)} {what}; {did_you_mean(word, [*known])}")
+    return word
+
+
+_RULE: Final[Keys] = {
+    "kind": (partial(one_of, Kind), NEEDED),
+    "key": (scalar, ""),
+    "value": (scalar, "*"),
+    "name": (scalar, ""),
 }
-_READ: Final[Mapping[str, tuple[_Reader, Any]]] = {
-    # key of a table: what reads it, and what it holds if it is left out
-    "name": (_text, _NEEDED),
-    "source": (_text, "configuration"),
-    "rules": (_rules, _NEEDED),
-    "scopes": (_texts, ()),
+_MARK: Final[Keys] = {"key": (text, NEEDED), "value": (scalar, NEEDED)}
+_EVENT: Final[Keys] = {"event": (text, NEEDED), "field": (partial(one_of, Field), NEEDED), "key": (text, NEEDED)}
+_MESSAGE: Final[Keys] = {"key": (text, NEEDED), "side": (partial(one_of, Side), Side.OUTPUT), "conclusive": (flag, True)}
+_TYPES: Final[Mapping[str, type]] = {"object": dict, "array": list, "string": str, "boolean": bool}
+_TYPE: Final[Keys] = {"type": (lambda value, at: _known(text(value, at), at, _TYPES, "is no type"), NEEDED)}
+_WRAPPER: Final[Keys] = {
+    "needs": (_needs, NEEDED),
+    "take": (texts, NEEDED),
+    "only": (names, None),
+    "call_id": (text, ""),
+    "error": (text, ""),
+    "failed": (scalar, "error"),
+}
+_TABLE: Final[Keys] = {
+    "name": (text, NEEDED),
+    "source": (text, "configuration"),
+    "rules": (_rules, NEEDED),
+    "scopes": (texts, ()),
     "fields": (_fields, {}),
-    "span_name": (_texts, ()),
-    "agent_span_name": (_texts, ()),
-    "errors": (partial(_rows, _mark), ()),
-    "events": (partial(_rows, _event), ()),
-    "messages": (partial(_rows, _message), ()),
+    "span_name": (texts, ()),
+    "agent_span_name": (texts, ()),
+    "errors": (partial(rows, _MARK, Mark), ()),
+    "events": (partial(rows, _EVENT, EventRow), ()),
+    "messages": (partial(rows, _MESSAGE, MessageRow), ()),
     "wrappers": (_wrappers, ()),
-    "not_calls": (_names, frozenset()),
-    "not_requests": (_texts, ()),
-    "not_call_marks": (partial(_rows, _mark), ()),
+    "not_calls": (names, frozenset()),
+    "not_requests": (texts, ()),
+    "not_call_marks": (partial(rows, _MARK, Mark), ()),
     "placeholders": (_placeholders, {}),
-    "json_encoded": (_flag, False),
-    "tool_spans": (_flag, True),
+    "json_encoded": (flag, False),
+    "tool_spans": (flag, True),
 }

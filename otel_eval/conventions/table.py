@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from otel_eval.conventions.wrappers import Wrapper
 from otel_eval.model import Kind
 
 __all__ = ["Convention", "EventRow", "Field", "Mark", "MessageRow", "Rule", "Side"]
@@ -107,7 +108,8 @@ class Convention:
         errors: marks of a failed call beside the span's status.
         events: fields of tool spans that events hold.
         messages: message attributes of model and agent spans.
-        wrappers: names of shapes to take arguments and results out of, tried in order (see `wrappers.WRAPPERS`).
+        wrappers: shapes to take arguments and results out of, tried in order: names of `wrappers.WRAPPERS`, or shapes of
+            the table's own.
         not_calls: names of tool spans that are no calls.
         not_requests: globs of names asked for in messages that no tool ever answers, such as output tools.
         not_call_marks: marks of spans that only pretend to be calls.
@@ -126,7 +128,7 @@ class Convention:
     errors: tuple[Mark, ...] = ()
     events: tuple[EventRow, ...] = ()
     messages: tuple[MessageRow, ...] = ()
-    wrappers: tuple[str, ...] = ()
+    wrappers: tuple[str | Wrapper, ...] = ()
     not_calls: frozenset[str] = frozenset()
     not_requests: tuple[str, ...] = ()
     not_call_marks: tuple[Mark, ...] = ()

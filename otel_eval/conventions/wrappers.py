@@ -1,7 +1,8 @@
 """Take arguments and results out of the envelopes that frameworks put around them.
 
 Knows shapes, as data; knows no attribute name. A shape is recognised by its keys alone, so a table names the ones
-its instrumentation uses, and a tool whose real argument is called `kwargs` is safe everywhere else.
+its instrumentation uses, and a tool whose real argument is called `kwargs` is safe everywhere else. A table may also
+describe a shape of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_eval.conventions.decode import MAX_DEPTH, decode
+from otel_eval.conventions.decode import MAX_DEPTH, decode, text_of
 
 __all__ = ["RESULT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "by_name", "unwrap"]
 
@@ -21,14 +22,14 @@ class Wrapper:
     """An object that only wraps a value.
 
     Attributes:
-        needs: keys it must have; a value other than "*" must be equal, `dict` or `list` must be its type.
+        needs: keys it must have, each with a type of its value or with texts that it may be, separated by `|` ("*": any).
         only: every key it may have; None: any.
         take: where the value is, dotted; the first that is there and not null.
         call_id, error: where they are, dotted, or "".
         failed: the text (in any case) that `error` has for a failure.
     """
 
-    needs: tuple[tuple[str, Any], ...]
+    needs: tuple[tuple[str, str | type], ...]
     take: tuple[str, ...]
     only: frozenset[str] | None = None
     call_id: str = ""
@@ -58,7 +59,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "langchain_output": Wrapper((("output", _ANY),), ("output",), only=frozenset({"output", "kwargs", "tags", "metadata"})),
     # A LangChain message as `dumps`, `message_to_dict` and `model_dump` write it.
     "langchain_constructor": Wrapper(
-        (("lc", 1), ("kwargs", dict)), ("kwargs.content",), call_id="kwargs.tool_call_id", error="kwargs.status"
+        (("lc", "1"), ("kwargs", dict)), ("kwargs.content",), call_id="kwargs.tool_call_id", error="kwargs.status"
     ),
     "langchain_message": Wrapper(
         (("type", "tool"), ("data", dict)), ("data.content",), call_id="data.tool_call_id", error="data.status"
@@ -118,11 +119,16 @@ RESULT_WRAPPERS: Final = (
 _BLOCK_KEYS: Final = ("text", "json")
 
 
-def unwrap(value: Any, names: tuple[str, ...]) -> Taken:
-    """The value without the named wrappers and content blocks around it, decoded again after each of them."""
+def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Taken:
+    """The value without these wrappers and content blocks around it, decoded again after each of them.
+
+    Args:
+        value: a recorded value.
+        wrappers: names of `WRAPPERS`, or shapes; the first that fits is opened.
+    """
     taken = Taken(decode(value))
     for _ in range(MAX_DEPTH):
-        inner = _step(taken, names)
+        inner = _step(taken, wrappers)
         if inner is taken.value:
             break
         taken.value = decode(inner)
@@ -144,14 +150,14 @@ def by_name(taken: Taken, parameters: Any) -> Any:
     return {**given, **taken.value} if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given) else given
 
 
-def _step(taken: Taken, names: tuple[str, ...]) -> Any:
+def _step(taken: Taken, wrappers: tuple[str | Wrapper, ...]) -> Any:
     value = taken.value
     if isinstance(value, list):
         return _blocks(value)
     if not isinstance(value, dict):
         return value
-    for name in names:
-        wrapper = WRAPPERS[name]
+    for each in wrappers:
+        wrapper = WRAPPERS[each] if isinstance(each, str) else each
         if _fits(value, wrapper):
             return _open(taken, value, wrapper)
     return value
@@ -164,7 +170,7 @@ def _fits(value: dict[str, Any], wrapper: Wrapper) -> bool:
         if isinstance(needed, type):
             if not isinstance(value[key], needed):
                 return False
-        elif needed != _ANY and value[key] != needed and str(value[key]) not in str(needed).split("|"):
+        elif needed != _ANY and text_of(value[key]) not in needed.split("|"):
             return False
     return wrapper.only is None or wrapper.only.issuperset(value)
 

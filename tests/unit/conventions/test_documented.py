@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import yaml
 
-from otel_eval.conventions import TABLES, convention_from_mapping
+from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule, convention_from_mapping
+from otel_eval.conventions.wrappers import Wrapper
 
 PAGE = (Path(__file__).parents[3] / "docs" / "conventions.md").read_text()
 
@@ -22,3 +24,17 @@ def test_the_example_of_a_users_table_is_one():
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     (given,) = yaml.safe_load(example)["conventions"]
     assert convention_from_mapping(given).rules
+
+
+def test_every_key_of_a_users_table_is_documented():
+    """Keys of the table and of its rows, and the fields that can be read."""
+    keys = {key.name for shape in (Convention, Rule, Mark, EventRow, MessageRow, Wrapper) for key in fields(shape)} | {*Field}
+    documented = {word for row in re.findall(r"^\|.*\|$", PAGE, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)}
+    assert keys - documented == set()
+
+
+def test_the_example_of_a_users_table_shows_every_key():
+    """A copy of it is complete."""
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (given,) = yaml.safe_load(example)["conventions"]
+    assert {*given} == {key.name for key in fields(Convention)}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
 from typing import Any
 
 import pytest
+import yaml
 
-from otel_eval.conventions import TABLES, Convention, Field, Reader, convention_from_mapping
+from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, convention_from_mapping, unwrap
+from otel_eval.conventions.wrappers import Wrapper
 from otel_eval.errors import ConfigError
 from otel_eval.testing import span
 
@@ -36,6 +42,66 @@ def test_a_mapping_becomes_a_table():
     assert not table.tool_spans
 
 
+TYPES = {dict: {"type": "object"}, list: {"type": "array"}, str: {"type": "string"}, bool: {"type": "boolean"}}
+
+
+def written(value: Any) -> Any:
+    """A table or a part of it as a user writes it, without what is the default anyway."""
+    if isinstance(value, Wrapper):
+        return written({**vars_of(value), "needs": {key: TYPES.get(wanted, wanted) for key, wanted in value.needs}})
+    if is_dataclass(value):
+        return written(vars_of(value))
+    if isinstance(value, Mapping):
+        return {written(key): written(each) for key, each in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [written(each) for each in value] if isinstance(value, tuple) else str(value) if isinstance(value, StrEnum) else value
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    """The fields that hold something else than their default."""
+    held = {each.name: getattr(value, each.name) for each in fields(value)}
+    empty = {each.name: each.default for each in fields(value) if each.default is not MISSING}
+    return {key: each for key, each in held.items() if key not in empty or each != empty[key]}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_whatever_a_built_in_table_holds_can_be_written_by_a_user(table: Convention):
+    """As YAML, and nothing is lost on the way."""
+    assert convention_from_mapping(yaml.safe_load(yaml.safe_dump(written(table), sort_keys=False))) == table
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_every_built_in_wrapper_can_be_written_by_a_user(name: str):
+    """A user's instrumentation may have its own."""
+    table = convention_from_mapping(
+        {**MINE, "wrappers": yaml.safe_load(yaml.safe_dump([written(WRAPPERS[name])], sort_keys=False))}
+    )
+    assert table.wrappers == (WRAPPERS[name],)
+
+
+def test_a_wrapper_of_a_users_own_is_taken_off():
+    """With the call id and the failure that it knew; an object of another shape stays as it is."""
+    shape = {
+        "needs": {"payload": {"type": "object"}, "version": 2},
+        "take": "payload.body",
+        "only": ["payload", "version", "meta"],
+        "call_id": "meta.id",
+        "error": "meta.state",
+        "failed": "broken",
+    }
+    (wrapper,) = convention_from_mapping({**MINE, "wrappers": [shape]}).wrappers
+    meta = {"id": "c1", "state": "broken"}
+    taken = unwrap(json.dumps({"payload": {"body": {"city": "Oslo"}}, "version": 2, "meta": meta}), (wrapper,))
+    assert (taken.value, taken.call_id, taken.failed) == ({"city": "Oslo"}, "c1", True)
+    for other in (
+        {"payload": "x", "version": 2},
+        {"payload": {"body": 1}, "version": 3},
+        {"payload": {}, "version": 2, "own": 1},
+    ):
+        assert unwrap(json.dumps(other), (wrapper,)).value == other
+
+
 def test_a_users_table_goes_first():
     """It can overrule what is built in."""
     reader = Reader((convention_from_mapping(MINE), *TABLES))
@@ -58,6 +124,14 @@ def test_a_users_table_goes_first():
         ({"events": [{"event": "e", "field": "x", "key": "k"}]}, "field"),
         ({"messages": [{"key": "k", "side": "left"}]}, "side"),
         ({"wrappers": ["cling film"]}, "cling film"),
+        ({"wrappers": {"needs": {"a": "*"}}}, "wrappers"),
+        ({"wrappers": [3]}, "wrappers[0]"),
+        ({"wrappers": [{"take": "a"}]}, "needs"),
+        ({"wrappers": [{"needs": {}, "take": "a"}]}, "names no key"),
+        ({"wrappers": [{"needs": {"a": {"type": "robot"}}, "take": "a"}]}, "robot"),
+        ({"wrappers": [{"needs": {"a": {"type": []}}, "take": "a"}]}, "wrappers[0].needs.a"),
+        ({"rules": [3]}, "rules[0]"),
+        ({"placeholders": {"*": {"a": 1}}}, "placeholders.*"),
         ({"tool_spans": "no"}, "tool_spans"),
         ({"placeholders": ["x"]}, "placeholders"),
         ({"colour": "red"}, "colour"),
