@@ -6,7 +6,7 @@ Knows evaluations and outcomes; knows no clock, no thread, no wire. The same clo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from hashlib import blake2b
@@ -20,7 +20,7 @@ from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.trajectory import Plan, Run, build
 
-__all__ = ["Engine", "Evaluation", "Match", "draw_of", "result_id"]
+__all__ = ["Engine", "Evaluation", "Match", "RunObserver", "draw_of", "result_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,10 @@ class Evaluation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "at_once", tuple(scorer for scorer in self.scorers if not _is_awaited(scorer)))
         object.__setattr__(self, "later", tuple(scorer for scorer in self.scorers if _is_awaited(scorer)))
+
+
+RunObserver = Callable[[Trajectory, Sequence[Evaluation]], None]
+"""Takes a run and the evaluations that match it."""
 
 
 class _Matcher:
@@ -102,8 +106,13 @@ class Engine:
             asked=_asked(evaluations),
         )
 
-    def judge(self, trace: ClosedTrace) -> list[Report]:
-        """The reports of every run of the trace that is new, or changed since its last verdict."""
+    def judge(self, trace: ClosedTrace, on_run: RunObserver | None = None) -> list[Report]:
+        """The reports of every run of the trace that is new, or changed since its last verdict.
+
+        Args:
+            trace: what is evaluated.
+            on_run: called with each of these runs and the evaluations that match it, before they are scored.
+        """
         draw = draw_of(trace.trace_id) if self._samples else 0.0
         reports = []
         for run in build(trace, self.plan):
@@ -111,9 +120,10 @@ class Engine:
             if revision is None:
                 continue
             trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete)
-            for evaluation, applies in self._matchers:
-                if applies(run.trajectory, draw):
-                    reports.append(_report(run.trajectory, evaluation, revision, draw))
+            matching = [evaluation for evaluation, applies in self._matchers if applies(run.trajectory, draw)]
+            if on_run is not None:
+                on_run(run.trajectory, matching)
+            reports += [_report(run.trajectory, evaluation, revision, draw) for evaluation in matching]
         # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
         return [report for report in reports if report.results or report.pending] if self.waits else reports
 

@@ -6,6 +6,7 @@ The only room that sees every other; it connects and decides nothing else.
 from __future__ import annotations
 
 from otel_eval.app.compose import engine_of, limits_of, tables_of
+from otel_eval.app.coverage import Coverage
 from otel_eval.app.stored import replay, understand
 
-__all__ = ["engine_of", "limits_of", "replay", "tables_of", "understand"]
+__all__ = ["Coverage", "engine_of", "limits_of", "replay", "tables_of", "understand"]

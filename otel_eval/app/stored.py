@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import TypeVar
 
 from otel_eval.app.compose import engine_of, later_of, limits_of, tables_of
+from otel_eval.app.coverage import Coverage
 from otel_eval.app.gathering import Gathering
 from otel_eval.app.outlets import fanout_of
 from otel_eval.assembly import TraceBuffer
@@ -22,7 +24,7 @@ from otel_eval.errors import InputError
 from otel_eval.model import Report, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.sources.files import read_file
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory import ALL_NEEDS, Plan
 
 __all__ = ["replay", "understand"]
 
@@ -38,6 +40,7 @@ def replay(
     export: bool = False,
     on_problem: Problem,
     on_progress: Callable[[int], None] | None = None,
+    coverage: Coverage | None = None,
 ) -> Iterator[Report]:
     """Score every run of stored traces.
 
@@ -47,12 +50,14 @@ def replay(
         export: whether results go to the configured exporters as well.
         on_problem: told in one line about each file or part of one that could not be used.
         on_progress: told how many bytes of input were read since it was last told.
+        coverage: counts what was read and evaluated; complete once all reports were taken.
     """
+    counted = coverage or Coverage()
     engine = engine_of(config)
     outlet = fanout_of(config) if export else None
     gathering = Gathering(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = _closed(paths, config, on_problem, on_progress)
-    judged = (report for trace in closed for report in _guarded(trace, engine.judge, on_problem))
+    judged = (report for trace in closed for report in _guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
         for report in gathering.whole(judged):
             if outlet:
@@ -64,11 +69,13 @@ def replay(
             outlet.close(30.0)
 
 
-def understand(paths: Paths, config: EvalConfig, *, on_problem: Problem) -> Iterator[Trajectory]:
+def understand(
+    paths: Paths, config: EvalConfig, *, on_problem: Problem, coverage: Coverage | None = None
+) -> Iterator[Trajectory]:
     """Every run of stored traces as it was understood, runs within runs too (`outermost` tells)."""
-    plan = Plan(tables=tables_of(config), needs=ALL_NEEDS, asked=frozenset())
+    counted, plan = coverage or Coverage(), Plan(tables=tables_of(config), needs=ALL_NEEDS, asked=frozenset())
     for trace in _closed(paths, config, on_problem, None):
-        for run in _guarded(trace, lambda closed: build(closed, plan), on_problem):
+        for run in _guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
             yield run.trajectory
 
 

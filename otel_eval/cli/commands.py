@@ -53,7 +53,7 @@ def cli(context: click.Context) -> None:
     """Score the tool calls of traced agents.
 
     Live from OpenTelemetry spans (serve), or from stored traces (replay). Exit codes: 0 good, 1 a score did not pass or
-    a scorer failed (replay), 2 the configuration or the input cannot be used.
+    a scorer failed (replay), 2 the configuration or the input cannot be used, 3 nothing was evaluated (replay).
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -159,15 +159,18 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 @click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
 @click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped.")
 @click.option("--export", is_flag=True, help="Send the scores to the exporters of the configuration too.")
-def replay(files: tuple[str, ...], form: str, config: str | None, strict: bool, export: bool) -> int:
+@click.option("--allow-empty", is_flag=True, help="Exit 0 although nothing was evaluated.")
+@click.option("--allow-unused", is_flag=True, help="Exit 0 although a record of a dataset file matched no run.")
+def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 
-    Exit 0: every score passed; 1: one did not, or a scorer failed; 2: the configuration or an input cannot be used.
+    Exit 0: every score passed; 1: one did not, or a scorer failed; 2: the configuration or an input cannot be used;
+    3: nothing was evaluated, or a record of a dataset file matched no run.
     """
     from otel_eval.cli.stored import show_scores
     from otel_eval.config import load
 
-    return show_scores(files, load(config), form=form, strict=strict, export=export)
+    return show_scores(files, load(config), **options)
 
 
 def _what(name: str) -> str:

@@ -13,12 +13,15 @@ import click
 
 from otel_eval.cli.progress import Progress
 from otel_eval.cli.rows import json_line, trajectory_fields
+from otel_eval.cli.shortfalls import no_run_line, nothing_evaluated, unused_records
 from otel_eval.cli.tables import label_line, run_block, score_block, tally_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
 
 __all__ = ["show_scores", "show_trajectories"]
+
+_NOTHING_EVALUATED: Final = 3  # exit code
 
 # It records a label for a distribution and says so by being skipped: no verdict, so no exit code.
 _NO_VERDICT: Final = "label_distribution"
@@ -45,28 +48,54 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
     from otel_eval import app
 
     problems = _Problems(Progress(()))
-    for trajectory in app.understand(files, config, on_problem=problems):
+    coverage = app.Coverage()
+    for trajectory in app.understand(files, config, on_problem=problems, coverage=coverage):
         if every_run or trajectory.outermost:
             _print([json_line(trajectory_fields(trajectory))] if form == "json" else [*run_block(trajectory), ""])
+    if coverage.traces_without_run:
+        click.echo(f"otel-eval: {no_run_line(coverage)}; `otel-eval explain` with the same files shows why", err=True)
     return 2 if problems.count else 0
 
 
-def show_scores(files: Sequence[str], config: EvalConfig, *, form: str, strict: bool, export: bool) -> int:
-    """Print each score of the files; 0, 1 if some score did not pass, 2 if some input could not be used."""
+def show_scores(
+    files: Sequence[str],
+    config: EvalConfig,
+    *,
+    form: str,
+    strict: bool,
+    export: bool,
+    allow_empty: bool = False,
+    allow_unused: bool = False,
+) -> int:
+    """Print each score of the files.
+
+    Returns:
+        2 if some input could not be used; else 1 if some score did not pass; else 3 if nothing was evaluated or a record of
+        a dataset matched no run, unless that is allowed; else 0.
+    """
     from otel_eval import app
 
     if export and not (config.exporters.otlp or config.exporters.jsonl):
         raise ConfigError("exporters: none is configured, so --export has nowhere to send to; name one or leave --export out")
     with Progress(files) as progress:
         problems, tally = _Problems(progress), _Tally()
-        reports = app.replay(files, config, export=export, on_problem=problems, on_progress=progress.advance)
+        coverage = app.Coverage()
+        reports = app.replay(files, config, export=export, on_problem=problems, on_progress=progress.advance, coverage=coverage)
         for report in reports:
             again = tally.count(report)
             with progress.aside():
                 _print(_json_lines(report) if form == "json" else _table(report, again=again))
     if form == "table" and (tally.runs or not problems.count):
         _print(["", *tally.lines()])
-    return 2 if problems.count else tally.exit_code(strict=strict)
+    missed = [
+        *(() if allow_empty else nothing_evaluated(coverage, tally.evaluated, tally.skipped)),
+        *(() if allow_unused else unused_records(coverage)),
+    ]
+    if problems.count:
+        return 2  # the problem was printed, and it may be the cause of all that is missing
+    for line in missed:
+        click.echo(f"otel-eval: {line}", err=True)
+    return tally.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
 
 
 class _Tally:
@@ -75,6 +104,7 @@ class _Tally:
     def __init__(self) -> None:
         self.runs: set[tuple[str, str]] = set()
         self._verdicts: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()  # by reason
         self._last: Trajectory | None = None
         self._labels: dict[str, list[Result]] = {}
 
@@ -82,6 +112,8 @@ class _Tally:
         """Count the results; whether the report is of the same run as the last one."""
         self._verdicts.update(_verdict(result) for result in report.results)
         for result in report.results:
+            if isinstance(result.outcome, Skipped):
+                self.skipped["recorded" if result.type == _NO_VERDICT else result.outcome.reason] += 1
             if result.type == _NO_VERDICT:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
         again = report.trajectory is self._last
@@ -96,10 +128,18 @@ class _Tally:
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
         return [*distributions, tally_line([(word, self._verdicts[word]) for word in _VERDICTS], len(self.runs))]
 
+    @property
+    def evaluated(self) -> int:
+        """Results that are no skip, and skips of runs that were too large to score."""
+        return self._verdicts.total() - self.skipped.total() + self.skipped["too_large"]
+
     def exit_code(self, *, strict: bool) -> int:
-        """0, or 1 if some score did not pass, some scorer failed or, where that is asked, one was skipped."""
-        bad = self._verdicts["did not pass"] + self._verdicts["failed to score"] + (self._verdicts["skipped"] if strict else 0)
-        return 1 if bad else 0
+        """0, or 1 if some score did not pass, some scorer failed or, where that is asked, one was skipped.
+
+        A scorer that had nothing to score (`not_applicable`) and a recorded label never count.
+        """
+        skipped = self._verdicts["skipped"] - self.skipped["not_applicable"] if strict else 0
+        return 1 if self._verdicts["did not pass"] + self._verdicts["failed to score"] + skipped else 0
 
 
 def _verdict(result: Result) -> str:

@@ -70,6 +70,10 @@ class Dataset:
                 self._tell()
         return self._records.get(key)
 
+    def record_keys(self) -> list[str]:
+        """The keys of the records, in the order of the file."""
+        return list(self._records)
+
     def fields(self) -> set[str]:
         """Every column that some record has."""
         return {name for record in self._records.values() for name in record}

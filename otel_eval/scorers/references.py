@@ -6,7 +6,7 @@ Knows attributes and records; knows no file. Files are opened from above, and lo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -20,7 +20,7 @@ from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
 from otel_eval.scorers.registry import imported
 
-__all__ = ["Records", "Reference", "reference"]
+__all__ = ["Records", "Reference", "reference", "references_of"]
 
 Records = Callable[[str], Mapping[str, Any] | None]
 """Gives the record of a key, or None. Called for each run: it must not wait."""
@@ -45,6 +45,11 @@ class Reference:
     records: Records | None = field(default=None, repr=False)
     field: str = "expected"
 
+    def key_of(self, trajectory: Trajectory) -> str | None:
+        """The key of the run's record; None if there are no records or the run did not record a key."""
+        value = trajectory.attributes.get(self.key)
+        return None if self.records is None or value is None else _text(value)
+
     def of(self, trajectory: Trajectory) -> Any:
         """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
         if self.key not in trajectory.attributes:
@@ -67,6 +72,19 @@ class Reference:
     def _no(self, why: str) -> str:
         # The key's value is not told: it may be what the user asked.
         return f"no reference for key {self.key}: {why}"
+
+
+def references_of(scorer: object) -> Iterator[Reference]:
+    """The references a scorer may read, with those of the scorers that it leads to.
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> [each.key for each in references_of(create_scorer({"type": "tool_call_order", "reference": "my.expected"}))]
+    ['my.expected']
+    """
+    held = (getattr(scorer, name, None) for name in ("reference", "answer"))
+    yield from (each for each in held if isinstance(each, Reference))
+    for further in getattr(scorer, "scorers", ()):
+        yield from references_of(further)
 
 
 def _text(value: Any) -> str:

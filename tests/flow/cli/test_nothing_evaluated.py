@@ -1,0 +1,182 @@
+"""Exit code 3: a replay that evaluated nothing, or left records of a dataset unused, must not pass in CI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Write = Callable[..., Path]
+
+AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper", "case.id": "one"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+PASSES = '{type: tool_call_count, criteria: {search: ["==", 1]}}'
+FAILS = '{type: tool_call_count, name: wrong, criteria: {search: ["==", 7]}}'
+NOT_APPLICABLE = "{type: error_recovery}"
+LABEL = "{type: label_distribution, label: case.id}"
+
+
+def write(path: Path, *spans: tuple[str, str, dict[str, Any]], scope: str = "my.agent") -> Path:
+    """A file of one trace: spans as (id, parent, attributes); the id is 16 hex digits, made of one character."""
+    made = [
+        {
+            "traceId": "ab" * 16,
+            "spanId": span_id * 16,
+            "parentSpanId": parent * 16,
+            "flags": 0x100,
+            "name": attributes.get("gen_ai.operation.name", "step"),
+            "startTimeUnixNano": str(1_700_000_000_000_000_000 + place),
+            "endTimeUnixNano": str(1_700_000_001_000_000_000 - place),
+            "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+        }
+        for place, (span_id, parent, attributes) in enumerate(spans)
+    ]
+    group = {"scope": {"name": scope}, "spans": made}
+    path.write_text(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [group]}]}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A trace of one agent run with one call."""
+    return write(tmp_path / "run.json", ("1", "", AGENT), ("2", "1", TOOL))
+
+
+@pytest.fixture
+def incomplete(tmp_path: Path) -> Path:
+    """A trace with a run of which spans are missing."""
+    return write(tmp_path / "incomplete.json", ("1", "", AGENT), ("2", "1", TOOL), ("3", "9", TOOL))
+
+
+def code_and_lines(done: subprocess.CompletedProcess[str]) -> tuple[int, list[str]]:
+    """What a script and a person look at."""
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_no_run_found(otel_eval: Run, config: Write, tmp_path: Path) -> None:
+    """The spans and their scopes are named, with the command that explains."""
+    plain = write(tmp_path / "plain.json", ("1", "", {}), ("2", "1", {"http.method": "GET"}), scope="my.http")
+    code, (line,) = code_and_lines(otel_eval("replay", plain, "--config", config(PASSES)))
+    assert code == 3
+    assert line.startswith("otel-eval: nothing was evaluated: no agent run found in 2 spans of scopes 'my.http' (2); ")
+    assert "otel-eval explain" in line
+    assert "--allow-empty" in line
+    assert code_and_lines(otel_eval("replay", plain, "--config", config(PASSES), "--allow-empty")) == (0, [])
+
+
+def test_no_evaluation_matched(otel_eval: Run, run: Path, config: Write) -> None:
+    """As with a misspelt agent."""
+    path = config(PASSES, more="    match: {agent: another}")
+    code, (line,) = code_and_lines(otel_eval("replay", run, "--config", path))
+    assert code == 3
+    assert line.startswith("otel-eval: nothing was evaluated: no evaluation matched any of 1 run; ")
+    assert code_and_lines(otel_eval("replay", run, "--config", path, "--allow-empty")) == (0, [])
+
+
+def test_a_sample_that_leaves_every_trace_out_is_named(otel_eval: Run, run: Path, config: Write) -> None:
+    """Else one looks for a wrong pattern."""
+    done = otel_eval("replay", run, "--config", config(PASSES, more="    sample: 0.000001"))
+    assert done.returncode == 3
+    assert "an evaluation with sample below 1 leaves traces out" in done.stderr
+
+
+@pytest.mark.parametrize("scorers", [[PASSES], [PASSES, NOT_APPLICABLE], [PASSES, LABEL]])
+def test_every_scorer_was_skipped(otel_eval: Run, incomplete: Path, config: Write, scorers: list[str]) -> None:
+    """For a reason that leaves the run unevaluated; what has nothing to score changes nothing."""
+    code, (line,) = code_and_lines(otel_eval("replay", incomplete, "--config", config(*scorers)))
+    assert code == 3
+    assert "nothing was evaluated: every scorer was skipped (incomplete " in line
+    assert otel_eval("replay", incomplete, "--config", config(*scorers), "--allow-empty").returncode == 0
+
+
+@pytest.mark.parametrize("scorers", [[NOT_APPLICABLE], [LABEL], [NOT_APPLICABLE, LABEL]])
+@pytest.mark.parametrize("options", [[], ["--strict"]])
+def test_nothing_to_score_is_no_failure(otel_eval: Run, run: Path, config: Write, scorers: list[str], options: list[str]) -> None:
+    """No failed call for `error_recovery`, or a label that is only recorded."""
+    assert code_and_lines(otel_eval("replay", run, "--config", config(*scorers), *options)) == (0, [])
+
+
+def test_a_score_that_did_not_pass_outranks(otel_eval: Run, run: Path, incomplete: Path, config: Write, tmp_path: Path) -> None:
+    """Exit 1, not 3; and 2 outranks both."""
+    dataset = tmp_path / "cases.jsonl"
+    dataset.write_text('{"case.id": "other", "expected": ["search"]}\n', encoding="utf-8")
+    unused = "{type: tool_call_order, name: order, reference: {dataset: cases.jsonl, key: case.id}}"
+    assert otel_eval("replay", run, "--config", config(FAILS, unused)).returncode == 1
+    assert otel_eval("replay", run, "nowhere.json", "--config", config(FAILS, unused)).returncode == 2
+    assert otel_eval("replay", incomplete, "--config", config(PASSES), "--strict").returncode == 1
+
+
+ORDER = "{type: tool_call_order, reference: {dataset: cases.jsonl, key: case.id}}"
+
+
+def cases(folder: Path, *keys: str) -> None:
+    """A dataset of these keys."""
+    rows = [json.dumps({"case.id": key, "expected": ["search"]}) for key in keys]
+    (folder / "cases.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def test_a_record_that_matched_no_run(otel_eval: Run, run: Path, config: Write, tmp_path: Path) -> None:
+    """It is named: a case that was never run must not pass."""
+    cases(tmp_path, "one", "two", "three")
+    code, (line,) = code_and_lines(otel_eval("replay", run, "--config", config(ORDER)))
+    assert code == 3
+    assert line.startswith("otel-eval: ")
+    assert "cases.jsonl: 2 of 3 records matched no run: 'two', 'three'; " in line
+    assert "--allow-unused" in line
+    assert code_and_lines(otel_eval("replay", run, "--config", config(ORDER), "--allow-unused")) == (0, [])
+    assert otel_eval("replay", run, "--config", config(ORDER), "--allow-empty").returncode == 3
+
+
+@pytest.mark.parametrize("sampled", ["{scorer}", "evaluation"])
+def test_records_are_not_missed_where_traces_are_sampled(
+    otel_eval: Run, run: Path, config: Write, tmp_path: Path, sampled: str
+) -> None:
+    """A part of the traces cannot use all records."""
+    cases(tmp_path, "one", "two")
+    more = "    sample: 0.999999" if sampled == "evaluation" else ""
+    tree = (
+        "{type: dag, sample: 0.999999, reference: {dataset: cases.jsonl, key: case.id}, root: n, nodes: {n: {type: binary, "
+        "cel: 'true', children: [{verdict: true, score: 10}, {verdict: false, score: 0}]}}}"
+    )
+    scorer = ORDER if sampled == "evaluation" else tree
+    assert code_and_lines(otel_eval("replay", run, "--config", config(scorer, more=more))) == (0, [])
+
+
+def test_a_record_of_an_incomplete_run_is_used(
+    otel_eval: Run, run: Path, incomplete: Path, config: Write, tmp_path: Path
+) -> None:
+    """The run is there, although it could not be scored."""
+    cases(tmp_path, "one")
+    done = otel_eval("replay", incomplete, "--config", config(ORDER))
+    assert done.returncode == 3
+    assert "matched no run" not in done.stderr
+
+
+def test_a_record_behind_a_tree_counts_too(otel_eval: Run, run: Path, config: Write, tmp_path: Path) -> None:
+    """A tree may lead to a scorer with a dataset."""
+    cases(tmp_path, "one", "two")
+    further = f"{{scorer: {ORDER}}}"
+    tree = (
+        f"{{type: dag, root: n, nodes: {{n: {{type: binary, cel: 'true', children: [{{verdict: true, then: {further}}}, "
+        "{verdict: false, score: 0}]}}}"
+    )
+    done = otel_eval("replay", run, "--config", config(tree))
+    assert done.returncode == 3
+    assert "1 of 2 records matched no run: 'two'" in done.stderr
+
+
+def test_trajectory_names_what_holds_no_run(otel_eval: Run, run: Path, tmp_path: Path) -> None:
+    """On stderr, so that JSON stays JSON; the runs that are there are printed."""
+    plain = write(tmp_path / "plain.json", ("1", "", {}), scope="my.http")
+    plain.write_text(plain.read_text(encoding="utf-8").replace("ab" * 16, "cd" * 16), encoding="utf-8")
+    done = otel_eval("trajectory", plain, run, "--format", "json")
+    assert done.returncode == 0
+    assert [json.loads(line)["agent"] for line in done.stdout.splitlines()] == ["helper"]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("otel-eval: no agent run found in 1 span of scopes 'my.http' (1); ")
+    assert "otel-eval explain" in line
