@@ -6,17 +6,17 @@ Knows evaluations and outcomes; knows no clock, no thread, no wire. The same clo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.model import Failed, Outcome, Pending, Report, Result, Trajectory
+from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Trajectory
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
-from otel_eval.scorers.built_in import BuiltIn
+from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.trajectory import Plan, Run, build
 
@@ -171,8 +171,15 @@ def _pending(trajectory: Trajectory, evaluation: str, scorer: Any, revision: int
         version=scorer.version,
         revision=revision,
         result_id=result_id(trajectory.trace_id, trajectory.span_id, evaluation, scorer.name, revision),
-        evaluate=scorer.evaluate,
+        evaluate=_evaluate(scorer),
+        threshold=getattr(scorer, "applied_threshold", None),
     )
+
+
+def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
+    """The scorer's coroutine function; one that is not ours gets a copy of the run's values."""
+    evaluate: Callable[[Trajectory], Awaitable[Outcome]] = scorer.evaluate
+    return evaluate if is_ours(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
 
 
 _new_result: Final = maker(Result)
@@ -181,15 +188,25 @@ _new_result: Final = maker(Result)
 def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:
     name = scorer.name
     made_of = result_id(trajectory.trace_id, trajectory.span_id, evaluation, name, revision)
-    return _new_result(evaluation, name, scorer.type, scorer.version, _outcome(scorer, trajectory), revision, made_of)
+    outcome = _outcome(scorer, trajectory)
+    threshold = _threshold(scorer, outcome)
+    return _new_result(evaluation, name, scorer.type, scorer.version, outcome, revision, made_of, threshold)
+
+
+def _threshold(scorer: Scorer, outcome: Outcome) -> float | None:
+    """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
+    threshold: float | None = getattr(scorer, "applied_threshold", None)
+    if threshold is None or is_ours(scorer) or not isinstance(outcome, Scored):
+        return threshold
+    return threshold if outcome.passed == (outcome.value >= threshold) else None
 
 
 def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
     """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
     try:
-        outcome = scorer(trajectory)
-        # To look at an outcome of ours would have it explained before anybody asks.
-        return outcome if isinstance(scorer, BuiltIn) else outcome_of(outcome)
+        if is_ours(scorer):  # to look at an outcome of ours would have it explained before it is needed
+            return scorer(trajectory)
+        return outcome_of(scorer(private_copy(trajectory)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
         return Failed(type(error).__name__, str(error))
 

@@ -247,6 +247,8 @@ class Result:
         evaluation, scorer: their names in the configuration; `type`, `version`: the scorer's own.
         revision: 0 for the first scoring of a run, n+1 each time late spans changed it.
         result_id: 32 hex digits, the same for the same run, evaluation, scorer and revision.
+        threshold: the least value that passes, in [0, 1]; None where something else decides (`time_cost` without a
+            threshold passes within its budget; a user's scorer may decide by itself).
     """
 
     evaluation: str
@@ -256,6 +258,7 @@ class Result:
     outcome: Outcome
     revision: int
     result_id: str
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +272,7 @@ class Pending:
     revision: int
     result_id: str
     evaluate: Callable[[Trajectory], Awaitable[Outcome]] = field(compare=False)
+    threshold: float | None = None
 
     def result(self, outcome: Outcome) -> Result:
         """The result, once there is an outcome."""
@@ -280,6 +284,7 @@ class Pending:
             outcome=outcome,
             revision=self.revision,
             result_id=self.result_id,
+            threshold=self.threshold,
         )
 
 

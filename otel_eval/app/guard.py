@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from otel_eval.model import Failed, Outcome, Trajectory
 from otel_eval.ports import Scorer
-from otel_eval.scorers.functions import FunctionScorer
+from otel_eval.scorers.isolation import is_ours
 from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.sinks.tally import Counters, Warnings
 
@@ -37,8 +37,7 @@ class Guard:
 
     def __call__(self, scorer: Scorer) -> Scorer:
         """The scorer, guarded if it is a user's; those that are waited for have a limit of their own."""
-        ours = type(scorer).__module__.startswith("otel_eval.") and not isinstance(scorer, FunctionScorer)
-        if ours or getattr(scorer, "asynchronous", False):
+        if is_ours(scorer) or getattr(scorer, "asynchronous", False):
             return scorer
         return _Guarded(scorer, self._limit_s, self._hung)
 
@@ -56,6 +55,7 @@ class _Guarded:
         self.type: Final = scorer.type
         self.version: Final = scorer.version
         self.needs: Final = scorer.needs
+        self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.asked: Final[frozenset[str]] = getattr(scorer, "asked", frozenset())
         self._scorer, self._limit_s, self._tell = scorer, limit_s, hung
         self._thread: _Thread | None = None

@@ -46,7 +46,7 @@ async def asked(scorer: BuiltIn, trajectory: Trajectory, opinion: Opinion) -> Ou
     try:
         return scorer.judged(await opinion(scorer.kept(trajectory)))
     except TooLong as error:
-        return Skipped(str(error))
+        return Skipped(str(error), reason="too_large")
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
         return failed(error)
 
@@ -87,6 +87,11 @@ class Asking(BuiltIn):
     prompt: str | None = field(default=None, metadata=reads(optional(text)))
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
+
+    @property
+    def default_threshold(self) -> float:
+        """0.5: a judge's score is an estimate."""
+        return 0.5
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
         """The whole prompt about a run, or why there is nothing to ask.

@@ -44,7 +44,7 @@ class BuiltIn:
 
     Attributes:
         name: how the score is called outside; the type if left out.
-        threshold: the least value that passes, in [0, 1].
+        threshold: the least value that passes, in [0, 1]; left out, `default_threshold`.
         strict: values below 1 become 0, and only 1 passes, whatever the threshold.
         tools: patterns over tool names; other calls are left out before anything is measured.
         failed_calls: `exclude` leaves out calls that failed.
@@ -54,7 +54,7 @@ class BuiltIn:
     version: ClassVar[str] = "1"
 
     name: str = field(default="", metadata=reads(text))
-    threshold: float = field(default=0.5, metadata=reads(share))
+    threshold: float | None = field(default=None, metadata=reads(share))
     strict: bool = field(default=False, metadata=reads(flag))
     tools: Selection = field(default=Selection(), metadata=reads(selection))
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
@@ -62,6 +62,8 @@ class BuiltIn:
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
+        if self.threshold is None:
+            self._set("threshold", self.default_threshold)
         if not self.name:
             self._set("name", self.type)
         self.prepare()
@@ -75,6 +77,16 @@ class BuiltIn:
         Raises:
             ConfigError: the parameters do not go together.
         """
+
+    @property
+    def default_threshold(self) -> float | None:
+        """1: a policy that is partly broken did not pass. None where something else than the value decides."""
+        return 1.0
+
+    @property
+    def applied_threshold(self) -> float | None:
+        """The least value that passes, `strict` considered; None where something else decides."""
+        return 1.0 if self.strict else self.threshold
 
     @property
     def reads_calls(self) -> bool:
@@ -137,7 +149,12 @@ class BuiltIn:
             value = 1.0 if value == 1 else 0.0
             passed = value == 1
         else:
-            passed = value >= self.threshold
+            passed = self.passes(value, found)
         if type(found) is Late:
             return _new_scored_late(value, passed, found.tell)
         return _new_scored(value, passed, found.explanation, found.details)
+
+    def passes(self, value: float, found: Finding) -> bool:
+        """Whether a value passes where the scorer is not `strict`."""
+        del found
+        return self.threshold is not None and value >= self.threshold

@@ -78,7 +78,7 @@ class ExecutionOrder(Matching):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """As every matching scorer, but no span at all is no evidence."""
         if self.of == "spans" and not trajectory.spans:
-            return Skipped("no spans recorded")
+            return Skipped("no spans recorded", reason="not_recorded")
         return Matching.find(self, trajectory)
 
 

@@ -91,6 +91,11 @@ class ToolCorrectness(Matching):
             raise ConfigError(f"available_tools: {given} needs a judge; add judge: the name of one of `judges`, or leave it out")
 
     @property
+    def default_threshold(self) -> float:
+        """1; 0.5 where a judge is asked."""
+        return 0.5 if self.available_tools else 1.0
+
+    @property
     def asynchronous(self) -> bool:
         """Whether a judge is asked."""
         return bool(self.available_tools)

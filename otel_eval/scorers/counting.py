@@ -150,7 +150,7 @@ def prepared_scoring(
     manner: tuple[str, str, bool, bool],
     *,
     strict: bool,
-    threshold: float,
+    threshold: float | None,
 ) -> Any:
     """From a run to its outcome in C, where its calls alone decide; None where there is no shortcut.
 

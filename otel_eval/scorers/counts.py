@@ -18,7 +18,7 @@ from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import Names, count, gathered, optional, patterns, reads, wrong
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import listed, plural, tool
+from otel_eval.scorers.wording import listed, plural, seen, tool
 
 __all__ = ["Criterion", "ForbiddenTools", "RequiredTools", "StepEfficiency", "ToolCallCount", "read_criteria"]
 
@@ -88,7 +88,8 @@ class ToolCallCount(BuiltIn):
     """Share of tools that were called as often as they should. 1 is best, range 0-1.
 
     Criteria that hold / criteria. A tool never called counts 0; tools without a criterion are ignored. Never skipped
-    beyond the common reasons. Details: `tools`, per tool `actual`, `operator`, `expected`, `score`.
+    beyond the common reasons. Details: `tools`, per tool `actual`, `operator`, `expected`, `score`; `seen`, the tools
+    that were called.
 
     >>> from otel_eval.testing import call, trajectory
     >>> count = ToolCallCount(criteria=read_criteria("criteria", {"search": "<= 1", "open": [">", 0]}))
@@ -112,7 +113,7 @@ class ToolCallCount(BuiltIn):
             if not holds:
                 broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
         said = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
-        return Finding(held / len(self.criteria), said, {"tools": tools})
+        return Finding(held / len(self.criteria), said, {"tools": tools, "seen": seen(trajectory.calls)})
 
 
 @scorer("forbidden_tools")
@@ -120,7 +121,8 @@ class ToolCallCount(BuiltIn):
 class ForbiddenTools(BuiltIn):
     """Share of forbidden patterns that no call matches. 1 (none was called) is best, range 0-1.
 
-    Details: `broken`, the patterns that were matched; `calls`, the positions of the calls that did.
+    Details: `broken`, the patterns that were matched; `calls`, the positions of the calls that did; `seen`, the tools
+    that were called.
 
     >>> from otel_eval.testing import call, trajectory
     >>> ForbiddenTools(patterns=patterns("patterns", ["delete_*", "pay"]))(trajectory(call("delete_user"))).value
@@ -138,7 +140,7 @@ class ForbiddenTools(BuiltIn):
         matches = Names(tuple(broken)).matcher()
         calls = [(call.name, position) for position, call in enumerate(trajectory.calls) if matches(call.name)]
         said = f"called: {listed(calls)}" if calls else "no forbidden tool was called"
-        details = {"broken": broken, "calls": [position for _, position in calls]}
+        details = {"broken": broken, "calls": [position for _, position in calls], "seen": seen(trajectory.calls)}
         total = len(self.patterns.patterns)
         return Finding((total - len(broken)) / total, said, details)
 
@@ -148,7 +150,7 @@ class ForbiddenTools(BuiltIn):
 class RequiredTools(BuiltIn):
     """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
 
-    Details: `missing`, the patterns that no call matches.
+    Details: `missing`, the patterns that no call matches; `seen`, the tools that were called.
 
     >>> from otel_eval.testing import call, trajectory
     >>> RequiredTools(patterns=patterns("patterns", ["search_*", "pay"]))(trajectory(call("search_web"))).explanation
@@ -165,7 +167,7 @@ class RequiredTools(BuiltIn):
         missing = [each for each in self.patterns.patterns if not any(map(Names((each,)).matcher(), names))]
         said = f"never called: {', '.join(missing)}" if missing else "every required tool was called"
         total = len(self.patterns.patterns)
-        return Finding((total - len(missing)) / total, said, {"missing": missing})
+        return Finding((total - len(missing)) / total, said, {"missing": missing, "seen": seen(trajectory.calls)})
 
 
 @scorer("step_efficiency")
@@ -207,7 +209,7 @@ class StepEfficiency(BuiltIn):
         value, details, over = 1.0, {}, []
         for noun, budget, used in self._budgets(trajectory):
             if used is None:
-                return Skipped(f"{noun} not recorded")
+                return Skipped(f"{noun} not recorded", reason="not_recorded")
             details[noun] = {"used": used, "budget": budget}
             if used > budget:
                 value *= budget / used

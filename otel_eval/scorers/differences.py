@@ -2,7 +2,8 @@
 
 Knows sentences and details; knows no values, and decides nothing. The details of every scorer that aligns: `matched`
 [[expected, actual], …] (with the weight where arguments or results are compared), `missing` [{tool, expected}], `extra`
-[{tool, actual}], `misplaced` [{tool, expected, actual}]; positions count from 0 among the calls that are looked at.
+[{tool, actual}], `misplaced` [{tool, expected, actual}], `seen` [tool]; positions count from 0 among the calls that are
+looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from otel_eval.model import UNRECORDED
 from otel_eval.scorers.aligned import Alignment, left_over
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.expected import Expectation
-from otel_eval.scorers.wording import listed, plural
+from otel_eval.scorers.wording import listed, plural, seen
 
 __all__ = ["Reasons", "explained"]
 
@@ -33,7 +34,7 @@ def explained(alignment: Alignment, expectation: Expectation, visits: Sequence[V
     said = f"{len(pairs)} of {plural(len(wanted), 'expected call')} matched"
     if partial:
         said += f" (agreement {alignment.weight:.3g})"
-    details: dict[str, Any] = {"matched": _matched(alignment), "missing": [], "extra": [], "misplaced": []}
+    details: dict[str, Any] = {"matched": _matched(alignment), "missing": [], "extra": [], "misplaced": [], "seen": seen(visits)}
     if len(pairs) == len(wanted) == len(visits) and not (partial and content):
         return said, details
     misplaced = alignment.misplaced

@@ -78,7 +78,7 @@ class Expression(BuiltIn):
         try:
             value = Evaluation(bind(self.expression.reading, trajectory, found)).of(self.expression)
         except Unavailable as unavailable:
-            return Skipped(str(unavailable))
+            return Skipped(str(unavailable), reason=unavailable.reason)
         except Invalid as invalid:
             return Failed("ExpressionError", str(invalid))
         if not isinstance(value, bool | int | float):

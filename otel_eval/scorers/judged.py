@@ -82,7 +82,7 @@ class AnswerAccuracy(Asking):
         names = (self.question, self.answer if isinstance(self.answer, str) else self.answer.field, "output")
         missing = [name for name, value in zip(names, data.values(), strict=True) if value is UNRECORDED or value is None]
         if missing:
-            return Skipped(f"not recorded: {', '.join(missing)}")
+            return Skipped(f"not recorded: {', '.join(missing)}", reason="not_recorded")
         return prompt_of(self.prompt or _COMPARE, data)
 
 

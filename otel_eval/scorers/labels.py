@@ -60,8 +60,8 @@ class LabelDistribution(BuiltIn):
         """Record the label."""
         value = field_of(trajectory, self.label, within=("output", "input"))
         if value is UNRECORDED or value is None:
-            return Skipped(RECORDED)
-        return Skipped(RECORDED, {"label": _as_text(value)})
+            return Skipped(RECORDED, reason="recorded")
+        return Skipped(RECORDED, {"label": _as_text(value)}, "recorded")
 
 
 def _as_text(value: Any) -> str:

@@ -193,9 +193,9 @@ class Matching(BuiltIn):
             alignment = align(expectation, visits, how, self.comparison, concurrency=concurrency)
             fits = how == "exact" and fits_exactly(expectation, visits, self.comparison, concurrency=concurrency)
         except Unrecorded as unrecorded:
-            return Skipped(str(unrecorded))
+            return Skipped(str(unrecorded), reason="not_recorded")
         except TooMuch:
-            return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made")
+            return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
         value = float(fits) if how == "exact" else _ratio(alignment.weight, wanted, made, self.ratio)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
         return _new_finding(value, *explained(alignment, expectation, visits, content=self.include_content))

@@ -17,7 +17,7 @@ from otel_eval.scorers.batches import batches
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import count, did_you_mean, flag, gathered, one_of, optional, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import plural, tool
+from otel_eval.scorers.wording import plural, seen, tool
 
 __all__ = ["TrajectoryPattern", "read_pattern"]
 
@@ -201,11 +201,11 @@ class TrajectoryPattern(BuiltIn):
         try:
             fit = nearest(self.pattern, [call.name for call in calls], ordered)
         except TooMany:
-            return Skipped("too many calls ran together to try every order")
+            return Skipped("too many calls ran together to try every order", reason="too_large")
         longest = len(calls) + fit.length
         edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]
         value = (longest - len(edits)) / longest if longest else 1.0
-        return Finding(value, _told(fit.edits), {"edits": edits, "length": fit.length})
+        return Finding(value, _told(fit.edits), {"edits": edits, "length": fit.length, "seen": seen(calls)})
 
 
 def _told(edits: tuple[Edit, ...]) -> str:

@@ -20,7 +20,7 @@ from otel_eval.scorers.batches import batches, is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import Names, gathered, one_of, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import listed
+from otel_eval.scorers.wording import listed, seen
 
 __all__ = ["Precedence", "Rule", "read_rules"]
 
@@ -88,7 +88,7 @@ class Precedence(BuiltIn):
     * `never b after a` (trigger: both): no `b` is later than an `a`.
 
     Skipped: a rule asks for a time that was not recorded. Details: `broken`, [{rule, calls}] with the positions of the
-    calls that break it.
+    calls that break it; `seen`, the tools that were called.
 
     >>> from otel_eval.testing import call, trajectory
     >>> rules = Precedence(rules=read_rules("rules", ["verify before refund", "never search after refund"]))
@@ -118,7 +118,7 @@ class Precedence(BuiltIn):
                 said.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
         held = len(self.rules) - len(broken)
         told = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(said)}" if said else "")
-        return Finding(held / len(self.rules), told, {"broken": broken})
+        return Finding(held / len(self.rules), told, {"broken": broken, "seen": seen(calls)})
 
 
 def _breaking(rule: Rule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int] | Skipped:
@@ -148,7 +148,7 @@ def _unanswered(
         return lost
     asked = [position for position in first if after[position] < len(second)]
     if not all(is_timed(calls[position]) for position in (*asked, *second[after[asked[0]] :])):
-        return Skipped(f"no time recorded for a call that {rule.written!r} asks about")
+        return Skipped(f"no time recorded for a call that {rule.written!r} asks about", reason="not_recorded")
     starts = [calls[position].start_ns or 0 for position in second]
     earliest = list(accumulate(reversed(starts), min))[::-1]  # of each and those after it
     late = [position for position in asked if earliest[after[position]] > (calls[position].end_ns or 0) + rule.within_ns]

@@ -53,7 +53,7 @@ class Reference:
     def of(self, trajectory: Trajectory) -> Any:
         """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
         if self.key not in trajectory.attributes:
-            return Skipped(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
+            return _none(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
         value = trajectory.attributes[self.key]
         return decoded(value) if self.records is None else self._found(self.records, value)
 
@@ -63,11 +63,11 @@ class Reference:
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return Failed(type(error).__name__, str(error))
         if record is None:
-            return Skipped(self._no("the dataset has no such record"))
+            return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
             return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
         value = decoded(record.get(self.field))
-        return Skipped(self._no(f"its record has no {self.field}")) if value is None else value
+        return _none(self._no(f"its record has no {self.field}")) if value is None else value
 
     def _no(self, why: str) -> str:
         # The key's value is not told: it may be what the user asked.
@@ -85,6 +85,10 @@ def references_of(scorer: object) -> Iterator[Reference]:
     yield from (each for each in held if isinstance(each, Reference))
     for further in getattr(scorer, "scorers", ()):
         yield from references_of(further)
+
+
+def _none(why: str) -> Skipped:
+    return Skipped(why, reason="no_reference")
 
 
 def _text(value: Any) -> str:

@@ -58,7 +58,7 @@ class RedundantCalls(BuiltIn):
             return Skipped("no tool call")
         keys = _keys(calls, ignore_arguments=self.ignore_arguments)
         if keys is None:
-            return Skipped("arguments not recorded")
+            return Skipped("arguments not recorded", reason="not_recorded")
         first: dict[Hashable, int] = {}
         earlier = [first.setdefault(key, position) for position, key in enumerate(keys)]
         repeated = [[position, before] for position, before in enumerate(earlier) if before != position]
@@ -109,7 +109,7 @@ class LoopDetection(BuiltIn):
         if loops and not self.ignore_arguments:
             keys = _keys(calls, ignore_arguments=False)
             if keys is None:
-                return Skipped("arguments not recorded")
+                return Skipped("arguments not recorded", reason="not_recorded")
             loops = self._loops(keys)
         told = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
         said = [

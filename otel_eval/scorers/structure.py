@@ -98,7 +98,7 @@ class TrajectoryStructure(BuiltIn):
 
     def _of_steps(self, steps: Any) -> Finding | Outcome:
         if steps is UNRECORDED:
-            return Skipped(f"{self.steps} not recorded")
+            return Skipped(f"{self.steps} not recorded", reason="not_recorded")
         steps = decoded(steps)
         if isinstance(steps, Mapping) and "trajectory" in steps:
             steps = decoded(steps["trajectory"])

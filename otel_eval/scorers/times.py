@@ -15,7 +15,7 @@ from otel_eval.scorers.batches import is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import positive, reads, text
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import tool
+from otel_eval.scorers.wording import seen, tool
 
 __all__ = ["TimeCost", "covered", "longest_chain"]
 
@@ -62,10 +62,11 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
 class TimeCost(BuiltIn):
     """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
 
-    clamp(1 - elapsed / max, 0, 1), so that the default threshold of 0.5 asks for half the budget; `strict`: 1 if
-    elapsed <= max, else 0. `of: run` is the run's own span, `tools` and the name of a tool the union of the intervals
+    clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed <= max; `strict`: 1 if elapsed <= max,
+    else 0. `of: run` is the run's own span, `tools` and the name of a tool the union of the intervals
     of these calls, `critical_path` the greatest total duration of calls that follow one another. Skipped: no time was
-    recorded, an end lies before its start, or there is no such call. Details: `elapsed_ms`, `max_ms`, `of`.
+    recorded, an end lies before its start, or there is no such call. Details: `elapsed_ms`, `max_ms`, `of`; `seen`, the
+    tools that were called, where `of` names a tool.
 
     >>> from otel_eval.testing import call, trajectory
     >>> TimeCost(max_ms=10)(trajectory(start_ns=1_000_000, end_ns=5_000_000)).value
@@ -76,6 +77,17 @@ class TimeCost(BuiltIn):
 
     max_ms: float = field(default=30000, metadata=reads(positive("milliseconds", 30000)))
     of: str = field(default="run", metadata=reads(text))
+
+    @property
+    def default_threshold(self) -> None:
+        """None: the elapsed time decides."""
+        return
+
+    def passes(self, value: float, found: Finding) -> bool:
+        """By the threshold where one was given, else by the elapsed time."""
+        if self.threshold is None:
+            return bool(found.details["elapsed_ms"] <= self.max_ms)
+        return value >= self.threshold
 
     @property
     def reads_calls(self) -> bool:
@@ -92,17 +104,18 @@ class TimeCost(BuiltIn):
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
         said = f"{_WHAT.get(self.of, tool(self.of))} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
-        return Finding(value, said, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of})
+        named = {} if self.of in _WHAT else {"seen": seen(trajectory.calls)}
+        return Finding(value, said, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
 
     def _elapsed_ns(self, trajectory: Trajectory) -> int | Skipped:
         if self.of == "run":
             start, end = trajectory.start_ns, trajectory.end_ns
             if start is None or end is None:
-                return Skipped("no time recorded for the run")
-            return end - start if end >= start else Skipped("the run ended before it started")
+                return Skipped("no time recorded for the run", reason="not_recorded")
+            return end - start if end >= start else Skipped("the run ended before it started", reason="not_recorded")
         calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]
         if not calls:
-            return Skipped("no tool call" if self.of in _WHAT else f"no call of {tool(self.of)}")
+            return Skipped("no tool call") if self.of in _WHAT else _never_called(self.of, trajectory)
         intervals = _intervals(calls)
         if isinstance(intervals, Skipped):
             return intervals
@@ -112,12 +125,16 @@ class TimeCost(BuiltIn):
 _WHAT: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
 
 
+def _never_called(name: str, trajectory: Trajectory) -> Skipped:
+    return Skipped(f"no call of {tool(name)}", {"seen": seen(trajectory.calls)})
+
+
 def _intervals(calls: Sequence[ToolCall]) -> list[Interval] | Skipped:
     intervals = []
     for call in calls:
         if call.start_ns is None or call.end_ns is None or not is_timed(call):
-            return Skipped(f"no time recorded for a call of {tool(call.name)}")
+            return Skipped(f"no time recorded for a call of {tool(call.name)}", reason="not_recorded")
         if call.end_ns < call.start_ns:
-            return Skipped(f"a call of {tool(call.name)} ended before it started")
+            return Skipped(f"a call of {tool(call.name)} ended before it started", reason="not_recorded")
         intervals.append((call.start_ns, call.end_ns))
     return intervals

@@ -5,13 +5,14 @@ Knows how to list; never sees a value of an argument or a result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
-__all__ = ["listed", "plural", "tool"]
+__all__ = ["listed", "plural", "seen", "tool"]
 
 _MOST_LISTED: Final = 8
 _LONGEST_NAME: Final = 60
+_MOST_SEEN: Final = 50
 
 
 def tool(name: str) -> str:
@@ -29,3 +30,13 @@ def listed(items: Sequence[tuple[str, int]]) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 call`, `2 calls`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def seen(calls: Iterable[_Named]) -> list[str]:
+    """The distinct names, sorted, at most 50: what a misspelt name of a policy is compared with."""
+    return [tool(name) for name in sorted({call.name for call in calls})[:_MOST_SEEN]]

@@ -41,6 +41,8 @@ EVALUATION: Final = "otel_eval.evaluation"
 SCORER_TYPE: Final = "otel_eval.scorer.type"
 SCORER_VERSION: Final = "otel_eval.scorer.version"
 OUTCOME: Final = "otel_eval.outcome"
+SKIP_REASON: Final = "otel_eval.skip.reason"
+THRESHOLD: Final = "otel_eval.threshold"
 COMPLETENESS: Final = "otel_eval.completeness"
 REVISION: Final = "otel_eval.revision"
 RESULT_ID: Final = "otel_eval.result_id"
@@ -115,6 +117,7 @@ def kind_attributes(result: Result) -> dict[str, Any]:
         SCORER_TYPE: result.type,
         SCORER_VERSION: result.version,
         OUTCOME: outcome_of(result),
+        SKIP_REASON: outcome.reason if isinstance(outcome, Skipped) else "",
     }
     return {key: value for key, value in named.items() if value != ""}
 
@@ -123,6 +126,8 @@ def own_attributes(result: Result) -> dict[str, Any]:
     """What is a result's own; the details as they are, which are sent `as_json`."""
     outcome = result.outcome
     named: dict[str, Any] = {SCORE_VALUE: float(outcome.value)} if isinstance(outcome, Scored) else {}
+    if result.threshold is not None:
+        named[THRESHOLD] = result.threshold
     if text := explanation_of(result):
         named[EXPLANATION] = text
     if result.result_id:

@@ -27,14 +27,16 @@ _BLOCK: Final = 65536
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
 _TAIL: Final = 64 * 2**20
 _RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
+_OUTCOME_FIELDS: Final = ("outcome", "value", "passed", "explanation", "reason")
 _BEGINNING: Final = b'{"trace_id":'
 
 
 def result_fields(report: Report, result: Result) -> dict[str, Any]:
     """One result as JSON values.
 
-    `value` is null unless the result is scored, `passed` likewise; `explanation` says why a result was skipped, or which
-    error its scorer failed with (never the error's message, which may quote content).
+    `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it was skipped, `threshold`
+    where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
+    error's type (never the error's message, which may quote content).
     """
     run, outcome = report.trajectory, result.outcome
     return {
@@ -46,6 +48,7 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
         "type": result.type,
         "version": result.version,
         **_outcome_fields(outcome),
+        "threshold": result.threshold,
         "completeness": run.completeness.value,
         "revision": result.revision,
         "result_id": result.result_id,
@@ -55,12 +58,12 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
 def _outcome_fields(outcome: Scored | Skipped | Failed) -> dict[str, Any]:
     match outcome:
         case Scored():
-            told: tuple[Any, ...] = ("scored", outcome.value, outcome.passed, outcome.explanation)
+            values: tuple[Any, ...] = ("scored", outcome.value, outcome.passed, outcome.explanation, None)
         case Skipped():
-            told = ("skipped", None, None, outcome.why)
+            values = ("skipped", None, None, outcome.why, outcome.reason)
         case Failed():
-            told = ("failed", None, None, outcome.error_type)
-    return dict(zip(("outcome", "value", "passed", "explanation"), told, strict=True)) | {"details": dict(outcome.details)}
+            values = ("failed", None, None, outcome.error_type, None)
+    return dict(zip(_OUTCOME_FIELDS, values, strict=True)) | {"details": dict(outcome.details)}
 
 
 def line_of(fields: dict[str, Any]) -> str:

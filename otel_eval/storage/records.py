@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 __all__ = ["HEAD_BYTES", "RECORD_BYTES", "Damage", "Record", "Seal", "head", "scan", "seal_of", "sealed"]
 
 _HEAD: Final = struct.Struct("<8s8sQ")
-_FORMAT: Final = b"oe-jrnl2"
+_FORMAT: Final = b"oe-jrnl3"
 _MAGIC_BYTES: Final = 4
 _RECORD: Final = struct.Struct("<4sBII")
 _CHECK: Final = struct.Struct("<I")

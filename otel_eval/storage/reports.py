@@ -31,7 +31,7 @@ def report_to(report: Report) -> list[Any]:
 
 
 def _result_to(result: Result) -> list[Any]:
-    return [result.scorer, result.type, result.version, result.result_id, *_outcome_to(result.outcome)]
+    return [result.scorer, result.type, result.version, result.result_id, result.threshold, *_outcome_to(result.outcome)]
 
 
 def _outcome_to(outcome: Outcome) -> list[Any]:
@@ -39,7 +39,7 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
         case Scored():
             return ["s", outcome.value, outcome.passed, outcome.explanation, dict(outcome.details)]
         case Skipped():
-            return ["k", outcome.why, dict(outcome.details)]
+            return ["k", outcome.why, dict(outcome.details), outcome.reason]
         case Failed():
             return ["f", outcome.error_type, "", dict(outcome.details)]  # its message may quote content
 
@@ -53,7 +53,7 @@ def report_from(values: list[Any]) -> Report:
 
 
 def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
-    scorer, kind, version, result_id, outcome, *fields = values
+    scorer, kind, version, result_id, threshold, outcome, *fields = values
     return Result(
         evaluation=evaluation,
         scorer=scorer,
@@ -62,6 +62,7 @@ def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
         outcome=_OUTCOMES[outcome](*fields),
         revision=revision,
         result_id=result_id,
+        threshold=threshold,
     )
 
 

@@ -6,8 +6,8 @@ the extra `cel` and is loaded only where an expression is.
 
 from __future__ import annotations
 
-from otel_eval.scorers.cel.binding import Bound, Unavailable, bind
+from otel_eval.scorers.cel.binding import REASONS, Bound, Unavailable, bind
 from otel_eval.scorers.cel.program import Evaluation, Invalid, Program, combined, compiled
 from otel_eval.scorers.cel.reading import Reading
 
-__all__ = ["Bound", "Evaluation", "Invalid", "Program", "Reading", "Unavailable", "bind", "combined", "compiled"]
+__all__ = ["REASONS", "Bound", "Evaluation", "Invalid", "Program", "Reading", "Unavailable", "bind", "combined", "compiled"]

@@ -12,14 +12,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Skipped, Trajectory
+from otel_eval.model import UNRECORDED, Skipped, SkipReason, Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
 from otel_eval.scorers.cel.reading import Reading
 from otel_eval.scorers.wording import tool
 
-__all__ = ["Bound", "Unavailable", "bind", "fitting", "is_unicode"]
+__all__ = ["REASONS", "Bound", "Unavailable", "bind", "fitting", "is_unicode"]
 
 _MOST_VALUES: Final = 100_000
 _DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
@@ -27,8 +27,20 @@ _NS_PER_MS: Final = 1_000_000
 _values: Final = extension("_values")
 
 
+REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference": "no_reference"}
+"""Why a result is skipped for want of these; of anything else that was not recorded the reason is `not_recorded`."""
+
+
 class Unavailable(Exception):
-    """What is looked at was not recorded, or is too large to be looked at; the message says what."""
+    """A value that an expression reads was not recorded or is too large; the message names it.
+
+    Attributes:
+        reason: the `SkipReason` of the result.
+    """
+
+    def __init__(self, message: str, reason: SkipReason = "not_recorded") -> None:
+        super().__init__(message)
+        self.reason: Final[SkipReason] = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +203,11 @@ def _surely_fitting(values: dict[str, Any], contents: list[Any], *, gathers: boo
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
             said = f"{_MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
-            raise Unavailable(f"{TOO_LARGE}: more than {said}")
+            raise Unavailable(f"{TOO_LARGE}: more than {said}", "too_large")
         if not below:
             return values if clean else _plain(values)
         level = below
-    raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels")
+    raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels", "too_large")
 
 
 def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]:
@@ -234,7 +246,7 @@ def _keys_of(each: dict[Any, Any]) -> str:
 def _refuse_long(items: Sequence[Any]) -> None:
     """Lists that are built from a list cost the square of its length."""
     if len(items) > MOST_GATHERED:
-        raise Unavailable(f"{TOO_LARGE}: a list of {len(items)} items")
+        raise Unavailable(f"{TOO_LARGE}: a list of {len(items)} items", "too_large")
 
 
 _BEYOND: Final = 2**63

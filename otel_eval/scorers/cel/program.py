@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.cel.binding import Bound, Unavailable, fitting, is_unicode
+from otel_eval.scorers.cel.binding import REASONS, Bound, Unavailable, fitting, is_unicode
 from otel_eval.scorers.cel.functions import TOO_LARGE, declared
 from otel_eval.scorers.cel.reading import Reading, read
 from otel_eval.scorers.cel.tree import is_plain, parse
@@ -115,10 +115,11 @@ class Evaluation:
 
     def _told(self, message: str) -> Exception:
         if TOO_LARGE in message:
-            return Unavailable(message[message.index(TOO_LARGE) :])
+            return Unavailable(message[message.index(TOO_LARGE) :], "too_large")
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
         why = self._bound.missing(key[1]) if key else self._bound.without(variable[1]) if variable else ""
-        return Unavailable(why) if why else Invalid(_first_line(message))
+        reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
+        return Unavailable(why, reason) if why else Invalid(_first_line(message))
 
 
 def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.asking import failed
+from otel_eval.scorers.cel import REASONS
 from otel_eval.scorers.dag.shapes import Node
 from otel_eval.scorers.dag.walk import Answer
 from otel_eval.scorers.judging import Judge, JudgeError, ask
@@ -34,6 +35,9 @@ def instruction_of(node: Node) -> str:
     return f"{_TO_DO[node.kind]}\n{node.asks}"
 
 
+_NAMES: Final = {"input": "run.input", "output": "run.output"}
+
+
 def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]) -> dict[str, Any] | Skipped:
     """What the judge is shown: the parts of the run that the node reads, and the outputs of tasks.
 
@@ -48,9 +52,9 @@ def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mappin
     parts = {part: there[part] for part in sorted(node.reads) if part in there}
     for part, value in parts.items():
         if isinstance(value, Skipped):
-            return Skipped(f"{node.name}: {value.why}")
+            return Skipped(f"{node.name}: {value.why}", reason=value.reason)
         if value is UNRECORDED:
-            return Skipped(f"{node.name}: {f'run.{part}' if part in ('input', 'output') else part} not recorded")
+            return Skipped(f"{node.name}: {_NAMES.get(part, part)} not recorded", reason=REASONS.get(part, "not_recorded"))
     return parts | dict(sorted(outputs.items()))
 
 
@@ -73,7 +77,7 @@ async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str
             reply = await ask(judge, prompt_of(f"{instruction}\n\n{_AGAIN}", data, words), schema)
         return _read(node, reply)
     except TooLong as error:
-        return Skipped(f"{node.name}: {error}")
+        return Skipped(f"{node.name}: {error}", reason="too_large")
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
         said = failed(error)
         return Failed(said.error_type, f"{node.name}: {said.message}")

@@ -24,6 +24,7 @@ from otel_eval.scorers.dag.reach import Plan, outcomes
 from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict
 from otel_eval.scorers.dag.walk import Answer, Step, Walked, finished, walk
 from otel_eval.scorers.dag.whole import Whole, whole
+from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, wrong
 from otel_eval.scorers.references import Reference, reference
@@ -125,6 +126,11 @@ class Dag(BuiltIn):
         return problems
 
     @property
+    def default_threshold(self) -> float:
+        """0.5: a leaf with a score of 5 or more passes."""
+        return 0.5
+
+    @property
     def reads_calls(self) -> bool:
         """A node may; whether it matters depends on the way."""
         return False
@@ -178,7 +184,7 @@ class Dag(BuiltIn):
         try:
             evaluation = Evaluation(bind(self.reading, trajectory, found))
         except Unavailable as unavailable:
-            return Skipped(str(unavailable))
+            return Skipped(str(unavailable), reason=unavailable.reason)
         walked = self.whole and self.whole.walked(evaluation)
         return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
 
@@ -189,7 +195,7 @@ class Dag(BuiltIn):
                 return late(end.score / 10, partial(self._told, walked.path, end.score))
             return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
         _, details = self._way(walked.path)
-        return Skipped(end.why, details) if isinstance(end, Skipped) else Failed(end.error_type, end.message, details)
+        return Skipped(end.why, details, end.reason) if isinstance(end, Skipped) else Failed(end.error_type, end.message, details)
 
     def _told(self, path: Sequence[Step], score: float) -> tuple[str, dict[str, Any]]:
         said, details = self._way(path)
@@ -202,12 +208,13 @@ class Dag(BuiltIn):
 
 async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
     """The score of the scorer that the last verdict leads to."""
-    outcome: Outcome = await further.evaluate(trajectory) if getattr(further, "asynchronous", False) else further(trajectory)
+    run = trajectory if is_ours(further) else private_copy(trajectory)
+    outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
     if isinstance(outcome, Scored):
         return Finding(outcome.value, f"{said} → {further.name}: {outcome.explanation}", details)
     if isinstance(outcome, Skipped):
-        return Skipped(f"{further.name}: {outcome.why}", details)
+        return Skipped(f"{further.name}: {outcome.why}", details, outcome.reason)
     return Failed(outcome.error_type, f"{further.name}: {outcome.message}", details)
 
 

@@ -146,7 +146,7 @@ def _evaluated(node: Node, program: Program, evaluation: Evaluation) -> Any:
     try:
         value = evaluation.of(program)
     except Unavailable as unavailable:
-        return Skipped(f"{node.name}: {unavailable}")
+        return Skipped(f"{node.name}: {unavailable}", reason=unavailable.reason)
     except Invalid as invalid:
         return Failed("ExpressionError", f"{node.name}: {invalid}")
     if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):

@@ -11,7 +11,7 @@ import struct
 import time
 from typing import Any, Final
 
-from otel_eval.model import Report, Result, Scored
+from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped
 from otel_eval.native import extension
 from otel_eval.sinks import attributes as names
 from otel_eval.wire import sized, varint
@@ -51,9 +51,19 @@ def _run(report: Report) -> bytes:
 def _kind(result: Result) -> bytes:
     """What results of one kind say, encoded once."""
     outcome = result.outcome
-    told = outcome.passed if isinstance(outcome, Scored) else getattr(outcome, "error_type", "")
-    key = (result.scorer, result.type, result.version, type(outcome), told)
+    key = (result.scorer, result.type, result.version, type(outcome), _variant(outcome))
     return _known.get(key) or _remembered(key, _pairs(names.kind_attributes(result)))
+
+
+def _variant(outcome: Outcome) -> object:
+    """What the attributes of a kind depend on beside the scorer."""
+    match outcome:
+        case Scored():
+            return outcome.passed
+        case Skipped():
+            return outcome.reason
+        case Failed():
+            return outcome.error_type
 
 
 def _remembered(key: tuple[object, ...], encoded: bytes) -> bytes:

@@ -100,6 +100,7 @@ def test_an_outcome_is_like_any_other(strict: bool) -> None:
         "missing": [{"tool": "c", "expected": 2}],
         "extra": [],
         "misplaced": [],
+        "seen": ["a", "b"],
     }
     assert outcome.tell is None
     with pytest.raises(AttributeError):
@@ -117,7 +118,7 @@ def test_missing_evidence_is_left_to_python(run: Trajectory, why: str) -> None:
     """Which says what is missing."""
     scorer = scorer_of("tool_call_order", ["a"])
     assert scorer.scoring.score(scorer, run) is None
-    assert scorer(run) == Skipped(why)
+    assert scorer(run) == Skipped(why, reason="incomplete" if run.incomplete else "calls_unknown")
 
 
 class Other(Trajectory):

@@ -28,6 +28,7 @@ def test_missing_extra_and_misplaced_calls_are_told_by_name_and_position():
         "missing": [{"tool": "c", "expected": 2}],
         "extra": [{"tool": "x", "actual": 2}],
         "misplaced": [{"tool": "b", "expected": 1, "actual": 0}],
+        "seen": ["a", "b", "d", "x"],
     }
 
 
@@ -41,6 +42,7 @@ def test_of_calls_with_arguments_those_are_misplaced_that_agree_and_come_at_anot
         "missing": [{"tool": "c", "expected": 2}],
         "extra": [{"tool": "c", "actual": 2}],
         "misplaced": [{"tool": "b", "expected": 1, "actual": 0}],
+        "seen": ["a", "b", "c"],
     }
 
 
@@ -176,7 +178,7 @@ def test_an_expectation_without_arguments_accepts_calls_that_recorded_none():
 def test_what_was_not_recorded_is_unknown(spec, why):
     """Even if another call of the same name would do."""
     calls = trajectory(call("a", arguments={}, result=1), call("a"))
-    assert score(spec, calls) == Skipped(why)
+    assert score(spec, calls) == Skipped(why, reason="not_recorded")
 
 
 @pytest.mark.parametrize("expected", [3, "3", " 3 ", 3.0])
@@ -209,7 +211,7 @@ def test_a_runs_own_reference_replaces_the_expectation():
 def test_a_run_without_any_reference_is_skipped():
     """Nothing to compare with is no zero."""
     scorer = create_scorer({"type": "tool_call_order", "reference": "my.expected"})
-    assert scorer(run("a")) == Skipped("no reference: my.expected not recorded")
+    assert scorer(run("a")) == Skipped("no reference: my.expected not recorded", reason="no_reference")
 
 
 @pytest.mark.parametrize("reference", ["search", 3, '[{"name": 1}]', "[[]]"])
@@ -276,8 +278,8 @@ def test_calls_are_chosen_before_anything_is_compared(chosen, value):
 def test_evidence_that_is_missing_is_never_a_zero(kind):
     """Incomplete runs, and instrumentations that record no tools, are skipped."""
     scorer = create_scorer({"type": kind, "expected": ["a"]})
-    assert scorer(trajectory(incomplete="run span missing")) == Skipped("incomplete: run span missing")
-    assert scorer(trajectory(tool_data=False)) == Skipped("no tool data")
+    assert scorer(trajectory(incomplete="run span missing")) == Skipped("incomplete: run span missing", reason="incomplete")
+    assert scorer(trajectory(tool_data=False)) == Skipped("no tool data", reason="calls_unknown")
 
 
 def nested(depth):

@@ -72,9 +72,15 @@ def late():
 SAID = "1 of 2 expected calls matched; missing: b (1); extra: c (1)"
 AT_ONCE = Scored(
     0.5,
-    True,
+    False,
     SAID,
-    {"matched": [[0, 0]], "missing": [{"tool": "b", "expected": 1}], "extra": [{"tool": "c", "actual": 1}], "misplaced": []},
+    {
+        "matched": [[0, 0]],
+        "missing": [{"tool": "b", "expected": 1}],
+        "extra": [{"tool": "c", "actual": 1}],
+        "misplaced": [],
+        "seen": ["a", "c"],
+    },
 )
 
 
@@ -136,7 +142,7 @@ def test_equal_calls_decide_only_where_they_were_prepared(match, mode, monkeypat
     run = trajectory(*(call("a", arguments={"x": at}) for at in range(60)), attributes={"wanted": calls})
     inline, of_run = (create_scorer({**general, **where}) for where in ({"expected": calls}, {"reference": "wanted"}))
     assert (inline(run).value, inline(run).explanation) == (1.0, "60 of 60 expected calls matched")
-    assert of_run(run) == Skipped("too many calls to be weighed: 60 expected, 60 made")
+    assert of_run(run) == Skipped("too many calls to be weighed: 60 expected, 60 made", reason="too_large")
 
 
 @pytest.mark.parametrize(("match", "pairs"), [("in_order", 1), ("any_order", 60)])

@@ -9,31 +9,32 @@ from otel_eval.scorers import create_scorer, summarize
 from otel_eval.testing import call, trajectory
 
 RUN = trajectory(*map(call, ["delete_user", "search", "delete_file"]), model_calls=4)
+SEEN = ["delete_file", "delete_user", "search"]
 
 
 def test_of_three_forbidden_patterns_the_one_that_calls_match_is_told():
     """With the calls that do."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay", "delete_*", "drop"]})(RUN)
-    details = {"broken": ["delete_*"], "calls": [0, 2]}
-    assert outcome == Scored(2 / 3, True, "called: delete_user (0), delete_file (2)", details)
+    details = {"broken": ["delete_*"], "calls": [0, 2], "seen": SEEN}
+    assert outcome == Scored(2 / 3, False, "called: delete_user (0), delete_file (2)", details)
 
 
 def test_where_no_forbidden_tool_was_called_that_is_told():
     """And no position."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay"]})(RUN)
-    assert outcome == Scored(1.0, True, "no forbidden tool was called", {"broken": [], "calls": []})
+    assert outcome == Scored(1.0, True, "no forbidden tool was called", {"broken": [], "calls": [], "seen": SEEN})
 
 
 def test_of_three_required_patterns_those_that_no_call_matches_are_told():
     """In the order they were written."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["pay", "delete_*", "drop"]})(RUN)
-    assert outcome == Scored(1 / 3, False, "never called: pay, drop", {"missing": ["pay", "drop"]})
+    assert outcome == Scored(1 / 3, False, "never called: pay, drop", {"missing": ["pay", "drop"], "seen": SEEN})
 
 
 def test_where_every_required_tool_was_called_that_is_told():
     """And nothing is missing."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["search"]})(RUN)
-    assert outcome == Scored(1.0, True, "every required tool was called", {"missing": []})
+    assert outcome == Scored(1.0, True, "every required tool was called", {"missing": [], "seen": SEEN})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_what_took_time_is_told(of, named):
     """A tool by its name."""
     timed = trajectory(call("open", start_ns=1_000_000, end_ns=5_000_000), start_ns=1_000_000, end_ns=5_000_000)
     outcome = create_scorer({"type": "time_cost", "max_ms": 10, "of": of})(timed)
-    details = {"elapsed_ms": 4.0, "max_ms": 10.0, "of": of}
+    details = {"elapsed_ms": 4.0, "max_ms": 10.0, "of": of} | ({"seen": ["open"]} if of == "open" else {})
     assert outcome == Scored(0.6, True, f"{named} took 4 ms of 10 ms", details)
 
 
@@ -84,7 +85,9 @@ def test_of_loops_the_shortest_is_told_and_of_equal_ones_the_first(names, option
 def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
     """Nothing is told then, although others recorded theirs."""
     calls = [call("a", arguments={"x": at}) for at in range(3)]
-    assert create_scorer({"type": kind})(trajectory(*calls, call("a"))) == Skipped("arguments not recorded")
+    assert create_scorer({"type": kind})(trajectory(*calls, call("a"))) == Skipped(
+        "arguments not recorded", reason="not_recorded"
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
 def test_calls_that_repeat_an_earlier_one_are_told_with_the_first(names, value, told, repeated):
     """By position; of all that were made once nothing more is said."""
     outcome = create_scorer({"type": "redundant_calls", "ignore_arguments": True})(trajectory(*map(call, names)))
-    assert outcome == Scored(value, True, told, {"repeated": repeated})
+    assert outcome == Scored(value, value == 1, told, {"repeated": repeated})
 
 
 def test_failures_are_told_by_position_with_those_that_nothing_recovered():
@@ -105,7 +108,7 @@ def test_failures_are_told_by_position_with_those_that_nothing_recovered():
     failing = call("b", error="x")
     run = trajectory(call("a", error="x"), failing, call("a", error="x"), call("a"), failing)
     said = "2 of 4 failed calls recovered; not: b (1), b (4)"
-    assert create_scorer({"type": "error_recovery"})(run) == Scored(0.5, True, said, {"recovered": [0, 2], "lost": [1, 4]})
+    assert create_scorer({"type": "error_recovery"})(run) == Scored(0.5, False, said, {"recovered": [0, 2], "lost": [1, 4]})
 
 
 def test_of_an_answer_to_an_earlier_call_the_time_is_asked_for_though_a_later_call_was_answered_as_well():
@@ -114,7 +117,7 @@ def test_of_an_answer_to_an_earlier_call_the_time_is_asked_for_though_a_later_ca
     again = call("a", start_ns=7, end_ns=8)
     rules = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})
     assert rules(trajectory(first, call("b"), again, answer)) == Skipped(
-        "no time recorded for a call that 'a then b within 5s' asks about"
+        "no time recorded for a call that 'a then b within 5s' asks about", reason="not_recorded"
     )
 
 
@@ -134,7 +137,7 @@ def test_what_is_missing_in_calls_and_steps_is_told_by_position():
     calls = trajectory(call("a", arguments={}, result=1), call("b", arguments={}))
     errors = [{"tool": "b", "actual": 1, "missing": ["result"]}]
     assert create_scorer({"type": "trajectory_structure"})(calls) == Scored(
-        0.5, True, "1 of 2 valid; b (1): missing result", {"valid": 1, "total": 2, "errors": errors}
+        0.5, False, "1 of 2 valid; b (1): missing result", {"valid": 1, "total": 2, "errors": errors}
     )
     plan = [{"id": 1, "action": "x"}, {"step": 2}, 3, {"action": "x"}]
     missing = [{"step": 1, "missing": ["action"]}, {"step": 2, "missing": ["an object"]}, {"step": 3, "missing": ["step or id"]}]

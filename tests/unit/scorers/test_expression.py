@@ -163,7 +163,7 @@ def test_what_is_no_score_fails(expression, error):
 )
 def test_what_was_not_recorded_skips(expression, why):
     """Unknown is neither true nor false."""
-    assert scored(expression, trajectory(call("a", result=1), call("b"))) == Skipped(why)
+    assert scored(expression, trajectory(call("a", result=1), call("b"))) == Skipped(why, reason="not_recorded")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_decides_without_the_unknown_decides(expression, value):
 def test_calls_that_nobody_records_skip():
     """An instrumentation without tool calls says nothing about them; of the run it may."""
     run = trajectory(tool_data=False, output="x")
-    assert scored("calls.size() == 0", run) == Skipped("no tool data")
+    assert scored("calls.size() == 0", run) == Skipped("no tool data", reason="calls_unknown")
     assert scored("run.output == 'x'", run).value == 1
 
 
@@ -197,7 +197,7 @@ def test_calls_are_those_left_by_tools_and_failed_calls():
 def test_a_reference_is_an_attribute():
     """JSON text is opened."""
     assert scored("run.output.titles[0] == reference[0]", reference="wanted").value == 1
-    assert scored("reference == 1", reference="absent") == Skipped("no reference: absent not recorded")
+    assert scored("reference == 1", reference="absent") == Skipped("no reference: absent not recorded", reason="no_reference")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_question_and_reference_may_be_attributes_or_the_input_itself():
 def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
     """Unknown is never zero, and costs nothing."""
     judge = Judge()
-    assert outcome(ACCURACY, run, judge) == Skipped(why)
+    assert outcome(ACCURACY, run, judge) == Skipped(why, reason="incomplete" if run.incomplete else "not_recorded")
     assert judge.prompts == []
 
 

@@ -134,7 +134,7 @@ def test_steps_that_nobody_recorded_are_skipped():
     """And the attribute is asked for."""
     scorer = create_scorer({"type": "trajectory_structure", "steps": "my.steps"})
     assert scorer.asked == {"my.steps"}
-    assert scorer(trajectory()) == Skipped("my.steps not recorded")
+    assert scorer(trajectory()) == Skipped("my.steps not recorded", reason="not_recorded")
 
 
 def test_a_call_is_valid_if_it_recorded_every_required_field():
@@ -356,7 +356,7 @@ def test_tokens_that_nobody_counted_are_unknown():
 def test_a_label_is_recorded_from_attribute_output_or_input(facts):
     """As text, in the details of a skip."""
     outcome = create_scorer({"type": "label_distribution", "label": "intent"})(trajectory(tool_data=False, **facts))
-    assert outcome == Skipped("recorded for the distribution", {"label": "refund"})
+    assert outcome == Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
 
 
 def test_labels_are_counted_over_runs():

@@ -75,7 +75,7 @@ def test_the_record_of_a_run_is_its_reference(dataset, case, value):
 )
 def test_a_run_without_a_reference_is_skipped(dataset, case, why):
     """And the value of its key is not told."""
-    assert dataset(run(case)) == Skipped(NO + why)
+    assert dataset(run(case)) == Skipped(NO + why, reason="no_reference")
 
 
 def test_a_record_that_is_no_use_fails(dataset):
@@ -149,7 +149,8 @@ def test_expressions_and_trees_read_datasets(spec):
 
 
 @pytest.mark.parametrize(
-    ("case", "outcome"), [("a", 0.25), ("b", Skipped("no reference for key case.id: the dataset has no such record"))]
+    ("case", "outcome"),
+    [("a", 0.25), ("b", Skipped("no reference for key case.id: the dataset has no such record", reason="no_reference"))],
 )
 def test_an_answer_can_be_in_a_dataset(case, outcome):
     """The judge is shown it."""

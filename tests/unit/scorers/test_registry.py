@@ -56,7 +56,7 @@ def test_a_function_is_registered_and_returned_unchanged():
     built = create_scorer({"type": "test.share_of_a", "name_of": "b"})
     assert get_scorer("test.share_of_a") is share_of_a
     assert (built.type, built.version, built.needs) == ("test.share_of_a", "7", {"arguments"})
-    assert built(RUN) == Scored(0.5, True)
+    assert built(RUN) == Scored(0.5, False)
 
 
 def test_the_common_parameters_surround_a_function():
@@ -64,7 +64,9 @@ def test_the_common_parameters_surround_a_function():
     assert create_scorer({"type": "test.share_of_a", "strict": True})(RUN) == Scored(0.0, False)
     assert create_scorer({"type": "test.share_of_a", "threshold": 0.6})(RUN).passed is False
     assert create_scorer({"type": "test.share_of_a", "failed_calls": "exclude"})(RUN).value == 1.0
-    assert create_scorer({"type": "test.share_of_a"})(trajectory(incomplete="cut")) == Skipped("incomplete: cut")
+    assert create_scorer({"type": "test.share_of_a"})(trajectory(incomplete="cut")) == Skipped(
+        "incomplete: cut", reason="incomplete"
+    )
 
 
 def test_a_coroutine_is_run_to_its_end():
@@ -125,7 +127,7 @@ def test_a_function_that_says_nothing_of_itself_may_look_at_everything_but_spans
     """And is about calls, so that runs without any record of them are skipped."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs, built.reads_calls) == (version, needs, True)
-    assert built(trajectory(tool_data=False)) == Skipped("no tool data")
+    assert built(trajectory(tool_data=False)) == Skipped("no tool data", reason="calls_unknown")
 
 
 def test_a_function_that_raises_fails():

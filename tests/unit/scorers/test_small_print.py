@@ -129,7 +129,7 @@ def test_an_expression_sees_no_duration_where_one_end_was_not_recorded(half):
         ("calls[0].duration_ms < 1.0", "duration_ms of a (0)"),
     ):
         outcome = create_scorer({"type": "expression", "expression": expression})(trajectory(call("a", **half), **half))
-        assert outcome == Skipped(f"{what} not recorded")
+        assert outcome == Skipped(f"{what} not recorded", reason="not_recorded")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 OUTCOMES = {
     "scored": Scored(value=0.75, passed=True, explanation="3 of 4 in order", details={"missing": ["refund"]}),
     "below": Scored(value=0.25, passed=False, explanation="1 of 4 in order"),
-    "skipped": Skipped(why="arguments not recorded"),
+    "skipped": Skipped(why="arguments not recorded", reason="not_recorded"),
     "failed": Failed(error_type="KeyError", message="secret content"),
 }
 
@@ -30,7 +30,7 @@ def make_report(*kinds: str, evaluation: str = "policy", revision: int = 0, **fa
     results = tuple(
         Result(
             evaluation=evaluation, scorer=kind, type="tool_call_order", version="1",
-            outcome=OUTCOMES[kind], revision=revision, result_id=f"{index:032x}",
+            outcome=OUTCOMES[kind], revision=revision, result_id=f"{index:032x}", threshold=0.5,
         )
         for index, kind in enumerate(kinds)
     )  # fmt: skip

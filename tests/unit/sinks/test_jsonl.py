@@ -17,17 +17,17 @@ Reports = Callable[..., Report]
 
 FIELDS = [
     "trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome",
-    "value", "passed", "explanation", "details", "completeness", "revision", "result_id",
+    "value", "passed", "explanation", "reason", "details", "threshold", "completeness", "revision", "result_id",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("scored", ["scored", 0.75, True, "3 of 4 in order", {"missing": ["refund"]}]),
-        ("below", ["scored", 0.25, False, "1 of 4 in order", {}]),
-        ("skipped", ["skipped", None, None, "arguments not recorded", {}]),
-        ("failed", ["failed", None, None, "KeyError", {}]),
+        ("scored", ["scored", 0.75, True, "3 of 4 in order", None, {"missing": ["refund"]}, 0.5]),
+        ("below", ["scored", 0.25, False, "1 of 4 in order", None, {}, 0.5]),
+        ("skipped", ["skipped", None, None, "arguments not recorded", "not_recorded", {}, 0.5]),
+        ("failed", ["failed", None, None, "KeyError", None, {}, 0.5]),
     ],
 )
 def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports, kind: str, told: list[object]):
@@ -35,7 +35,7 @@ def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports
     made = report(kind)
     fields = result_fields(made, made.results[0])
     assert list(fields) == FIELDS
-    assert [fields[key] for key in FIELDS[7:12]] == told
+    assert [fields[key] for key in FIELDS[7:14]] == told
 
 
 def test_lines_are_appended(report: Reports, tmp_path: Path):

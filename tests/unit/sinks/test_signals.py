@@ -71,6 +71,7 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
     assert attributes == {
         "gen_ai.evaluation.name": "scored",
         "gen_ai.evaluation.score.value": 0.75,
+        "otel_eval.threshold": 0.5,
         "gen_ai.evaluation.score.label": "pass",
         "gen_ai.evaluation.explanation": "3 of 4 in order",
         "gen_ai.agent.name": "helpdesk",

@@ -127,7 +127,7 @@ def test_records_of_another_segment_are_no_records():
     assert read(bytes(data))[0] == [(1, b"a"), (1, b"b")]
 
 
-@pytest.mark.parametrize("data", [b"", b"oe-jrnl", head(SALT)[:-1], head(SALT).replace(b"2", b"1"), bytes(64)])
+@pytest.mark.parametrize("data", [b"", b"oe-jrnl", head(SALT)[:-1], head(SALT).replace(b"3", b"2"), bytes(64)])
 def test_what_is_no_segment_has_no_records(data: bytes):
     """All of it is torn."""
     assert read(data) == ([], Damage(torn=len(data)))

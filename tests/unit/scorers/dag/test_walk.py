@@ -91,7 +91,7 @@ def test_one_is_not_true():
 def test_what_was_not_recorded_skips_with_the_nodes_name():
     """Only where the way leads by."""
     tree = {"a": binary("calls.size() == 2", "b", 3), "b": binary("run.input == 'x'")}
-    assert dag(tree)(RUN) == Skipped("b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]})
+    assert dag(tree)(RUN) == Skipped("b: run.input not recorded", {"path": [{"node": "a", "verdict": True}]}, "not_recorded")
     assert dag(tree)(trajectory()).value == 0.3
 
 
@@ -104,7 +104,9 @@ def test_calls_that_nobody_records_skip_only_those_that_look_at_them():
 
 def test_incomplete_evidence_skips():
     """As everywhere."""
-    assert dag({"a": binary("true")})(trajectory(incomplete="spans dropped")) == Skipped("incomplete: spans dropped")
+    assert dag({"a": binary("true")})(trajectory(incomplete="spans dropped")) == Skipped(
+        "incomplete: spans dropped", reason="incomplete"
+    )
 
 
 def test_an_expression_that_does_not_fit_fails_with_the_nodes_name():
@@ -122,7 +124,7 @@ def test_a_task_that_cannot_tell_holds_up_only_those_that_wait_for_it():
     }
     assert dag(tree, ["a", "asked"])(RUN).value == 1
     assert dag(tree, ["a", "asked"])(trajectory()) == Skipped(
-        "asked: run.input not recorded", {"path": [{"node": "a", "verdict": False}]}
+        "asked: run.input not recorded", {"path": [{"node": "a", "verdict": False}]}, "not_recorded"
     )
     assert dag(tree, ["a", "asked"])(trajectory(input="What?")).value == 0.5
 

@@ -1,0 +1,82 @@
+"""Scorers that are not built in cannot change what other scorers of the run read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_eval.engine import Engine, Evaluation
+from otel_eval.model import Completeness, Scored, Trajectory
+from otel_eval.ports import ClosedTrace
+from otel_eval.scorers import create_scorer, scorer
+from otel_eval.scorers.functions import FunctionScorer
+from otel_eval.testing import closed, span
+
+ARGS = {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": {"city": "Rome"}}}]}
+
+
+def run() -> ClosedTrace:
+    """One agent run with one call that recorded arguments and a result."""
+    operation = "gen_ai.operation.name"
+    return closed(
+        span("1", "", "invoke_agent", attributes={operation: "invoke_agent"}),
+        span(
+            "2",
+            "1",
+            "execute_tool search",
+            attributes={
+                operation: "execute_tool",
+                "gen_ai.tool.name": "search",
+                "gen_ai.tool.call.arguments": '{"q": {"city": "Rome"}}',
+                "gen_ai.tool.call.result": '["sunny"]',
+            },
+        ),
+        reason=Completeness.COMPLETE,
+    )
+
+
+def clears(trajectory: Trajectory) -> float:
+    """Changes everything in place that can be changed."""
+    for call in trajectory.calls:
+        call.arguments["q"].clear()
+        call.arguments.clear()
+        call.result.clear()
+    return 1.0
+
+
+class Clearing:
+    """A scorer object of a user's own."""
+
+    name = type = "clearing"
+    version = "1"
+    needs = frozenset({"arguments", "results"})
+
+    def __call__(self, trajectory: Trajectory) -> Scored:
+        return Scored(clears(trajectory), True)
+
+
+def function_scorer() -> FunctionScorer:
+    """The same as a function."""
+    return FunctionScorer(kind="clears", function=clears, arguments={}, reading=frozenset({"arguments", "results"}))
+
+
+@scorer("test.clears", needs=["arguments", "results"])
+def registered(trajectory: Trajectory) -> float:
+    """The same, registered."""
+    return clears(trajectory)
+
+
+def tree_scorer() -> Any:
+    """A decision tree that hands the run on to a user's scorer."""
+    leads_on = {"verdict": True, "then": {"scorer": {"type": "test.clears"}}}
+    node = {"type": "binary", "cel": "calls.size() == 1", "children": [leads_on, {"verdict": False, "score": 0}]}
+    return create_scorer({"type": "dag", "root": "one", "nodes": {"one": node}})
+
+
+@pytest.mark.parametrize("make", [Clearing, function_scorer, tree_scorer])
+def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
+    """Nor a second scorer of a user's."""
+    scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
+    (report,) = Engine([Evaluation(name="e", scorers=scorers)]).judge(run())
+    assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]
