@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
+from otel_eval.conventions.local_root import is_local_root
 from otel_eval.model import Completeness
 from otel_eval.ports import Frame
 
 __all__ = ["Wait", "outlook", "rank"]
-
-_ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They enter a service even where no flag says so.
 
 
 class Wait(Enum):
@@ -32,16 +31,7 @@ def outlook(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
         envelopes = {frame[2] for frame in frames.values()}  # far fewer than spans
         services = {envelope.service for envelope in envelopes} if len(envelopes) > 1 else envelopes
         return (Wait.SETTLE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
-    return (Wait.PARTIAL if any(map(_enters, tops)) else Wait.OPEN), Completeness.ORPHANED
-
-
-def _enters(frame: Frame) -> bool:
-    """Whether a span without a known parent is a root, or the first span of a service: it has ended, so has the work."""
-    parent, payload, envelope = frame
-    if not parent:
-        return True
-    remote = envelope.parent_is_remote(payload)
-    return envelope.view(payload).span_kind in _ENTRY_KINDS if remote is None else remote
+    return (Wait.PARTIAL if any(map(is_local_root, tops)) else Wait.OPEN), Completeness.ORPHANED
 
 
 def rank(frame: Frame) -> tuple[Any, ...]:

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from otel_eval.conventions.local_root import parent_is_remote
 from otel_eval.model import Kind
 from otel_eval.trajectory.survey import Survey
 
@@ -30,7 +31,6 @@ __all__ = ["CUT", "NEVER_ARRIVED", "Candidate", "find_runs"]
 
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
-_ENTRY_KINDS = (2, 5)  # SERVER, CONSUMER
 # Each run lists its spans, so runs within runs without end would cost the square of the trace.
 MAX_NESTED = 64
 
@@ -163,9 +163,9 @@ def _holds(places: list[int], first: int, last: int) -> bool:
 
 
 def _origin(read: Survey, top: int) -> _Origin:
-    remote = read.envelopes[top].parent_is_remote(read.trace.frames[read.forest.ids[top]][1])
+    remote = parent_is_remote(read.trace.frames[read.forest.ids[top]], read.views[top])
     if remote is None:
-        return _Origin.REMOTE if read.views[top].span_kind in _ENTRY_KINDS else _Origin.UNKNOWN
+        return _Origin.UNKNOWN
     return _Origin.REMOTE if remote else _Origin.LOST
 
 

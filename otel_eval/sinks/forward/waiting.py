@@ -13,6 +13,7 @@ from fnmatch import translate
 from typing import Any, Final
 
 from otel_eval.conventions import DROPPED, ScopeReader
+from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine, Evaluation, draw_of
 from otel_eval.model import Kind
 from otel_eval.native import extension
@@ -25,7 +26,6 @@ Span = tuple[bytes, bytes, Frame, int]
 
 _forest: Final = extension("_forest")
 
-_ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER
 _FLAGS_TAG: Final = b"\x85\x01"  # field 16, fixed32: what SDKs write last
 _IS_REMOTE: Final = 0x02  # of the second byte
 
@@ -48,7 +48,7 @@ class Waiting:
         waiting = []
         for place, view, sure in entries(spans, self._reader.of_scope):
             trace_id, span_id, frame, _ = spans[place]
-            if (sure or _may_enter(frame, view)) and self._may_apply(trace_id, frame, view):
+            if (sure or is_local_root(frame, view)) and self._may_apply(trace_id, frame, view):
                 waiting.append((trace_id, span_id, frame[1]))
         return waiting
 
@@ -89,13 +89,6 @@ def _enters(frame: Frame) -> bool | None:
     if payload.__class__ is not bytes or payload[-6:-4] != _FLAGS_TAG:
         return None
     return bool(payload[-3] & _IS_REMOTE)  # a span that only looks so does not wait
-
-
-def _may_enter(frame: Frame, view: View) -> bool:
-    """The same of a span whose flags are elsewhere, or are not there."""
-    _, payload, envelope = frame
-    remote = envelope.parent_is_remote(payload)
-    return view.span_kind in _ENTRY_KINDS if remote is None else remote
 
 
 class _Chance:
