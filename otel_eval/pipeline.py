@@ -30,6 +30,7 @@ _log = logging.getLogger("otel_eval")
 _TICK_S: Final = 0.1  # how late a verdict may be beside the waits that are configured
 _MOMENT_S: Final = 0.05  # that a thread of the host may wait for the judging of another trace
 _AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
+_PARTS: Final = 32  # of `max_bytes`, one of which they may have
 
 
 @dataclass(slots=True)
@@ -134,8 +135,8 @@ class Pipeline:
         """Take framed spans; `origin` is the request they came in, for whoever keeps it.
 
         Raises:
-            Overloaded: judging is behind by a quarter of `max_bytes`, nobody takes more reports, what has to survive
-                cannot be written, or the process ends.
+            Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
+                nobody takes more reports, what has to survive cannot be written, or the process ends.
         """
         self._take(spans, origin, self._buffer.push_many)
 
@@ -148,6 +149,9 @@ class Pipeline:
         try:
             self._admit()
             with self._lock:
+                if why := self._buffer.refusal(items, self._clock()):
+                    self._wake.set()
+                    raise Overloaded(f"{why}; retry later")
                 # Written in the order in which the buffer takes it: to read it again then gives the same buffer.
                 mark = keeper.taken(origin, {item[0] for item in items}) if keeper is not None else 0
                 push(items, self._clock())
@@ -160,9 +164,6 @@ class Pipeline:
     def _admit(self) -> None:
         if self._stopping:
             raise Overloaded("the process is ending")
-        if self._buffer.backlog_bytes > self._buffer.limits.max_bytes // 4:
-            self._wake.set()
-            raise Overloaded("closed traces wait to be scored; come again")
         if why := self._behind():
             raise Overloaded(why)
 
@@ -206,7 +207,7 @@ class Pipeline:
             with self._lock:
                 closed = self._due(self._clock())
             self._judge(closed)
-        return len(closed) >= _AT_ONCE
+        return bool(closed)
 
     def _judge_first(self) -> None:
         first, self._first = self._first, ()
@@ -214,11 +215,14 @@ class Pipeline:
 
     def _due(self, now: float) -> list[ClosedTrace]:
         keeper = self._keeper
-        if keeper is None:
-            return self._buffer.due(now, _AT_ONCE)
-        keeper.tidy(self._buffer)
-        ripe = self._buffer.ripe(now, _AT_ONCE)
-        return self._buffer.take(now, _AT_ONCE) if ripe and keeper.closing(ripe) else []
+        if keeper is not None:
+            keeper.tidy(self._buffer)
+        # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
+        most_bytes = self._buffer.limits.max_bytes // _PARTS
+        ripe = self._buffer.ripe(now, _AT_ONCE, most_bytes)
+        if not ripe or (keeper is not None and not keeper.closing(ripe)):
+            return []
+        return self._buffer.take(now, _AT_ONCE, most_bytes)
 
     def settle(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
         """Judge now those of the traces that wait only for spans that may come late; False if others took longer than that."""

@@ -17,15 +17,21 @@ A closed trace is kept for `late_s`, so that spans which arrive after the verdic
 and closes with `changed` set. It is the first thing given up when room is short. After that only its id is remembered:
 spans later still are counted and form no run.
 
+Backpressure. `refusal` is to be asked before each request. It refuses while closed traces that have not been evaluated,
+those whose wait is over included, hold half of `max_bytes`, and while open traces fill `max_bytes` and the oldest of them
+only waits for late spans: it closes soon and makes room by itself. The oldest trace that is still running is closed instead
+(`overflow`). So open traces stay within `max_bytes`, and all that is held within one and a half times as much plus a request.
+
 Of two spans with one id the greater rank counts (later end, more attributes, greater bytes), never the later arrival.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.assembly.evidence import Wait, outlook, rank
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, closed, reopen
@@ -34,6 +40,8 @@ from otel_eval.model import Completeness
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
 
 __all__ = ["TraceBuffer"]
+
+_ALL: Final = sys.maxsize
 
 
 class TraceBuffer:
@@ -50,8 +58,10 @@ class TraceBuffer:
         self._gone: dict[bytes, float] = {}  # ids only, by the instant they are forgotten
         self._checks: list[tuple[float, int, bytes, HeldTrace]] = []
         self._ready: dict[bytes, tuple[HeldTrace, Completeness]] = {}  # closed, not yet handed over
-        self._bytes = 0  # of what is open or late
+        self._bytes = 0  # of what is open
+        self._late_bytes = 0
         self._backlog = 0  # of what is ready
+        self._awaited: tuple[HeldTrace | None, float] = (None, 0.0)  # a trace that was found to be over, and its next check
         self._sequence = 0
 
     # ------------------------------------------------------------------ in
@@ -74,7 +84,7 @@ class TraceBuffer:
                 trace_id, span_id, frame, length = listed[at]
                 self._push(trace_id, span_id, frame, length, now)
                 at += 1
-        self._relieve()
+        self._relieve(now)
 
     def _push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:
         trace = self._open.get(trace_id) or self._enter(trace_id, now)
@@ -118,7 +128,7 @@ class TraceBuffer:
                 trace.changed.add(span_id)
             if now + self.limits.settle_s < trace.check:
                 self._schedule(trace_id, trace, now + self.limits.settle_s)
-        self._relieve()
+        self._relieve(now)
 
     def _enter(self, trace_id: bytes, now: float) -> HeldTrace | None:
         """The trace to put a span of an id that is not open into; None if it comes too late for any."""
@@ -149,6 +159,8 @@ class TraceBuffer:
         late = self._late.get(trace_id)
         if late is not None and not late.cut:
             del self._late[trace_id]
+            self._late_bytes -= late.size
+            self._bytes += late.size
             reopen(late)
         return late
 
@@ -173,37 +185,90 @@ class TraceBuffer:
         trace.cut = trace.cut or limit
         self._set_ready(trace_id, trace, Completeness.OVERFLOW)
 
-    def _relieve(self) -> None:
-        """Make room: first what is already judged, then the oldest open trace, judged on what it has."""
-        limits = self.limits
-        while self._bytes > limits.max_bytes or len(self._open) + len(self._late) > limits.max_traces:
-            if self._late:
-                trace_id = next(iter(self._late))
-                self._forget(trace_id, self._late.pop(trace_id))
-                self.tally.late_given_up += 1
-            elif self._open:
-                trace_id = next(iter(self._open))
-                self.tally.traces_over_limit += 1
-                self._set_ready(trace_id, self._open[trace_id], Completeness.OVERFLOW)
-            else:
-                return
+    def _relieve(self, now: float) -> None:
+        """Make room: first what is already evaluated, then the oldest open trace that is not due, evaluated on what it has."""
+        self._give_up_late(0, 0)
+        if not self._fits(0, 0):
+            self._check(now, _ALL)
+        while self._open and not self._fits(0, 0):
+            self._evict()
+
+    def _give_up_late(self, size: int, traces: int) -> None:
+        """Forget closed traces until so many bytes and open traces more fit, or none is left."""
+        most, most_bytes = self.limits.max_traces - traces, self.limits.max_bytes - size
+        while self._late and (self.held_bytes > most_bytes or len(self._open) + len(self._late) > most):
+            trace_id = next(iter(self._late))
+            self._forget(trace_id, self._late.pop(trace_id))
+            self.tally.late_given_up += 1
+
+    def _fits(self, size: int, traces: int) -> bool:
+        """Whether so many bytes and open traces more are within the limits of what is open."""
+        return self._bytes + size <= self.limits.max_bytes and len(self._open) + traces <= self.limits.max_traces
+
+    def _evict(self) -> None:
+        trace_id = next(iter(self._open))
+        self.tally.traces_over_limit += 1
+        self._set_ready(trace_id, self._open[trace_id], Completeness.OVERFLOW)
+
+    # -------------------------------------------------------- backpressure
+
+    def refusal(self, items: Collection[Sequence[Any]], now: float) -> str:
+        """Why spans or log records should not be pushed now; "" if they can be. Amortised O(log n) for each item.
+
+        Args:
+            items: what is to be pushed, as `push_many` and `push_logs` take it.
+            now: closes what is due.
+        """
+        self._check(now, _ALL)
+        if self._backlog > self.limits.max_bytes // 2:
+            return "closed traces that wait to be evaluated hold half of traces.max_bytes"
+        size, traces = self._needed(items)
+        self._give_up_late(size, traces)
+        while self._open and not self._fits(size, traces):
+            if self._oldest_is_over():
+                return "open traces fill traces.max_bytes or traces.max_traces, and the oldest closes soon"
+            self._evict()
+        return ""
+
+    def _needed(self, items: Collection[Sequence[Any]]) -> tuple[int, int]:
+        """Bytes and open traces that pushing these may add."""
+        size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
+        return size, len({item[0] for item in items}.difference(self._open))
+
+    def _oldest_is_over(self) -> bool:
+        trace_id, trace = next(iter(self._open.items()))
+        if self._awaited != (trace, trace.check):  # more of its spans cannot make it open again
+            if not self.is_over(trace_id):
+                return False
+            self._awaited = (trace, trace.check)
+        return True
 
     # ----------------------------------------------------------------- out
 
-    def due(self, now: float, most: int = 1_000_000) -> list[ClosedTrace]:
+    def due(self, now: float, most: int = _ALL) -> list[ClosedTrace]:
         """Close what is due at `now` and hand it over, at most `most` traces at once."""
         self.ripe(now, most)
         return self.take(now, most)
 
-    def ripe(self, now: float, most: int = 1_000_000) -> list[tuple[bytes, Completeness]]:
+    def ripe(self, now: float, most: int = _ALL, most_bytes: int = _ALL) -> list[tuple[bytes, Completeness]]:
         """Close what is due at `now`: ids and reasons of what `take` hands over next."""
         self._expire(now)
         self._check(now, most)
-        return [(trace_id, reason) for trace_id, (_, reason) in islice(self._ready.items(), most)]
+        return [(trace_id, self._ready[trace_id][1]) for trace_id in self._next(most, most_bytes)]
 
-    def take(self, now: float, most: int = 1_000_000) -> list[ClosedTrace]:
-        """Hand over what is closed."""
-        return [closed for trace_id in list(islice(self._ready, most)) if (closed := self._hand_over(trace_id, now))]
+    def take(self, now: float, most: int = _ALL, most_bytes: int = _ALL) -> list[ClosedTrace]:
+        """Hand over what is closed: at most `most` traces, and none after the first that exceeds `most_bytes`."""
+        return [closed for trace_id in self._next(most, most_bytes) if (closed := self._hand_over(trace_id, now))]
+
+    def _next(self, most: int, most_bytes: int) -> list[bytes]:
+        ids: list[bytes] = []
+        size = 0
+        for trace_id, (trace, _) in islice(self._ready.items(), most):
+            if ids and size + trace.size > most_bytes:
+                break
+            ids.append(trace_id)
+            size += trace.size
+        return ids
 
     def close(self, trace_id: bytes, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close one trace now, because its source knows that nothing of it is open, or for the `reason` given."""
@@ -278,8 +343,8 @@ class TraceBuffer:
             trace = HeldTrace(now, now, now, cut=trace.cut)
         trace.touched = now
         self._late[trace_id] = trace
-        self._bytes += trace.size
-        self._relieve()
+        self._late_bytes += trace.size
+        self._give_up_late(0, 0)
 
     def _expire(self, now: float) -> None:
         for trace_id in _older(self._late, now - self.limits.late_s):
@@ -288,7 +353,7 @@ class TraceBuffer:
             del self._gone[trace_id]
 
     def _forget(self, trace_id: bytes, trace: HeldTrace) -> None:
-        self._bytes -= trace.size
+        self._late_bytes -= trace.size
         self._gone[trace_id] = trace.touched + self.limits.max_age_s
         if len(self._gone) > self.limits.max_traces:
             del self._gone[next(iter(self._gone))]
@@ -315,9 +380,10 @@ class TraceBuffer:
 
     def drop(self, trace_id: bytes) -> None:
         """Forget what is held of a trace."""
-        trace = self._open.pop(trace_id, None) or self._late.pop(trace_id, None)
-        if trace is not None:
-            self._bytes -= trace.size
+        if trace_id in self._open:
+            self._bytes -= self._open.pop(trace_id).size
+        elif trace_id in self._late:
+            self._late_bytes -= self._late.pop(trace_id).size
         elif trace_id in self._ready:
             self._backlog -= self._ready.pop(trace_id)[0].size
 
@@ -345,14 +411,17 @@ class TraceBuffer:
         return trace_id in self._open or trace_id in self._ready
 
     def is_over(self, trace_id: bytes) -> bool:
-        """Whether the trace is open and the span it began with has arrived: what is missing can only come late."""
+        """Whether the trace is closed and not yet handed over, or open and the span it began with has arrived.
+
+        What is missing of it can only come late.
+        """
         trace = self._open.get(trace_id)
-        return trace is not None and outlook(trace.frames)[0] is not Wait.OPEN
+        return trace_id in self._ready if trace is None else outlook(trace.frames)[0] is not Wait.OPEN
 
     @property
     def held_bytes(self) -> int:
         """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""
-        return self._bytes + self._backlog
+        return self._bytes + self._late_bytes + self._backlog
 
     @property
     def backlog_bytes(self) -> int:

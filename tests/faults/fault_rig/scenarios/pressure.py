@@ -19,7 +19,7 @@ BARE = 120 * MIB  # what the process holds before the first span, generously
 
 
 def memory_limit(folder: Path, *, runs: int) -> Outcome:
-    """A scorer slower than the load: closed traces pile up to a quarter of `max_bytes`, then senders have to wait."""
+    """A scorer slower than the load: closed traces pile up to half of `max_bytes`, then senders have to wait."""
     limit = 4 * MIB
     slow = ({"type": "fault_rig.broken:sleeps"},)
     traces = {"max_bytes": limit, "max_bytes_per_trace": MIB, "late": 0, "settle": 0}

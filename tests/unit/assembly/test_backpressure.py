@@ -1,0 +1,123 @@
+"""When a buffer refuses more, and what it closes instead."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
+from otel_eval.model import Completeness
+from otel_eval.testing import FakeSpan, span
+
+LIMITS = Limits(settle_s=1, settle_partial_s=6, max_bytes=10_000, max_bytes_per_trace=10_000)
+SIZE = 1000 - SPAN_OVERHEAD_BYTES  # a span then counts as 1000 bytes
+
+Item = tuple[bytes, bytes, tuple[bytes, FakeSpan, object], int]
+
+
+def item(trace: int, each: FakeSpan, size: int = SIZE) -> Item:
+    return bytes([trace]) * 16, each.span_id.encode(), (each.parent.encode(), each, each.envelope), size
+
+
+def push(buffer: TraceBuffer, now: float, *items: Item) -> str:
+    """Push the items if the buffer takes them; why it does not."""
+    why = buffer.refusal(items, now)
+    if not why:
+        buffer.push_many(items, now)
+    return why
+
+
+def whole(trace: int) -> Item:
+    return item(trace, span("r"))
+
+
+def running(trace: int) -> Item:
+    """A span whose parent has not ended."""
+    return item(trace, span("c", "r", remote=False))
+
+
+def test_traces_that_are_due_count_as_backlog():
+    """They are refused for although nobody has asked for what is due."""
+    buffer = TraceBuffer(LIMITS)
+    assert push(buffer, 0, *map(whole, range(6))) == ""
+    assert push(buffer, 0.5, whole(6)) == ""
+    assert "half of traces.max_bytes" in push(buffer, 1, whole(7))
+    assert [each.reason for each in buffer.take(1)] == [Completeness.COMPLETE] * 6
+    assert push(buffer, 1, whole(7)) == ""
+
+
+def test_traces_that_close_soon_are_waited_for_and_not_cut_short():
+    """A buffer full of traces whose root has ended refuses until they are due."""
+    buffer = TraceBuffer(LIMITS)
+    assert push(buffer, 0, *map(whole, range(5))) == ""
+    assert push(buffer, 0.5, *map(whole, range(5, 10))) == ""
+    assert "the oldest closes soon" in push(buffer, 0.9, whole(10))
+    assert buffer.due(0.9) == []
+    assert push(buffer, 1, whole(10)) == ""
+    assert {each.reason for each in buffer.due(100)} == {Completeness.COMPLETE}
+    assert buffer.tally.traces_over_limit == 0
+
+
+def test_too_many_traces_that_close_soon_are_waited_for_as_well():
+    """The limit of traces is kept like that of bytes."""
+    buffer = TraceBuffer(Limits(settle_s=1, max_traces=3))
+    assert push(buffer, 0, *map(whole, range(3))) == ""
+    assert "traces.max_traces" in push(buffer, 0.5, whole(3))
+    assert push(buffer, 0.5, item(2, span("c", "r"))) == ""  # a span of a trace that is open needs no room for another
+    assert push(buffer, 1, whole(3)) == ""
+
+
+def test_the_oldest_trace_that_is_still_running_makes_room():
+    """It could stay open for long; those before it that are due are complete."""
+    buffer = TraceBuffer(LIMITS)
+    assert push(buffer, 0, *map(whole, range(2)), *map(running, range(2, 9))) == ""
+    assert push(buffer, 1, running(9), running(10)) == ""
+    assert push(buffer, 1, running(11)) == ""
+    closed = {each.trace_id[0]: each.reason for each in buffer.take(1)}
+    assert closed == {0: Completeness.COMPLETE, 1: Completeness.COMPLETE}
+    assert push(buffer, 1, running(12)) == ""
+    assert [(each.trace_id[0], each.reason) for each in buffer.take(1)] == [(2, Completeness.OVERFLOW)]
+
+
+def test_closed_traces_kept_for_late_spans_never_cost_an_open_one_its_room():
+    """They are given up before anything is refused."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, 0, *map(whole, range(5)))
+    buffer.due(1)
+    assert push(buffer, 1, *map(whole, range(10, 20))) == ""
+    assert (buffer.tally.late_given_up, buffer.held_bytes) == (5, 10_000)
+
+
+def test_what_is_handed_over_at_once_is_bounded_in_bytes():
+    """At least one trace, whatever its size; the journal is given the same ones."""
+    buffer = TraceBuffer(LIMITS)
+    push(buffer, 0, *map(whole, range(4)))
+    assert [each for each, _ in buffer.ripe(1, 10, 2000)] == [bytes([0]) * 16, bytes([1]) * 16]
+    assert [each.trace_id[0] for each in buffer.take(1, 10, 2000)] == [0, 1]
+    assert [each.trace_id[0] for each in buffer.take(1, 10, 1)] == [2]
+
+
+requests = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 600)), min_size=1, max_size=6),
+        st.floats(0, 2),  # seconds that pass
+        st.integers(0, 3),  # traces that are evaluated
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(requests)
+def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
+    """Whatever comes: one and a half times `max_bytes` and a request, and `overflow` only for traces without a root."""
+    buffer, now = TraceBuffer(Limits(settle_s=1, settle_partial_s=2, late_s=5, idle_s=9, max_traces=12, max_bytes=10_000)), 0.0
+    for number, (spans, pause, evaluated) in enumerate(sequence):
+        now += pause
+        items = [item(trace, span("r" if root else f"c{number}", "" if root else "r"), size) for trace, root, size in spans]
+        push(buffer, now, *items)
+        request = sum(size + SPAN_OVERHEAD_BYTES for *_, size in items)
+        assert buffer.held_bytes <= 15_000 + 6 * (600 + SPAN_OVERHEAD_BYTES) + request
+        for trace in buffer.due(now, evaluated):
+            assert trace.reason is not Completeness.OVERFLOW or b"r" not in trace.frames
