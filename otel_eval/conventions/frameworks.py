@@ -139,8 +139,9 @@ LOONGSUITE: Final = Convention(
 
 AG2: Final = Convention(
     name="ag2",
-    source="ag2 autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the agents of a conversation take "
-    "turns, and who asks for a tool is not who runs it, so the conversation is the run",
+    source="ag2 0.x autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the agents of a conversation "
+    "take turns, and who asks for a tool is not who runs it, so the conversation is the run; ag2 1.2.1 middleware/builtin/"
+    "telemetry.py (TelemetryMiddleware): an agent that was given no name is `unknown`; E: 1.2.1",
     rules=(
         Rule(Kind.TOOL, "ag2.span.type", "tool"),
         Rule(Kind.AGENT, "ag2.span.type", "agent|conversation|multi_conversation"),
@@ -149,9 +150,8 @@ AG2: Final = Convention(
     ),
     fields=GEN_AI_FIELDS,
     span_name=("execute_tool *",),
-    agent_span_name=("invoke_agent *",),
     messages=MESSAGES,
-    placeholders=PLACEHOLDERS,
+    placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
 )
 
 WEAVE: Final = Convention(

@@ -68,8 +68,14 @@ class Facts:
             own = "" if table is None else self._of_other(table, run.first)
         if own:
             return own
-        inner = {self.agent(place) for place in agents if self._read.agent_above[place] in (run.first, -1)} - {""}
+        inner = {self.agent(place) for place in agents if self._is_of_workflow(run, place)} - {""}
         return inner.pop() if len(inner) == 1 else ""
+
+    def _is_of_workflow(self, run: Candidate, place: int) -> bool:
+        """Whether the agent is directly within the run; one that a tool call started is another agent than the run's own."""
+        above = self._read.above[place]
+        by_tool = above > run.first and self._read.kinds[above] is Kind.TOOL
+        return not by_tool and self._read.agent_above[place] in (run.first, -1)
 
     def _of_other(self, table: ReadTable, place: int) -> str:
         """The agent that a span of another kind names; where tools and agents are named alike, a tool's name is none."""
