@@ -33,12 +33,17 @@ Problem = Callable[[str], None]
 Paths = Iterable[str | PathLike[str]]
 
 
+def ignore(_: str) -> None:
+    """Drop a line."""
+
+
 def replay(
     paths: Paths,
     config: EvalConfig,
     *,
     export: bool = False,
     on_problem: Problem,
+    on_notice: Problem = ignore,
     on_progress: Callable[[int], None] | None = None,
     coverage: Coverage | None = None,
 ) -> Iterator[Report]:
@@ -49,6 +54,7 @@ def replay(
         config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
         export: whether results go to the configured exporters as well.
         on_problem: told in one line about each file or part of one that could not be used.
+        on_notice: called with one line about each file whose format lacks something.
         on_progress: told how many bytes of input were read since it was last told.
         coverage: counts what was read and evaluated; complete once all reports were taken.
     """
@@ -56,7 +62,7 @@ def replay(
     engine = engine_of(config)
     outlet = fanout_of(config) if export else None
     gathering = Gathering(lambda emit: later_of(config, engine, emit, unbounded=True))
-    closed = _closed(paths, config, on_problem, on_progress)
+    closed = _closed(paths, config, on_problem, on_progress, on_notice)
     judged = (report for trace in closed for report in _guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
         for report in gathering.whole(judged):
@@ -70,24 +76,29 @@ def replay(
 
 
 def understand(
-    paths: Paths, config: EvalConfig, *, on_problem: Problem, coverage: Coverage | None = None
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    coverage: Coverage | None = None,
 ) -> Iterator[Trajectory]:
     """Every run of stored traces as it was understood, runs within runs too (`outermost` tells)."""
     counted, plan = coverage or Coverage(), Plan(tables=tables_of(config), needs=ALL_NEEDS, asked=frozenset())
-    for trace in _closed(paths, config, on_problem, None):
+    for trace in _closed(paths, config, on_problem, None, on_notice):
         for run in _guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
             yield run.trajectory
 
 
 def _closed(
-    paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None
+    paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None, on_notice: Problem
 ) -> Iterator[ClosedTrace]:
     """Every trace of the files, whole, in the order in which they first appear."""
     limits = replace(limits_of(config), settle_s=inf, settle_partial_s=inf, late_s=inf, idle_s=inf, max_age_s=inf)
     buffer = TraceBuffer(limits)
     for path in paths:
         try:
-            for framed in read_file(path, on_problem):
+            for framed in read_file(path, on_problem, on_notice):
                 buffer.push_many(framed.spans, 0.0)
                 buffer.push_logs(framed.logs, 0.0)
                 yield from buffer.due(0.0)

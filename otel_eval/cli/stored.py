@@ -39,6 +39,10 @@ class _Problems:
 
     def __call__(self, message: str) -> None:
         self.count += 1
+        self.notice(message)
+
+    def notice(self, message: str) -> None:
+        """Print a line that does not affect the exit code."""
         with self._progress.aside():
             click.echo(f"otel-eval: {' '.join(message.split())}", err=True)
 
@@ -49,7 +53,7 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
 
     problems = _Problems(Progress(()))
     coverage = app.Coverage()
-    for trajectory in app.understand(files, config, on_problem=problems, coverage=coverage):
+    for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
         if every_run or trajectory.outermost:
             _print([json_line(trajectory_fields(trajectory))] if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
@@ -80,7 +84,15 @@ def show_scores(
     with Progress(files) as progress:
         problems, tally = _Problems(progress), _Tally()
         coverage = app.Coverage()
-        reports = app.replay(files, config, export=export, on_problem=problems, on_progress=progress.advance, coverage=coverage)
+        reports = app.replay(
+            files,
+            config,
+            export=export,
+            on_problem=problems,
+            on_notice=problems.notice,
+            on_progress=progress.advance,
+            coverage=coverage,
+        )
         for report in reports:
             again = tally.count(report)
             with progress.aside():

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.sources.files.binary import Say, frame_binary
+from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, placed
+from otel_eval.sources.files.console import frame_console, is_console
 from otel_eval.sources.files.lines import frame_text
 from otel_eval.sources.otlp import Framed
 
@@ -32,11 +33,12 @@ def _unsaid(_: str) -> None:
     """Nobody wants to know."""
 
 
-def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid) -> Iterator[Framed]:
+def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[Framed]:
     """What a file of traces holds, piece by piece; "-" is standard input.
 
     OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, and OTLP protobuf (one message, or many, each after
-    its length); each may be gzipped. `on_problem` gets one line for every part that was skipped.
+    its length); each may be gzipped; and what the Python SDK's console exporter prints. `on_problem` gets one line for
+    every part that was skipped, `on_notice` one for what such a format cannot hold.
 
     Raises:
         InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
@@ -45,7 +47,7 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid) -> Iterat
     report = _Report(lambda problem: on_problem(f"{name}: {problem}"))
     try:
         with _opened(path) as stream:
-            for framed in _frames(stream, report.say):
+            for framed in _frames(stream, report.say, placed(on_notice, name)):
                 report.see(framed)
                 yield framed
     except InputError as error:
@@ -107,15 +109,31 @@ def _unzipped(stream: io.BufferedReader) -> io.BufferedReader:
     return io.BufferedReader(member)
 
 
-def _frames(stream: io.BufferedReader, say: Say) -> Iterator[Framed]:
-    head = stream.peek(64)[:64]
+def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
+    head = stream.peek(64)
     if not head:
         raise InputError("is empty")
-    if not _may_be_text(head):
-        return frame_binary(stream, say)
+    if is_console(head):
+        return frame_console(stream, say, on_notice)
+    if not _may_be_text(head[:64]):
+        return _binary_or_console(stream, say, on_notice)
     if head[:1] != _NEWLINE:
         return frame_text(stream, say)
     return _newline_first(stream, say)
+
+
+def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
+    """Protobuf, or spans that follow long text which a program printed."""
+    data, held = document(stream), list[str]()
+    try:
+        framed = frame_binary(io.BytesIO(data), held.append)
+        for problem in held:
+            say(problem)
+        return framed
+    except InputError:
+        if len(data) > MAX_DOCUMENT or not is_console(data):
+            raise
+        return frame_console(io.BytesIO(data), say, on_notice)
 
 
 def _may_be_text(head: bytes) -> bool:
