@@ -178,12 +178,16 @@ class Scorer(Protocol):
 
 
 class Sink(Protocol):
-    """Takes reports out. A sink may raise or be slow: whoever calls it isolates it and counts."""
+    """Takes reports out. A sink may raise or be slow: its caller isolates it and counts.
+
+    `emit` returns False if the results were not accepted, or if it is known only later whether they are: then the sink
+    itself counts what becomes of them.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def emit(self, report: Report) -> None: ...
+    def emit(self, report: Report) -> bool | None: ...
 
     def flush(self, timeout_s: float) -> bool:
         """Deliver what is held; False if not all could be in time."""

@@ -150,14 +150,16 @@ class EvalSpanExporter(SpanExporter):
 
     # ----------------------------------------------------------------- out
 
-    def place(self, report: Report) -> None:
-        """Put the results on the run's own span, if it is still here; else they are counted."""
+    def place(self, report: Report) -> bool:
+        """Put the results on the run's own span, if it is still here; else they are counted, and the answer is False."""
         run, now = report.trajectory, time.time_ns()
         events: list[Event] = [
             event_of(names.EVENT_NAME, names.event_attributes(report, result), now) for result in report.results
         ]
-        if not self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events):
+        placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
+        if not placed:
             self._tally.add("exporter.scores_unplaced", len(events))
+        return placed
 
     def _judged(self, *trace_ids: bytes) -> None:
         released = self._held.release(trace_ids)
@@ -248,10 +250,9 @@ class _OnSpans:
     def __init__(self, exporter: EvalSpanExporter) -> None:
         self._exporter = weakref.ref(exporter)
 
-    def emit(self, report: Report) -> None:
+    def emit(self, report: Report) -> bool:
         exporter = self._exporter()
-        if exporter is not None:
-            exporter.place(report)
+        return exporter is not None and exporter.place(report)
 
     def flush(self, timeout_s: float) -> bool:
         return True

@@ -79,6 +79,7 @@ class EvalSpanProcessor(InProcessSource):
                 counters=counters,
                 found=self.be_last_registered_at_exit,
                 window=window_limits(settings),
+                only=not sinks,
             )
             sinks.append(ambient)
         self._outlet = Fanout(sinks, counters)

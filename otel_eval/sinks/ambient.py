@@ -24,9 +24,14 @@ __all__ = ["SIGNALS", "AmbientSink"]
 SIGNALS: Final = ("logs", "metrics", "spans")
 
 _REMEDY: Final = {
-    "logs": "configure a LoggerProvider (opentelemetry._logs.set_logger_provider) or pass logger_provider",
+    "logs": "configure a LoggerProvider with a processor (opentelemetry._logs.set_logger_provider) or pass logger_provider",
     "metrics": "configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or pass meter_provider",
-    "spans": "add the processor to an SDK TracerProvider or pass tracer_provider",
+    "spans": "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters",
+}
+_MISSING: Final = {
+    "logs": "no logger provider with a processor",
+    "metrics": "no meter provider",
+    "spans": "no tracer provider with another processor",
 }
 
 
@@ -34,7 +39,7 @@ class AmbientSink:
     """Log events, metrics or spans, through the providers given or else the process's own.
 
     Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics if there is a
-    `MeterProvider`. With `signals`: exactly these.
+    `MeterProvider`. With `signals`: exactly these. A provider without processors counts as absent.
 
     Counts `results.undeliverable` by signal: nothing to send through, or the provider was shut down before.
 
@@ -45,6 +50,7 @@ class AmbientSink:
         counters: counted into.
         found: called when a provider is first used; the moment to move exit hooks in front of the provider's.
         window: how far back the metrics' sliding windows reach; None for none.
+        only: whether there is no other sink; then it is reported if nothing takes the scores although no signal was named.
     """
 
     name: Final = "opentelemetry"
@@ -60,7 +66,9 @@ class AmbientSink:
         counters: Counters | None = None,
         found: Callable[[], None] = lambda: None,
         window: WindowLimits | None = None,
+        only: bool = True,
     ) -> None:
+        self._only: Final = only
         self._signals = None if signals is None else frozenset(signals)
         self._tracers, self._loggers, self._meters = tracer_provider, logger_provider, meter_provider
         self._pipeline, self._found, self._window = pipeline, found, window
@@ -68,41 +76,49 @@ class AmbientSink:
         self._warnings: Final = Warnings()
         self._sinks: dict[str, tuple[Sink, Any]] = {}  # signal → sink, and the provider or pipeline behind it
 
-    def emit(self, report: Report) -> None:
-        """Send the report; what cannot be sent is counted and said once, with the remedy."""
+    def emit(self, report: Report) -> bool:
+        """Send the report; what cannot be sent is counted and logged once, with the remedy. False if no signal took it."""
         failed: Exception | None = None
+        accepted = False
         for signal in self._wanted():
             try:
-                self._send(signal, report)
+                accepted = self._send(signal, report) or accepted
             except Exception as error:  # noqa: BLE001 - one signal's trouble must not cost the others; raised below
                 failed = error
         if failed is not None:
             raise failed
+        return accepted
 
     def _wanted(self) -> tuple[str, ...]:
         if self._signals is not None:
             return tuple(signal for signal in SIGNALS if signal in self._signals)
         metrics = ("metrics",) if self._sink("metrics") else ()
-        return (("logs",) if self._sink("logs") else ("spans",)) + metrics
+        if self._sink("logs"):
+            return ("logs", *metrics)
+        return ("spans", *metrics) if self._only or self._sink("spans") else metrics
 
-    def _send(self, signal: str, report: Report) -> None:
+    def _send(self, signal: str, report: Report) -> bool:
         held = self._sink(signal)
         if held is None:
             self._counters.add("results.undeliverable", len(report.results), signal=signal)
-            self._warnings.once(signal, "scores cannot be sent as %s: no provider; %s", signal, _REMEDY[signal])
-            return
+            why = _MISSING[signal]
+            self._warnings.once(signal, "scores cannot be sent as %s: there is %s; %s", signal, why, _REMEDY[signal])
+            return False
         sink, provider = held
         if providers.is_shut_down(provider):
             self._counters.add("results.undeliverable", len(report.results), signal=signal)
             remedy = "shut the TracerProvider (or the processor) down first, so that the last scores still find their way"
             self._warnings.once(f"{signal} closed", "scores cannot be sent as %s: the provider was shut down; %s", signal, remedy)
-            return
+            return False
         sink.emit(report)
+        return True
 
     def _sink(self, signal: str) -> tuple[Sink, Any] | None:
         held = self._sinks.get(signal)
         if held is None:
             held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
+            if held is not None and providers.has_no_processor(held[1]):
+                return None  # one may be added later
             if held is not None:
                 self._sinks[signal] = held
                 self._found()

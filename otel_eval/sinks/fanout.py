@@ -20,7 +20,7 @@ __all__ = ["Fanout"]
 class Fanout:
     """Emits to all sinks in turn; flushes and closes them side by side within one deadline.
 
-    Counts `results.emitted` and `results.failed` by sink.
+    Counts `results.emitted`, which a sink has accepted, and `results.failed` by sink.
     """
 
     name: Final = "all"
@@ -40,12 +40,13 @@ class Fanout:
     def _emit(self, report: Report) -> None:
         for sink in self._sinks:
             try:
-                sink.emit(report)
+                accepted = sink.emit(report) is not False
             except Exception as error:  # noqa: BLE001 - one sink's trouble is its own
                 self._counters.add("results.failed", len(report.results), sink=sink.name)
                 self._warnings.say(sink.name, "results could not be sent to %s: %s", sink.name, type(error).__name__)
             else:
-                self._counters.add("results.emitted", len(report.results), sink=sink.name)
+                if accepted:
+                    self._counters.add("results.emitted", len(report.results), sink=sink.name)
 
     def flush(self, timeout_s: float) -> bool:
         """Deliver what every sink holds; False if one could not in time."""

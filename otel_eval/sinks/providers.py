@@ -13,7 +13,14 @@ from opentelemetry._logs import get_logger_provider
 from opentelemetry.metrics import get_meter_provider
 from opentelemetry.trace import get_tracer_provider
 
-__all__ = ["global_logger_provider", "global_meter_provider", "global_tracer_provider", "is_real", "is_shut_down"]
+__all__ = [
+    "global_logger_provider",
+    "global_meter_provider",
+    "global_tracer_provider",
+    "has_no_processor",
+    "is_real",
+    "is_shut_down",
+]
 
 _API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
 
@@ -56,14 +63,28 @@ def is_shut_down(provider: Any) -> bool:
     return bool(known) and all(known) and len(known) == len(flags)
 
 
+def has_no_processor(provider: Any) -> bool:
+    """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so that it drops everything.
+
+    `OTEL_LOGS_EXPORTER=none` leaves a `LoggerProvider` like that. The SDK has no public answer; where its private
+    lists are not found the answer is no.
+    """
+    return _lists(provider) != [] and next(_processors(provider), None) is None
+
+
 def _processors(provider: Any) -> Iterator[Any]:
+    for listed in _lists(provider):
+        for each in listed:
+            if not type(each).__module__.startswith("otel_eval"):
+                yield each
+
+
+def _lists(provider: Any) -> list[Any]:
+    """The lists of processors that were found behind a provider, normally one."""
     inner = provider
     for name in ("_multi_log_record_processor", "_active_span_processor"):
         inner = getattr(provider, name, inner)
-    for name in ("_log_record_processors", "_span_processors"):
-        for each in getattr(inner, name, ()):
-            if not type(each).__module__.startswith("otel_eval"):
-                yield each
+    return [getattr(inner, name) for name in ("_log_record_processors", "_span_processors") if hasattr(inner, name)]
 
 
 def _flag(processor: Any) -> bool | None:

@@ -228,11 +228,13 @@ class Forward:
 
     # -------------------------------------------------------------- scores
 
-    def emit(self, report: Report) -> None:
-        """Put the results on the run's own span, if it is still here; else they are counted."""
+    def emit(self, report: Report) -> bool:
+        """Put the results on the run's own span, if it is still here; else they are counted, and the answer is False."""
         run = report.trajectory
-        if not self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events_of(report)):
+        placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events_of(report))
+        if not placed:
             self._counters.add("forward.scores_unplaced", len(report.results))
+        return placed
 
     def judged(self, trace_id: bytes) -> None:
         """Every verdict on the trace was emitted: its roots may leave."""

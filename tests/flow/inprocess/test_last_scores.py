@@ -139,7 +139,7 @@ def test_scores_with_no_provider_to_take_them_are_counted_and_said_once(harness:
     harness.run_agent(provider)
     provider.shutdown()
     assert program.tally.get("results.undeliverable", signal="metrics") == 2
-    assert ["no provider" in record.getMessage() for record in caplog.records] == [True]
+    assert ["no meter provider" in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_a_provider_that_flushes_itself_through_us_does_not_recurse(harness: Any):

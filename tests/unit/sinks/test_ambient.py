@@ -136,3 +136,45 @@ def test_a_provider_that_was_shut_down_is_known_as_such(process: Process, kind: 
     before = providers.is_shut_down(provider)
     provider.shutdown()
     assert (before, providers.is_shut_down(provider)) == (False, True)
+
+
+def test_a_logger_provider_without_processors_counts_as_absent(report: Reports, process: Process):
+    """`OTEL_LOGS_EXPORTER=none` leaves one: it would drop every score. A processor that is added later is used."""
+    empty, tally = LoggerProvider(shutdown_on_exit=False), Tally()
+    sink = AmbientSink(logger_provider=empty, tracer_provider=process.tracers, counters=tally)
+    assert sink.emit(report("scored")) is True
+    assert process.came()[:2] == (0, 1)
+    empty.add_log_record_processor(SimpleLogRecordProcessor(process.logs))
+    sink.emit(report("scored"))
+    assert process.came()[:2] == (1, 1)
+    assert tally.snapshot() == {}
+
+
+def test_where_every_provider_drops_everything_scores_are_undeliverable(report: Reports, caplog: pytest.LogCaptureFixture):
+    """Neither a logger provider nor the run's own pipeline has a processor that could send them."""
+    tally = Tally()
+    alone = TracerProvider(shutdown_on_exit=False)
+    pipeline = (alone._active_span_processor, Resource({}))
+    sink = AmbientSink(logger_provider=LoggerProvider(shutdown_on_exit=False), pipeline=lambda: pipeline, counters=tally)
+    assert sink.emit(report("scored")) is False
+    assert tally.snapshot() == {"results.undeliverable{signal=spans}": 1}
+    assert "no tracer provider with another processor" in caplog.records[0].getMessage()
+
+
+def test_logs_that_were_asked_for_need_a_processor(report: Reports, caplog: pytest.LogCaptureFixture):
+    """The warning names what is missing."""
+    tally = Tally()
+    AmbientSink(["logs"], logger_provider=LoggerProvider(shutdown_on_exit=False), counters=tally).emit(report("scored"))
+    assert tally.get("results.undeliverable", signal="logs") == 1
+    assert "no logger provider with a processor" in caplog.records[0].getMessage()
+
+
+def test_beside_other_sinks_a_process_without_providers_is_nothing_to_warn_of(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
+    """A file of results was named, and that is enough."""
+    tally = Tally()
+    alone = TracerProvider(shutdown_on_exit=False)
+    sink = AmbientSink(pipeline=lambda: (alone._active_span_processor, Resource({})), counters=tally, only=False)
+    assert sink.emit(report("scored")) is False
+    assert (tally.snapshot(), caplog.records) == ({}, [])

@@ -49,6 +49,18 @@ def test_a_sink_that_raises_costs_its_own_results_only(report: Reports, caplog: 
     assert [record.getMessage() for record in caplog.records] == ["results could not be sent to bad: ValueError"]
 
 
+def test_what_a_sink_does_not_accept_is_not_counted_as_emitted(report: Reports):
+    """The sink counts it itself."""
+
+    class Refusing(Noting):
+        def emit(self, report: Report) -> bool:  # type: ignore[override]
+            return False
+
+    tally = Tally()
+    Fanout([Refusing("no"), Noting("yes")], tally).emit(report("scored"))
+    assert tally.snapshot() == {"results.emitted{sink=yes}": 1}
+
+
 def test_all_sinks_share_one_deadline_and_one_that_hangs_is_left_behind():
     """The others are flushed meanwhile."""
     good, hanging = Noting("good"), Noting("hanging", hangs=True)
