@@ -239,7 +239,8 @@ class EvalSpanExporter(SpanExporter):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted, and how many spans wait."""
-        return self._core.counts() | self._tally.snapshot() | references.counts() | {"exporter.held_spans": len(self._held)}
+        waiting = self._outlet.counts() | {"exporter.held_spans": len(self._held)}
+        return self._core.counts() | self._tally.snapshot() | references.counts() | waiting
 
 
 class _OnSpans:

@@ -127,7 +127,8 @@ class EvalSpanProcessor(InProcessSource):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
-        return self._core.counts() | super().counts() | self._counters.snapshot() | references.counts()
+        mine = self._outlet.counts() | self._counters.snapshot() | references.counts()
+        return self._core.counts() | super().counts() | mine
 
 
 def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:

@@ -8,13 +8,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from otel_eval.model import Report
 from otel_eval.ports import Sink
 from otel_eval.sinks.tally import Counters, Tally, Warnings, renew_after_fork
 
 __all__ = ["Fanout"]
+
+
+@runtime_checkable
+class _Queueing(Protocol):
+    """A sink with a queue."""
+
+    def counts(self) -> dict[str, int]:
+        """How many results wait."""
+        ...
 
 
 class Fanout:
@@ -47,6 +56,11 @@ class Fanout:
             else:
                 if accepted:
                     self._counters.add("results.emitted", len(report.results), sink=sink.name)
+
+    def counts(self) -> dict[str, int]:
+        """What waits in the queues of sinks that have one."""
+        counted = [sink.counts() for sink in self._sinks if isinstance(sink, _Queueing)]
+        return {name: count for each in counted for name, count in each.items()}
 
     def flush(self, timeout_s: float) -> bool:
         """Deliver what every sink holds; False if one could not in time."""

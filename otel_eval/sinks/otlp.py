@@ -39,10 +39,15 @@ class _OtlpSink:
         self.name: Final = inner.name
         self._inner, self._provider, self._ledger = inner, provider, ledger
 
-    def emit(self, report: Report) -> None:
-        """Hand the report to the batch, unless the endpoint wants none of this signal."""
-        if not self._ledger.refused:
+    def emit(self, report: Report) -> bool:
+        """Queue the report, unless the endpoint takes none of this signal. False: it is counted when it was exported."""
+        if self._ledger.admit(len(report.results)):
             self._inner.emit(report)
+        return False
+
+    def counts(self) -> dict[str, int]:
+        """How many results wait to be exported."""
+        return {f"results.waiting{{sink={self.name}}}": self._ledger.queued}
 
     def flush(self, timeout_s: float) -> bool:
         """Export what is batched; False if an export failed meanwhile or time ran out."""
@@ -65,8 +70,8 @@ def otlp_sinks(
 ) -> list[Sink]:
     """One sink per signal.
 
-    Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. Counts
-    `results.failed` (for metrics: `exports.failed`) by sink, when an export failed for good.
+    Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. `Ledger` tells
+    what is counted.
 
     Raises:
         ConfigError: a signal, the protocol or the endpoint cannot be used.
@@ -85,7 +90,7 @@ def otlp_sinks(
     }
     warnings = Warnings()
     return [
-        makers[signal](exporters[signal](), Ledger(f"otlp.{signal}", signal, to, counted, warnings))
+        makers[signal](exporters[signal](), Ledger(f"otlp.{signal}", signal, to, counted, warnings, _QUEUE))
         for signal in PATHS
         if signal in signals
     ]

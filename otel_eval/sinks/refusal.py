@@ -8,6 +8,8 @@ tells whether it knows the signal at all.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from typing import Any, Final
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 
 from otel_eval.sinks.endpoint import Endpoint, grpc_credentials, is_secure, url_of
-from otel_eval.sinks.tally import Counters, Warnings
+from otel_eval.sinks.tally import Counters, Outage, Warnings, renew_after_fork
 
 __all__ = ["Ledger", "WatchedExporter", "WatchedMetricExporter", "silenced"]
 
@@ -56,7 +58,10 @@ def _filter(module: str) -> None:
 
 
 class Ledger:
-    """What one sink's exports came to.
+    """What one sink's exports came to: counts, and one log line when exports fail and when they work again.
+
+    Counts `results.emitted`, `results.failed` and `results.refused` (its queue was full) by sink, for metrics
+    `exports.sent` and `exports.failed`; `exports.outages` and `exports.recovered`.
 
     Attributes:
         sink: its name in counters and warnings.
@@ -64,20 +69,65 @@ class Ledger:
         failures: exports that failed so far.
     """
 
-    def __init__(self, sink: str, signal: str, to: Endpoint, counters: Counters, warnings: Warnings) -> None:
+    def __init__(
+        self, sink: str, signal: str, to: Endpoint, counters: Counters, warnings: Warnings, most_queued: int = sys.maxsize
+    ) -> None:
         self.sink: Final = sink
         self.refused = False
         self.failures = 0
         self._signal, self._to, self._counters, self._warnings = signal, to, counters, warnings
+        self._outage: Final = Outage(sink, counters)
+        self._most_queued: Final = most_queued
+        self._lock = threading.Lock()  # guards _queued and _process
+        renew_after_fork(self)
+        self._queued, self._process = 0, os.getpid()
+
+    @property
+    def queued(self) -> int:
+        """Results that were queued and neither sent nor lost yet."""
+        with self._lock:
+            return self._queued if self._process == os.getpid() else 0
+
+    def admit(self, results: int) -> bool:
+        """Whether so many results may be queued; where the queue is full they are counted, since the SDK drops silently."""
+        if self._signal == "metrics":  # sums, which wait for nothing
+            return not self.refused
+        with self._lock:
+            if self._process != os.getpid():  # a child's queue begins empty
+                self._queued, self._process = 0, os.getpid()
+            admitted = not self.refused and self._queued + results <= self._most_queued
+            self._queued += results if admitted else 0
+        if self.refused:
+            self._count("failed", results)
+        elif not admitted:
+            self._count("refused", results)
+            self._warnings.say(f"{self.sink} full", "%d results were dropped: the queue of %s is full", results, self.sink)
+        return admitted
+
+    def _done(self, results: int) -> None:
+        with self._lock:
+            self._queued = max(0, self._queued - results)
+
+    def _count(self, what: str, items: int) -> None:
+        kind = "exports" if self._signal == "metrics" else "results"
+        self._counters.add(f"{kind}.{what}", items, sink=self.sink)
 
     def unsent(self, lost: int) -> None:
         """Count what was not sent."""
-        self._counters.add("exports.failed" if self._signal == "metrics" else "results.failed", lost, sink=self.sink)
+        self._done(lost)
+        self._count("failed", lost)
+
+    def sent(self, items: int) -> None:
+        """An export was accepted."""
+        self._done(items)
+        self._count("sent" if self._signal == "metrics" else "emitted", items)
+        self._outage.over(self.queued)
 
     def failed(self, lost: int, why: str = "") -> None:
         """An export failed for good and `lost` items with it."""
         self.failures += 1
         self.unsent(lost)
+        self._outage.began()
         status = why or _probe(self._to, self._signal)
         if status in _UNKNOWN_SIGNAL:
             self.refused = True
@@ -90,6 +140,12 @@ class Ledger:
             )
 
 
+def _results_in(item: Any) -> int:
+    """How many results a log record (one) or a span (one for each event) carries."""
+    events = getattr(item, "events", None)
+    return 1 if events is None else len(events) + item.dropped_events
+
+
 class WatchedExporter:
     """An exporter of spans or log records whose failures go to the ledger."""
 
@@ -98,12 +154,15 @@ class WatchedExporter:
 
     def export(self, batch: Sequence[Any]) -> Any:
         """Export, unless the endpoint refused the signal."""
+        results = sum(map(_results_in, batch))
         if self._ledger.refused:
-            self._ledger.unsent(len(batch))
+            self._ledger.unsent(results)
             return None
         result, why = _export(self._inner, batch)
         if why or getattr(result, "name", "") != "SUCCESS":
-            self._ledger.failed(len(batch), why)
+            self._ledger.failed(results, why)
+        else:
+            self._ledger.sent(results)
         return result
 
     def force_flush(self, timeout_millis: int = 10_000) -> bool:
@@ -132,6 +191,7 @@ class WatchedMetricExporter(MetricExporter):
         if why or result is not MetricExportResult.SUCCESS:
             self._ledger.failed(1, why)
             return MetricExportResult.FAILURE
+        self._ledger.sent(1)
         return MetricExportResult.SUCCESS
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

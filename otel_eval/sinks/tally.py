@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from typing import Any, Final, Protocol
 
-__all__ = ["Counters", "Tally", "Warnings", "renew_after_fork"]
+__all__ = ["Counters", "Outage", "Tally", "Warnings", "renew_after_fork"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -89,3 +89,30 @@ class Warnings:
         if subject not in self._said:
             self._said[subject] = float("inf")
             _log.warning(message, *args)
+
+
+class Outage:
+    """Whether an exporter fails now; logs one line when it works again.
+
+    Counts `exports.outages` and `exports.recovered` by sink. May be called from any thread.
+
+    Args:
+        sink: the exporter's name.
+    """
+
+    def __init__(self, sink: str, counters: Counters) -> None:
+        self._sink, self._counters = sink, counters
+        self._since: float | None = None
+
+    def began(self) -> None:
+        """An export failed."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self._counters.add("exports.outages", sink=self._sink)
+
+    def over(self, queued: int) -> None:
+        """An export was accepted; `queued` items still wait."""
+        since, self._since = self._since, None
+        if since is not None:
+            self._counters.add("exports.recovered", sink=self._sink)
+            _log.info("export to %s works again after %.1f s; %d queued", self._sink, time.monotonic() - since, queued)

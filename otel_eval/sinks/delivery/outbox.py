@@ -17,7 +17,7 @@ from typing import Final
 from otel_eval.model import Report
 from otel_eval.sinks.delivery.carrier import Answer, Carrier
 from otel_eval.sinks.delivery.dead_letters import DeadLetters
-from otel_eval.sinks.tally import Counters, Warnings
+from otel_eval.sinks.tally import Counters, Outage, Warnings
 
 __all__ = ["Outbox", "Settled"]
 
@@ -56,6 +56,7 @@ class Outbox:
         self._carrier, self._counters, self._limit = carrier, counters, limit
         self._settled, self._dead = settled, dead_letters
         self._warnings: Final = Warnings()
+        self._outage: Final = Outage(self.name, counters)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
         self._hurry = self._closed = self._unwanted = False
@@ -122,6 +123,7 @@ class Outbox:
                 return self._deliver(reports[half:])
             if answer.fate != "later" and self._settle(answer, reports):
                 return None
+            self._outage.began()
             self._counters.add("results.retries", sink=self.name)
             if not self._stopping.is_set():
                 self._warnings.say("later", "results wait for %s (%s); trying again", self.name, answer.why)
@@ -160,6 +162,8 @@ class Outbox:
             self._refuse_all(answer)
         elif refused and not self._put_aside(answer, reports, refused, count):
             return False
+        if answer.fate == "sent":
+            self._outage.over(len(self._queue) - len(reports))
         if count > refused:
             self._counters.add("results.emitted", count - refused, sink=self.name)
         if refused:

@@ -17,7 +17,7 @@ from otel_eval.errors import Overloaded
 from otel_eval.sinks.forward.cut import Shell, wrap
 from otel_eval.sinks.forward.held import Released
 from otel_eval.sinks.forward.send import Answer, Send
-from otel_eval.sinks.tally import Counters, Warnings
+from otel_eval.sinks.tally import Counters, Outage, Warnings
 
 __all__ = ["Lane"]
 
@@ -30,6 +30,8 @@ _FIRST_S: Final = 0.5
 _LONGEST_S: Final = 30.0
 _FACTOR: Final = 1.5
 _LAST_S: Final = 0.2  # between attempts when the process ends
+
+_NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
 _Batch = tuple[bytes, int, list[Any], list[Any]]
 """A request, the number of items in it, and the tickets of the requests and of the spans that are joined in it."""
@@ -59,6 +61,8 @@ class Lane:
     ) -> None:
         self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
         self._limit, self._passed = limit_bytes, passed
+        self._noun: Final = _NOUNS.get(signal, signal)
+        self._outage: Final = Outage(f"forward.{signal}", counters)
         self._enough = min(_JOINED, limit_bytes // 4)  # nobody is to be told to come again because of what waits for company
         self._changed = threading.Condition()  # guards what follows
         self._bodies: deque[tuple[bytes, int, Any]] = deque()
@@ -194,6 +198,7 @@ class Lane:
             if answer.fate != "later":
                 self._settle(answer, items)
                 return True
+            self._outage.began()
             self._counters.add("forward.retries", signal=self._signal)
             self._warnings.say(f"forward.{self._signal}", "%s wait to be passed on: %s; trying again", self._signal, answer.why)
             delay = self._pause(delay, answer.after_s)
@@ -219,19 +224,27 @@ class Lane:
 
     def _settle(self, answer: Answer, items: int) -> None:
         if answer.fate == "sent":
-            self._counters.add("forward.sent", items - answer.rejected, signal=self._signal)
-            lost = answer.rejected
+            lost = min(items, answer.rejected)
+            self._counters.add("forward.sent", items - lost, signal=self._signal)
+            self._outage.over(self._items - items)
         else:
             lost = items
         if lost:
-            self._counters.add("forward.refused", lost, signal=self._signal)
-            why = answer.why or "partial success"
-            self._warnings.say(f"forward.{self._signal}.refused", "%d %s were refused for good: %s", lost, self._signal, why)
+            self._refused(lost, items, answer)
+        elif answer.fate == "sent" and answer.why:  # OTLP: a message without rejected items is a warning
+            self._warnings.say(f"forward.{self._signal}.warned", "the backend warned about %s: %s", self._noun, answer.why)
         if answer.fate == "unknown" and self._signal != "traces":
             self._unwanted = True
             self._warnings.once(
                 f"forward.{self._signal}.unknown", "the endpoint takes no %s; none are passed on from now on", self._signal
             )
+
+    def _refused(self, lost: int, items: int, answer: Answer) -> None:
+        self._counters.add("forward.refused", lost, signal=self._signal)
+        how = "rejected by the backend (partial success)" if answer.fate == "sent" else "refused by the backend for good"
+        why = answer.why or "it gave no reason"
+        subject = f"forward.{self._signal}.refused"
+        self._warnings.say(subject, "%d of %d %s were %s: %s", lost, items, self._noun, how, why)
 
     # ----------------------------------------------------------------- end
 

@@ -36,6 +36,7 @@ _METHODS: Final = {
 _RETRYABLE: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _PORT: Final = 4317
+_LONGEST_REASON: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: `why` in a word, how long to wait at least, and what the endpoint rejected of it."""
+    """What became of a request: `why` in a word, how long to wait at least, and what the endpoint rejected of it.
+
+    Of a partial success `why` is the endpoint's own reason, on one line of at most 200 characters.
+    """
 
     fate: Fate
     why: str = ""
@@ -98,7 +102,7 @@ def _grpc(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
 
     def send(body: bytes) -> Answer:
         try:
-            return Answer("sent", rejected=_rejected(export(body, metadata=metadata, timeout=to.timeout_s)))
+            return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
         except grpc.RpcError as error:
             return _judge_grpc(error)
 
@@ -134,14 +138,21 @@ def _retry_delay(trailers: Any) -> float | None:
     return None
 
 
-def _rejected(answer: bytes) -> int:
-    """The number of items that a partial success names; the three responses have the same fields."""
+def _taken(answer: bytes) -> Answer:
+    """An accepted request, perhaps a partial success: the three responses have the same fields."""
     if not answer:
-        return 0
+        return Answer("sent")
     try:
-        return int(ExportTraceServiceResponse.FromString(answer).partial_success.rejected_spans)
+        partial = ExportTraceServiceResponse.FromString(answer).partial_success
     except DecodeError:
-        return 0
+        return Answer("sent")
+    return Answer("sent", one_line(partial.error_message), rejected=max(0, partial.rejected_spans))
+
+
+def one_line(text: str) -> str:
+    """A backend's text for a log line: printable, without line ends, at most 200 characters."""
+    words = " ".join("".join(each if each.isprintable() else " " for each in text[: 2 * _LONGEST_REASON]).split())
+    return words if len(words) <= _LONGEST_REASON else f"{words[: _LONGEST_REASON - 1]}…"
 
 
 def _http(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
@@ -210,7 +221,7 @@ def _judge_http(response: http.client.HTTPResponse, content: bytes) -> Answer:
     status = response.status
     if 200 <= status < 300:
         protobuf = response.headers.get_content_type() == "application/x-protobuf"
-        return Answer("sent", rejected=_rejected(content) if protobuf else 0)
+        return _taken(content) if protobuf else Answer("sent")
     if status in _RETRYABLE_HTTP:
         after = response.headers.get("Retry-After", "")
         return Answer("later", str(status), float(after) if after.isdigit() else 0.0)

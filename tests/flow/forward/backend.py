@@ -26,6 +26,7 @@ class Backend:
         self.headers: list[dict[str, str]] = []
         self.status: Any = ""
         self.refuse_once: Any = ""
+        self.answer = b""  # the body of a success
         self.asked = 0
         self.url = ""
         self.changed = threading.Condition()
@@ -56,7 +57,7 @@ def grpc_backend() -> Iterator[Backend]:
             status = backend.take(signal, body, context.invocation_metadata())
             if status:
                 context.abort(grpc.StatusCode[status], "told to")
-            return b""
+            return backend.answer
 
         return grpc.unary_unary_rpc_method_handler(export)
 
@@ -83,8 +84,10 @@ def http_backend() -> Iterator[Backend]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = int(backend.take(self.path.rsplit("/", 1)[1], body, self.headers.items()) or 200)
             self.send_response(status)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(backend.answer)))
             self.end_headers()
+            self.wfile.write(backend.answer)
 
         def log_message(self, format: str, *args: Any) -> None: ...
 

@@ -9,7 +9,7 @@ from typing import Any
 import forward_backend as backends
 import grpc
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
@@ -78,7 +78,7 @@ def test_what_is_refused_for_good_is_counted_and_said(backend: Any, protocol: st
     assert backend.got["traces"] == [request(2)]
     counts = server.counts()
     assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (1, 1)
-    assert [record.message for record in caplog.records] == [f"1 traces were refused for good: {NEVER[protocol]}"]
+    assert [record.message for record in caplog.records] == [f"1 of 1 spans were refused by the backend for good: {NEVER[protocol]}"]
 
 
 def test_a_signal_that_the_backend_does_not_know_is_sent_no_more(
@@ -143,3 +143,27 @@ def test_a_root_that_comes_after_everything_was_forgotten_does_not_wait(backend:
             time.sleep(0.05)
         export(bound, body)
         assert server.counts()["forward.held_spans"] == 0
+
+
+@pytest.mark.parametrize(
+    ("rejected", "message", "line"),
+    [
+        (1, "attribute\nvalue too long", "1 of 1 spans were rejected by the backend (partial success): attribute value too long"),
+        (1, "", "1 of 1 spans were rejected by the backend (partial success): it gave no reason"),
+        (0, "use " + "v" * 500, f"the backend warned about spans: use {'v' * 195}…"),
+    ],
+    ids=["with a reason", "without one", "only a warning"],
+)
+def test_a_partial_success_is_reported_as_spans_with_the_reason(
+    backend: Any, protocol: str, rejected: int, message: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On one line of bounded length; a rejected span is not counted as sent."""
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans, answer.partial_success.error_message = rejected, message
+    backend.answer = answer.SerializeToString()
+    with backends.forwarding(backend, protocol) as (server, bound):
+        assert export(bound, request(1)) == "OK"
+        assert backend.wait(lambda: backend.got["traces"])
+    counts = server.counts()
+    assert (counts.get("forward.refused{signal=traces}", 0), counts["forward.sent{signal=traces}"]) == (rejected, 1 - rejected)
+    assert line in [record.getMessage() for record in caplog.records]

@@ -89,7 +89,12 @@ def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable
             delivery.emit(numbered(number))
         assert delivery.flush(10.0)
     assert carrier.taken == ids(*range(300))
-    assert tally.snapshot() == {"results.emitted{sink=told}": 300, "results.retries{sink=told}": 1}
+    assert tally.snapshot() == {
+        "exports.outages{sink=told}": 1,
+        "exports.recovered{sink=told}": 1,
+        "results.emitted{sink=told}": 300,
+        "results.retries{sink=told}": 1,
+    }
 
 
 def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[[int], Report], tmp_path: Path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +23,8 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Report
 from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.otlp import otlp_sinks
-from otel_eval.sinks.tally import Tally
+from otel_eval.sinks.refusal import Ledger
+from otel_eval.sinks.tally import Tally, Warnings
 
 Reports = Callable[..., Report]
 SDK = tuple(int(part) for part in __version__.split(".")[:2])
@@ -35,7 +39,7 @@ REQUESTS = {
 class Backend:
     """Takes what it knows over gRPC and remembers requests with their headers."""
 
-    def __init__(self, signals: tuple[str, ...]) -> None:
+    def __init__(self, signals: tuple[str, ...], port: int = 0) -> None:
         self.got: dict[str, list[Any]] = {"logs": [], "metrics": [], "spans": []}
         self.headers: dict[str, str] = {}
         self.server = grpc.server(ThreadPoolExecutor(2))
@@ -49,7 +53,7 @@ class Backend:
         ):  # fmt: skip
             if signal in signals:
                 add(self._taking(servicer, signal, response), self.server)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
         self.server.start()
 
     def _taking(self, servicer: type, signal: str, response: type) -> Any:
@@ -65,8 +69,8 @@ class Backend:
 
 
 @contextmanager
-def grpc_backend(*signals: str) -> Iterator[Backend]:
-    backend = Backend(signals)
+def grpc_backend(*signals: str, port: int = 0) -> Iterator[Backend]:
+    backend = Backend(signals, port)
     try:
         yield backend
     finally:
@@ -110,6 +114,13 @@ def send(sinks: list[Any], *reports: Report) -> list[bool]:
         for report in reports:
             sink.emit(report)
     return [sink.flush(5.0) for sink in sinks]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def close(sinks: list[Any]) -> None:
@@ -160,7 +171,11 @@ def test_a_signal_that_grpc_does_not_implement_is_dropped_with_one_warning(repor
     assert [(line.name, line.getMessage().split(" ", 1)[1]) for line in caplog.records] == [
         ("otel_eval", "takes no logs (UNIMPLEMENTED); none are sent from now on")
     ]
-    assert tally.snapshot() == {"results.failed{sink=otlp.logs}": 2}
+    assert tally.snapshot() == {
+        "exports.outages{sink=otlp.logs}": 1,
+        "results.emitted{sink=otlp.spans}": 3,
+        "results.failed{sink=otlp.logs}": 3,  # also what came after the signal was refused
+    }
     assert len(backend.got["spans"]) == 2
 
 
@@ -183,7 +198,7 @@ def test_an_endpoint_that_is_down_costs_counted_results_and_one_line(report: Rep
     assert send(sinks, report("scored")) == [False]
     assert send(sinks, report("scored")) == [False]
     close(sinks)
-    assert tally.snapshot() == {"results.failed{sink=otlp.logs}": 2}
+    assert tally.snapshot() == {"exports.outages{sink=otlp.logs}": 1, "results.failed{sink=otlp.logs}": 2}
     assert [line.getMessage() for line in caplog.records] == [
         "scores could not be sent as logs to http://127.0.0.1:9 (UNAVAILABLE)"
     ]
@@ -201,3 +216,31 @@ def test_what_cannot_be_used_is_refused_at_start(options: dict[str, Any], messag
     """In one line."""
     with pytest.raises(ConfigError, match=message):
         otlp_sinks(**({"to": Endpoint(endpoint="http://127.0.0.1:9")} | options))
+
+
+@pytest.mark.skipif(SDK < (1, 37), reason="exporters of that time try for a minute, whatever the timeout")
+def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, caplog: pytest.LogCaptureFixture):
+    """Until then they wait; when the endpoint is there again one line says so."""
+    caplog.set_level(logging.INFO, "otel_eval")
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    tally = Tally()
+    (sink,) = otlp_sinks(Endpoint(endpoint=f"http://127.0.0.1:{port}", timeout_s=0.2), ("spans",), counters=tally)
+    assert sink.emit(report("scored", "failed")) is False
+    assert sink.counts() == {"results.waiting{sink=otlp.spans}": 2}
+    assert sink.flush(5.0) is False
+    with grpc_backend("spans", port=port):
+        until(lambda: send([sink], report("scored")) == [True])
+        close([sink])
+    assert (tally.get("results.emitted"), tally.get("exports.recovered")) == (1, 1)
+    assert sink.counts() == {"results.waiting{sink=otlp.spans}": 0}
+    assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
+
+
+def test_what_a_full_queue_cannot_take_is_counted(report: Reports, caplog: pytest.LogCaptureFixture):
+    """The SDK's own queue drops silently."""
+    tally = Tally()
+    ledger = Ledger("otlp.logs", "logs", Endpoint(endpoint="http://127.0.0.1:9"), tally, Warnings(), 3)
+    assert [ledger.admit(2), ledger.admit(2), ledger.admit(1)] == [True, False, True]
+    assert (ledger.queued, tally.snapshot()) == (3, {"results.refused{sink=otlp.logs}": 2})
+    assert "the queue of otlp.logs is full" in caplog.records[0].getMessage()
