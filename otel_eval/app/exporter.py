@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.guard import MOST_HUNG, Guard
-from otel_eval.app.outlets import exporter_sinks
+from otel_eval.app.outlets import DELIVERY_S, exporter_sinks
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.errors import Overloaded
@@ -234,7 +234,7 @@ class EvalSpanExporter(SpanExporter):
         if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
             self._tally.add("exporter.failed_spans", len(self._leaving))
             self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))
-        self._outlet.close(max(0.1, deadline - time.monotonic()))
+        self._outlet.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
         self._inner.shutdown()
 
     def counts(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.guard import Guard
-from otel_eval.app.outlets import exporter_sinks, window_limits
+from otel_eval.app.outlets import DELIVERY_S, exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.model import Completeness, Trajectory
@@ -83,6 +83,7 @@ class EvalSpanProcessor(InProcessSource):
             )
             sinks.append(ambient)
         self._outlet = Fanout(sinks, counters)
+        self._providers = (tracer_provider, logger_provider, meter_provider)
         self._settings, self._counters = settings, counters
         self._begin()
         limits = limits_of(settings)
@@ -92,6 +93,7 @@ class EvalSpanProcessor(InProcessSource):
             close=self._end,
             forked=self._begin,
             tick=self._expire,
+            blocked=self._outlet.blocked_s,
             limits=Limits(
                 max_traces=limits.max_traces,
                 max_spans_per_trace=limits.max_spans_per_trace + 1,  # one more, so that the core sees that a limit cut it
@@ -120,7 +122,14 @@ class EvalSpanProcessor(InProcessSource):
     def _end(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         self._core.stop_waiting(timeout_s * _FOR_JUDGES)
-        self._outlet.close(max(0.0, deadline - time.monotonic()))
+        longest_s = DELIVERY_S / 2 if self._outlet.blocked_s() else DELIVERY_S
+        self._outlet.close(max(0.0, min(longest_s, deadline - time.monotonic())))
+
+    def equals(self, other: InProcessSource) -> bool:
+        """Whether the other evaluates by an equal configuration and sends its scores to the same providers."""
+        if not isinstance(other, EvalSpanProcessor):
+            return False
+        return other._settings == self._settings and other._providers == self._providers
 
     def _origin(self) -> Any:
         return self.pipeline()

@@ -6,7 +6,7 @@ Knows the exporters' keys; opens what they name.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_eval.config import EvalConfig, OtlpExporter
 from otel_eval.ports import Sink
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from otel_eval.sinks.delivery.carrier import Carrier
     from otel_eval.sinks.delivery.outbox import Settled
 
-__all__ = ["delivery_of", "exporter_sinks", "fanout_of", "metric_sinks", "window_limits"]
+__all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "fanout_of", "metric_sinks", "window_limits"]
+
+DELIVERY_S: Final = 4.5
+"""For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
 
 
 def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:

@@ -5,9 +5,12 @@ Knows the sink port; knows no sink.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, Protocol, runtime_checkable
 
 from otel_eval.model import Report
@@ -15,6 +18,8 @@ from otel_eval.ports import Sink
 from otel_eval.sinks.tally import Counters, Tally, Warnings, renew_after_fork
 
 __all__ = ["Fanout"]
+
+_SPARES: Final = sys.version_info >= (3, 12)
 
 
 @runtime_checkable
@@ -30,21 +35,35 @@ class Fanout:
     """Emits to all sinks in turn; flushes and closes them side by side within one deadline.
 
     Counts `results.emitted`, which a sink has accepted, and `results.failed` by sink.
+
+    Args:
+        sinks: the sinks.
+        counters: counted into.
+        spares: keep a thread for each sink from the first report on, to flush with when none can be started any more.
     """
 
     name: Final = "all"
 
-    def __init__(self, sinks: Sequence[Sink], counters: Counters | None = None) -> None:
+    def __init__(self, sinks: Sequence[Sink], counters: Counters | None = None, *, spares: bool = _SPARES) -> None:
         self._sinks: Final = tuple(sinks)
         self._counters: Final = counters if counters is not None else Tally()
         self._warnings: Final = Warnings()
         self._lock = threading.Lock()  # held while emitting: late results come from a thread of their own
         renew_after_fork(self)
+        self._since = time.monotonic()  # when the last emission began
+        self._spares: Final = tuple(_Spare() for _ in self._sinks) if spares else ()
 
     def emit(self, report: Report) -> None:
-        """Emit to every sink. Never raises: a sink that does loses its own results, counted and said."""
+        """Emit to every sink. Never raises: a sink that does loses its own results, counted and logged."""
         with self._lock:
+            self._since = time.monotonic()
+            for spare in self._spares:
+                spare.ensure()
             self._emit(report)
+
+    def blocked_s(self) -> float:
+        """For how many seconds a sink has not returned from the emission that is under way; 0 if there is none."""
+        return time.monotonic() - self._since if self._lock.locked() else 0.0
 
     def _emit(self, report: Report) -> None:
         for sink in self._sinks:
@@ -67,10 +86,21 @@ class Fanout:
         return self._each("flush", lambda sink, left_s: sink.flush(left_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Close every sink; one that hangs is left behind at the deadline."""
-        self._each("close", lambda sink, left_s: sink.close(left_s), timeout_s)
+        """Close every sink; one that hangs is left behind at the deadline, and logged."""
+        self._each("close", lambda sink, left_s: sink.close(left_s), timeout_s, self._left_behind)
 
-    def _each(self, what: str, act: Callable[[Sink, float], Any], timeout_s: float) -> bool:
+    def _left_behind(self, sink: Sink) -> None:
+        waiting = sum(sink.counts().values()) if isinstance(sink, _Queueing) else 0
+        what = f"{waiting} results" if waiting else "its last results"
+        self._warnings.say(f"{sink.name} left", "%s did not deliver %s before the end", sink.name, what)
+
+    def _each(
+        self,
+        what: str,
+        act: Callable[[Sink, float], Any],
+        timeout_s: float,
+        late: Callable[[Sink], None] = lambda _: None,
+    ) -> bool:
         deadline = time.monotonic() + timeout_s
         outcomes: dict[int, bool] = {}
 
@@ -82,17 +112,51 @@ class Fanout:
                 outcomes[index] = False
                 self._warnings.say(sink.name, "%s of %s failed: %s", what, sink.name, type(error).__name__)
 
-        for thread in [started for index in range(len(self._sinks)) if (started := _start(run, index)) is not None]:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        started = [self._start(partial(run, index), index) for index in range(len(self._sinks))]
+        for sink, done in zip(self._sinks, started, strict=True):
+            if not done.wait(max(0.0, deadline - time.monotonic())):
+                late(sink)
         return all(outcomes.get(index, False) for index in range(len(self._sinks)))
 
+    def _start(self, job: Callable[[], None], index: int) -> threading.Event:
+        """Run the job on a thread, since the SDK's flushes keep no deadline; set when it is done."""
+        done = threading.Event()
 
-def _start(run: Callable[[int], None], index: int) -> threading.Thread | None:
-    """Run on a thread, since the SDK's flushes keep no deadline; here where there can be no thread any more."""
-    thread = threading.Thread(target=run, args=(index,), name="otel-eval-flush", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter is ending
-        run(index)
-        return None
-    return thread
+        def run() -> None:
+            job()
+            done.set()
+
+        try:
+            threading.Thread(target=run, name="otel-eval-flush", daemon=True).start()
+        except RuntimeError:  # the interpreter is ending
+            if not self._spares or not self._spares[index].put(run):
+                run()
+        return done
+
+
+class _Spare:
+    """A thread that waits for a job. From Python 3.12 on none can be started once the interpreter has begun to end."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def ensure(self) -> None:
+        """Start the thread if it does not run, as in a child process after a fork."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._work, name="otel-eval-flush", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # too late, or the system has no more threads
+                self._thread = None
+
+    def put(self, job: Callable[[], None]) -> bool:
+        """Have the job done; False if there is no thread."""
+        if self._thread is None or not self._thread.is_alive():
+            return False
+        self._jobs.put(job)
+        return True
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()

@@ -14,12 +14,18 @@ from typing import Any
 from opentelemetry.sdk.trace import SynchronousMultiSpanProcessor
 from opentelemetry.trace import get_current_span
 
-__all__ = ["move_to_front", "open_parent", "pipeline_of"]
+__all__ = ["move_to_front", "neighbours", "open_parent", "pipeline_of"]
 
 
 def pipeline_of(span: Any) -> Any:
     """What is told when the span ends: the processors of its provider. None if the SDK does not say."""
     return getattr(span, "_span_processor", None)
+
+
+def neighbours(pipeline: Any) -> tuple[Any, ...]:
+    """The processors of a pipeline in order; none if the SDK does not say."""
+    found = getattr(pipeline, "_span_processors", ())
+    return found if isinstance(found, tuple) else ()
 
 
 def move_to_front(processor: Any, pipeline: Any) -> bool:
@@ -35,7 +41,7 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
             others = tuple(each for each in pipeline._span_processors if each is not processor)
             if len(others) == len(pipeline._span_processors):
                 return False  # we are inside another processor
-            if pipeline._span_processors[0] is not processor:
+            if pipeline._span_processors != (processor, *others):  # also if it was added twice
                 pipeline._span_processors = (processor, *others)
     except (AttributeError, TypeError):
         return False

@@ -12,12 +12,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.ports import Frame
-from otel_eval.sources.inprocess.placement import move_to_front, pipeline_of
+from otel_eval.sources.inprocess.placement import move_to_front, neighbours, pipeline_of
 from otel_eval.sources.inprocess.recorder import Handed, Limits, Open, Recorder, is_to_be_seen
 from otel_eval.sources.inprocess.view import Envelopes
 from otel_eval.sources.inprocess.worker import Worker
@@ -28,7 +29,9 @@ _log = logging.getLogger("otel_eval")
 
 Handover = Callable[[bytes, list[tuple[bytes, bytes, Frame, int]], str], None]
 
+_numbers: Final = count()  # processors in the order in which they were made
 _SHUTDOWN_S: Final = 30.0
+_BLOCKED_S: Final = 2.0  # that delivery of one result may take before the process ends without the others
 _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
 
 
@@ -47,6 +50,7 @@ class InProcessSource(SpanProcessor):
         limits: what may be held.
         tick: called about once a second on the worker.
         tick_s: how often limits of time are looked at.
+        blocked: for how many seconds the delivery of a result has not returned.
     """
 
     def __init__(
@@ -59,7 +63,9 @@ class InProcessSource(SpanProcessor):
         tick: Callable[[], None] | None = None,
         limits: Limits | None = None,
         tick_s: float = 1.0,
+        blocked: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._blocked: Final = blocked
         self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
         self._worker: Final = Worker(self._serve, self._tick, tick_s)
         self._recorder: Final = Recorder(limits or Limits(), self._worker.put, self._began)
@@ -68,6 +74,8 @@ class InProcessSource(SpanProcessor):
         self._resource: Any = None
         self._at_once = False  # results must be out before on_end returns: we could not be put first
         self._errors = 0
+        self._inactive = False
+        self.number: Final = next(_numbers)
         self._reset_locks()
         self._last_at_exit = False
         self._exit_hook: Final = _weakly(self.shutdown)
@@ -79,6 +87,8 @@ class InProcessSource(SpanProcessor):
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """Count the span as open."""
+        if self._inactive:
+            return
         try:
             self._recorder.started(span, parent_context)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
@@ -86,6 +96,8 @@ class InProcessSource(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Keep the span; if it was the last one open, its trace goes to the worker."""
+        if self._inactive:
+            return
         try:
             if self._recorder.ended(span) and self._at_once and is_to_be_seen(span):
                 self._worker.drain(_AT_ONCE_S)
@@ -99,11 +111,36 @@ class InProcessSource(SpanProcessor):
         self._worker.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
+            if self._is_doubled(pipeline):
+                return
             self._pipeline, self._resource = pipeline, span.resource
             self._at_once = not move_to_front(self, pipeline)
         if not self._last_at_exit:
             self._last_at_exit = True
             self.be_last_registered_at_exit()
+
+    def _is_doubled(self, pipeline: Any) -> bool:
+        """Whether an older processor of this pipeline does the same: then this one stays inactive, and a warning says so."""
+        for other in neighbours(pipeline):
+            if isinstance(other, InProcessSource) and other.number < self.number and other.is_active and self.equals(other):
+                self._inactive = True
+                self._recorder.shut()
+                _log.warning(
+                    "a second %s with the same configuration was added to this TracerProvider and stays inactive; "
+                    "add it once (OTEL_EVAL_CONFIG adds one, too)",
+                    type(self).__name__,
+                )
+                return True
+        return False
+
+    def equals(self, other: InProcessSource) -> bool:
+        """Whether another processor would do the same with each trace."""
+        return other is self
+
+    @property
+    def is_active(self) -> bool:
+        """Whether spans are looked at: neither shut down nor a second one of its kind."""
+        return not self._inactive and not self._ending.locked()
 
     def pipeline(self) -> tuple[Any, Any] | None:
         """The processors and the resource of the provider whose spans we saw last, if the SDK tells."""
@@ -117,6 +154,8 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ on the worker
 
     def _serve(self, item: Open | Handed) -> None:
+        if self._inactive:
+            return
         if isinstance(item, Handed):
             self._recorder.arrived(item)
             handed: Handed | None = item
@@ -162,10 +201,11 @@ class InProcessSource(SpanProcessor):
         deadline = time.monotonic() + _SHUTDOWN_S
         atexit.unregister(self._exit_hook)
         self._recorder.shut()
-        if not self._worker.stop(_SHUTDOWN_S / 2):
-            _log.warning("some runs were not scored before shutdown: scoring is behind")
-        self._deliver(deadline)
+        if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked() > _BLOCKED_S):
+            why = "an exporter does not return" if self._blocked() else "scoring is behind"
+            _log.warning("some runs were not scored before shutdown: %s", why)
         if self._close is not None:
+            self._flushing.acquire(blocking=False)  # what is closed needs no flush when a provider asks for one
             self._close(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[str, int]:

@@ -140,6 +140,8 @@ class Recorder:
         if self._down or not is_to_be_seen(span):
             return None
         self._began(span)
+        if self._down:  # it turned out that another processor does the same
+            return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
         if parent is not None:

@@ -18,6 +18,7 @@ __all__ = ["Worker"]
 _log = logging.getLogger("otel_eval")
 
 _STOP: Final = object()
+_LOOK_S: Final = 0.1
 
 
 class Worker:
@@ -112,21 +113,25 @@ class Worker:
         finally:
             self._serving.release()
 
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until all that was put before is served."""
+    def drain(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until all that was put before is served; False if that took too long or `give_up` answered true."""
         if threading.current_thread() is self._thread:
             return True
         done = threading.Event()
         self.put(done)
         if not self.ensure():
             self.serve_here(timeout_s)
-        return done.wait(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while not done.wait(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline or give_up():
+                return False
+        return True
 
-    def stop(self, timeout_s: float) -> bool:
-        """Serve what was put before, end the thread; True if it ended in time."""
+    def stop(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Serve what was put before, end the thread; True if it ended in time. `give_up` as for `drain`."""
         if self._stopped:
             return True
-        drained = self.drain(timeout_s)
+        drained = self.drain(timeout_s, give_up)
         self._stopped = True
         self.put(_STOP)
         thread = self._thread

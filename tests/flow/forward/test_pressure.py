@@ -78,7 +78,9 @@ def test_what_is_refused_for_good_is_counted_and_said(backend: Any, protocol: st
     assert backend.got["traces"] == [request(2)]
     counts = server.counts()
     assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (1, 1)
-    assert [record.message for record in caplog.records] == [f"1 of 1 spans were refused by the backend for good: {NEVER[protocol]}"]
+    assert [record.message for record in caplog.records] == [
+        f"1 of 1 spans were refused by the backend for good: {NEVER[protocol]}"
+    ]
 
 
 def test_a_signal_that_the_backend_does_not_know_is_sent_no_more(

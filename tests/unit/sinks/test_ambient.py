@@ -169,9 +169,7 @@ def test_logs_that_were_asked_for_need_a_processor(report: Reports, caplog: pyte
     assert "no logger provider with a processor" in caplog.records[0].getMessage()
 
 
-def test_beside_other_sinks_a_process_without_providers_is_nothing_to_warn_of(
-    report: Reports, caplog: pytest.LogCaptureFixture
-):
+def test_beside_other_sinks_a_process_without_providers_is_nothing_to_warn_of(report: Reports, caplog: pytest.LogCaptureFixture):
     """A file of results was named, and that is enough."""
     tally = Tally()
     alone = TracerProvider(shutdown_on_exit=False)

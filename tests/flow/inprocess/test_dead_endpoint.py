@@ -1,0 +1,66 @@
+"""An endpoint that is gone delays the exit of a program by at most 5 s, and what was lost is logged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from otel_eval.model import Report, Trajectory
+from otel_eval.sinks.fanout import Fanout
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("kind", "warning"),
+    [
+        ("grpc", "otlp.logs did not deliver 6 results before the end"),
+        ("http/protobuf", "otlp.spans did not deliver 6 results before the end"),
+        ("batch", "opentelemetry did not deliver its last results before the end"),
+        ("simple", "some runs were not scored before shutdown: an exporter does not return"),
+    ],
+)
+def test_a_dead_endpoint_delays_exit_by_at_most_5_s(kind: str, warning: str):
+    """Exporters of the SDK try for longer than that, and one that exports each record at once blocks scoring."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "dead_endpoint_program.py"), kind],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[2])},
+        check=True,
+    )
+    took_s = float(done.stdout.rpartition("exit took ")[2].split()[0])
+    assert took_s <= 5.0
+    assert warning in done.stderr
+
+
+def test_sinks_are_flushed_on_spare_threads_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch):
+    """As at the end of an interpreter of Python 3.12 or later; there the deadline holds too."""
+    released = threading.Event()
+
+    class Hanging:
+        name = "hanging"
+
+        def emit(self, report: Report) -> None:
+            return
+
+        def flush(self, timeout_s: float) -> bool:
+            return released.wait(20)
+
+        close = flush
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    fanout = Fanout([Hanging()], spares=True)  # type: ignore[list-item]
+    fanout.emit(Report(Trajectory(), "e", 0, ()))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert fanout.flush(0.1) is False
+    released.set()
+    assert fanout.flush(10.0) is True
