@@ -140,7 +140,7 @@ class Recorder:
         if self._down or not is_to_be_seen(span):
             return None
         self._began(span)
-        if self._down:  # it turned out that another processor does the same
+        if self._is_down():  # it turned out that another processor does the same
             return None
         entry = self._entry(span.context[0])
         parent = open_parent(span, parent_context)
@@ -323,6 +323,9 @@ class Recorder:
         self._down = True
         for entry in self._traces.copy().values():
             self.close(entry, "shutdown" if entry.open else "closed")
+
+    def _is_down(self) -> bool:
+        return self._down
 
     def _count(self, name: str) -> None:
         with self._lock:
