@@ -56,6 +56,7 @@ class _Guarded:
         self.version: Final = scorer.version
         self.needs: Final = scorer.needs
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
+        self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.asked: Final[frozenset[str]] = getattr(scorer, "asked", frozenset())
         self._scorer, self._limit_s, self._tell = scorer, limit_s, hung
         self._thread: _Thread | None = None

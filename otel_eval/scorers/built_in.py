@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Telling, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
+from otel_eval.scorers.tool_names import ToolNames
 
 __all__ = ["BuiltIn", "Finding", "Late", "late"]
 
@@ -102,6 +103,16 @@ class BuiltIn:
     def asked(self) -> frozenset[str]:
         """The attributes that must be in `Trajectory.attributes`."""
         return frozenset()
+
+    @property
+    def tool_names(self) -> ToolNames:
+        """The tools that the parameters name."""
+        return ToolNames(optional=self.tools.include.patterns, forbidden=self.tools.exclude.patterns) | self.named_tools
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The tools that the scorer's own parameters name."""
+        return ToolNames()
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Measure a trajectory whose evidence is complete and whose calls are filtered."""

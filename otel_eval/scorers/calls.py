@@ -18,6 +18,7 @@ from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.parameters import one_of, reads
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
 
 __all__ = ["ExecutionOrder", "ToolCallArgs", "ToolCallOrder", "ToolCallOutput", "TrajectoryMatch"]
 
@@ -67,6 +68,11 @@ class ExecutionOrder(Matching):
     def needs(self) -> frozenset[str]:
         """The spans, if they are what is looked at."""
         return frozenset({"spans"}) if self.of == "spans" else frozenset()
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The expected tools; spans are none."""
+        return super(ExecutionOrder, self).named_tools if self.of == "tools" else ToolNames()
 
     def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
         """Calls, or spans of the names wanted."""

@@ -22,6 +22,7 @@ from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mo
 from otel_eval.scorers.parameters import gathered, one_of, optional, reads, share, shown, text, wrong
 from otel_eval.scorers.prompts import TooLong, prompt_of, recorded
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
 
 __all__ = ["ToolCorrectness"]
 
@@ -99,6 +100,12 @@ class ToolCorrectness(Matching):
     def asynchronous(self) -> bool:
         """Whether a judge is asked."""
         return bool(self.available_tools)
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The expected tools, and those that were available."""
+        available = tuple(tool["name"] for tool in self.available_tools)
+        return super(ToolCorrectness, self).named_tools | ToolNames(forbidden=available)
 
     @property
     def needs(self) -> frozenset[str]:

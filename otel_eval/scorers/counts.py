@@ -18,6 +18,7 @@ from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import Names, count, gathered, optional, patterns, reads, wrong
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import listed, plural, seen, tool
 
 __all__ = ["Criterion", "ForbiddenTools", "RequiredTools", "StepEfficiency", "ToolCallCount", "read_criteria"]
@@ -101,6 +102,17 @@ class ToolCallCount(BuiltIn):
 
     criteria: tuple[Criterion, ...] = field(metadata=reads(read_criteria))
 
+    @property
+    def named_tools(self) -> ToolNames:
+        """By what no call at all means: a broken criterion, the only way to keep it, or neither."""
+        never = {name: _OPERATORS[sign](0, expected) for name, sign, expected in self.criteria}
+        once = {name: _OPERATORS[sign](1, expected) for name, sign, expected in self.criteria}
+        return ToolNames(
+            required=tuple(name for name in never if not never[name]),
+            optional=tuple(name for name in never if never[name] and once[name]),
+            forbidden=tuple(name for name in never if never[name] and not once[name]),
+        )
+
     def find(self, trajectory: Trajectory) -> Finding:
         """Count and compare."""
         counts = Counter([call.name for call in trajectory.calls])
@@ -133,6 +145,11 @@ class ForbiddenTools(BuiltIn):
 
     patterns: Names = field(metadata=reads(patterns))
 
+    @property
+    def named_tools(self) -> ToolNames:
+        """The forbidden ones."""
+        return ToolNames(forbidden=self.patterns.patterns)
+
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for calls of forbidden tools."""
         names = {call.name for call in trajectory.calls}
@@ -160,6 +177,11 @@ class RequiredTools(BuiltIn):
     type: ClassVar[str] = "required_tools"
 
     patterns: Names = field(metadata=reads(patterns))
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The required ones."""
+        return ToolNames(required=self.patterns.patterns)
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Look for what was never called."""

@@ -31,6 +31,7 @@ from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.subsequence import Prepared
+from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.telling import nearest
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
@@ -97,6 +98,11 @@ class Matching(BuiltIn):
         compared = self.compared
         arguments = {"arguments"} if compared.arguments or self.include_content else set()
         return frozenset(arguments | ({"results"} if compared.results or self.include_content else set()))
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The tools of the inline expectation."""
+        return ToolNames(required=tuple(call.name for call in self.expected.calls)) if self.expected else ToolNames()
 
     def prepare(self) -> None:
         """Check that there is an expectation, inline or by reference."""

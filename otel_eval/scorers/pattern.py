@@ -17,6 +17,7 @@ from otel_eval.scorers.batches import batches
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import count, did_you_mean, flag, gathered, one_of, optional, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import plural, seen, tool
 
 __all__ = ["TrajectoryPattern", "read_pattern"]
@@ -193,6 +194,11 @@ class TrajectoryPattern(BuiltIn):
     pattern: Automaton = field(metadata=reads(read_pattern))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The tools of the pattern."""
+        return ToolNames(optional=tuple(sorted(self.pattern.names)))
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Search the nearest word."""

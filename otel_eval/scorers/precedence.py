@@ -20,6 +20,7 @@ from otel_eval.scorers.batches import batches, is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import Names, gathered, one_of, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import listed, seen
 
 __all__ = ["Precedence", "Rule", "read_rules"]
@@ -38,10 +39,11 @@ _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule between calls whose names match `a` and `b`; `within_ns` limits a `then`."""
+    """A rule between calls of two tools, whose names match `a` and `b`; `within_ns` limits a `then`."""
 
     written: str
     kind: str
+    tools: tuple[str, str]
     a: Callable[[str], object]
     b: Callable[[str], object]
     within_ns: int | None = None
@@ -61,7 +63,14 @@ def _rule(key: str, written: Any) -> Rule:
             parts = found.groupdict()
             _refuse_words(key, written, (parts["a"], parts["b"]))
             within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
-            return Rule(written.strip(), kind, Names((parts["a"],)).matcher(), Names((parts["b"],)).matcher(), within)
+            return Rule(
+                written.strip(),
+                kind,
+                (parts["a"], parts["b"]),
+                Names((parts["a"],)).matcher(),
+                Names((parts["b"],)).matcher(),
+                within,
+            )
     raise ConfigError(f"{key}: {shown(written)} is no rule; write one of: {_FORMS}")
 
 
@@ -100,6 +109,11 @@ class Precedence(BuiltIn):
 
     rules: tuple[Rule, ...] = field(metadata=reads(read_rules))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """Both tools of each rule."""
+        return ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools))
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Try each rule."""

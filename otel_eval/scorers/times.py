@@ -15,6 +15,7 @@ from otel_eval.scorers.batches import is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import positive, reads, text
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import seen, tool
 
 __all__ = ["TimeCost", "covered", "longest_chain"]
@@ -77,6 +78,11 @@ class TimeCost(BuiltIn):
 
     max_ms: float = field(default=30000, metadata=reads(positive("milliseconds", 30000)))
     of: str = field(default="run", metadata=reads(text))
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The tool whose calls are timed."""
+        return ToolNames() if self.of in _WHAT else ToolNames(optional=(self.of,))
 
     @property
     def default_threshold(self) -> None:

@@ -29,6 +29,7 @@ from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames, tool_names_of
 
 __all__ = ["Dag"]
 
@@ -146,6 +147,11 @@ class Dag(BuiltIn):
         """The attributes that they look at."""
         further: list[frozenset[str]] = [getattr(each, "asked", frozenset()) for each in self.scorers]
         return self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """Those of the scorers that it leads to."""
+        return tool_names_of(self.scorers)
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
         """What a judge is told to do for a node; what it is shown and the form of the answer are added to it."""

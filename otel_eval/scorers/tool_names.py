@@ -1,0 +1,143 @@
+"""Find names of tools in policies that no run uses: most are misspelt, and a policy about a misspelt name says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from otel_eval.model import Trajectory
+from otel_eval.telling import nearest
+
+__all__ = ["ENOUGH_RUNS", "ToolNameCheck", "ToolNames", "tool_names_of"]
+
+ENOUGH_RUNS: Final = 1000
+"""Runs after which a required tool that never occurred is reported."""
+
+_LOOKS: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
+_MOST_SEEN: Final = 1000
+_ALIKE: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNames:
+    """The names, or glob patterns, of tools in a scorer's parameters.
+
+    Attributes:
+        required: a run without a call of them cannot reach the best score.
+        optional: named otherwise.
+        forbidden: a run without a call of them is as good as can be, so that they are never reported.
+    """
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+    def __or__(self, other: ToolNames) -> ToolNames:
+        return ToolNames(
+            (*self.required, *other.required), (*self.optional, *other.optional), (*self.forbidden, *other.forbidden)
+        )
+
+
+@dataclass(slots=True)
+class _Evaluation:
+    """What was seen of the runs that one evaluation matched."""
+
+    names: ToolNames
+    runs: int = 0
+    seen: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
+
+    def unseen(self) -> list[str]:
+        """Required and optional names that no call had, each once, the required ones first."""
+        named = dict.fromkeys((*self.names.required, *self.names.optional))
+        return [name for name in named if name not in self.reported and not _occurs(name, self.seen)]
+
+    def unmentioned(self) -> list[str]:
+        """Names of calls that no policy mentions."""
+        named = (*self.names.required, *self.names.optional, *self.names.forbidden)
+        return sorted(seen for seen in self.seen if not any(_matches(name, seen) for name in named))
+
+
+class ToolNameCheck:
+    """Compares the names in policies with the tools that runs called, and reports each suspicious name once.
+
+    Args:
+        names: of each evaluation by its name.
+    """
+
+    def __init__(self, names: Mapping[str, ToolNames]) -> None:
+        self._evaluations: Final = {key: _Evaluation(given) for key, given in names.items() if given.required or given.optional}
+
+    def observe(self, trajectory: Trajectory, evaluations: Iterable[str]) -> list[str]:
+        """Take a run and the names of the evaluations that match it; the warnings that are due, usually none.
+
+        Runs whose calls are not all known are left out.
+        """
+        if trajectory.incomplete or not trajectory.tool_data:
+            return []
+        due: list[str] = []
+        for name in evaluations:
+            known = self._evaluations.get(name)
+            if known is None or known.runs >= ENOUGH_RUNS:
+                continue
+            known.runs += 1
+            if len(known.seen) < _MOST_SEEN:
+                known.seen.update([call.name for call in trajectory.calls])
+            if known.runs in _LOOKS:
+                due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
+        return due
+
+    def finish(self, *, never: bool) -> list[str]:
+        """The warnings at the end of the input.
+
+        Args:
+            never: whether required tools that never occurred are reported too, and not only misspelt names.
+        """
+        return [
+            warning
+            for name, known in self._evaluations.items()
+            if 0 < known.runs < ENOUGH_RUNS
+            for warning in _warnings(name, known, never=never)
+        ]
+
+
+def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
+    found = []
+    unmentioned = known.unmentioned()
+    for name in known.unseen():
+        near = nearest(name, unmentioned, alike=_ALIKE)
+        if near is None and not (never and name in known.names.required):
+            continue
+        known.reported.add(name)
+        remedy = f"; did you mean `{near}`?" if near else _called(known.seen)
+        found.append(f"`{name}` was never called{remedy} (evaluation {evaluation}, {_plural(known.runs)})")
+    return found
+
+
+def _called(seen: set[str]) -> str:
+    shown: Sequence[str] = sorted(seen)
+    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+    return f"; called were {', '.join(shown[:8])}{more}" if shown else "; no tool was called at all"
+
+
+def _plural(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def _occurs(name: str, seen: set[str]) -> bool:
+    return name in seen or any(_matches(name, each) for each in seen)
+
+
+def _matches(name: str, seen: str) -> bool:
+    return name == seen or fnmatchcase(seen, name)
+
+
+def tool_names_of(scorers: Iterable[Any]) -> ToolNames:
+    """The names in the parameters of these scorers; a user's scorer may have an attribute `tool_names` as well."""
+    found = ToolNames()
+    for each in scorers:
+        names = getattr(each, "tool_names", None)
+        found |= names if isinstance(names, ToolNames) else ToolNames()
+    return found
