@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.engine import Engine
+from otel_eval.engine import Engine, Evaluation
 from otel_eval.errors import Overloaded
-from otel_eval.model import Completeness, Report
+from otel_eval.model import Completeness, Report, Trajectory
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
+from otel_eval.scorers.tool_names import ToolNameCheck
 
 __all__ = ["FOREVER", "Pipeline"]
 
@@ -40,6 +41,10 @@ class _Tally:
     reports: int = 0
     traces_failed: int = 0  # reading a trace raised: a defect of ours, and the trace is lost
     spans_refused: int = 0  # not taken because judging is behind or the process ends
+
+
+def _tool_name_check(engine: Engine) -> ToolNameCheck:
+    return ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=True)
 
 
 class Later(Protocol):
@@ -120,6 +125,7 @@ class Pipeline:
         self._keeper: Final = keeper
         self._behind: Final = behind
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
+        self._tool_names = _tool_name_check(engine)
         self._buffer: Final = TraceBuffer(limits)
         self._lock = threading.Lock()  # guards _buffer
         self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
@@ -196,7 +202,7 @@ class Pipeline:
             raise ValueError("some scorers are waited for; pass later")
         # Without the lock: who judges now may wait for a sink, and whoever brings a new engine must not wait with it.
         self._later = self._later or later
-        self._engine = engine
+        self._engine, self._tool_names = engine, _tool_name_check(engine)
 
     def step(self) -> bool:
         """Judge what is due; True if there may be more at once."""
@@ -284,6 +290,8 @@ class Pipeline:
 
     def stop_waiting(self, timeout_s: float) -> bool:
         """The same for the last time: what does not come in time is given up."""
+        for warning in self._tool_names.finish():
+            _log.warning("%s", warning)
         return self._later is None or self._later.stop(timeout_s)
 
     def _judge(self, closed: Sequence[ClosedTrace]) -> None:
@@ -298,11 +306,15 @@ class Pipeline:
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
         try:
-            return self._engine.judge(trace)
+            return self._engine.judge(trace, self._observe)
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
             self._tally.traces_failed += 1
             _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
             return []
+
+    def _observe(self, trajectory: Trajectory, evaluations: Sequence[Evaluation]) -> None:
+        for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
+            _log.warning("%s", warning)
 
     def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:

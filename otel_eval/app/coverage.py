@@ -13,6 +13,7 @@ from otel_eval.model import Report, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.references import Dataset
 from otel_eval.scorers.references import Reference, references_of
+from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.trajectory import Plan, Run, build
 
 __all__ = ["Coverage", "UnusedRecords"]
@@ -50,10 +51,13 @@ class Coverage:
     spans_without_run: int = 0
     scopes_without_run: Counter[str] = field(default_factory=Counter)
     evaluations: Sequence[Evaluation] = ()
+    _tool_names: ToolNameCheck | None = None
     _keys: dict[int, set[str]] = field(default_factory=dict)  # id of a dataset → keys that runs carried
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
         """The reports of a trace, counted."""
+        if self._tool_names is None:
+            self._tool_names = ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=False)
         self.evaluations, before = engine.evaluations, self.runs
         reports = engine.judge(trace, self._run)
         self._trace(trace, self.runs - before)
@@ -81,10 +85,16 @@ class Coverage:
     def _run(self, trajectory: Trajectory, matching: Sequence[Evaluation]) -> None:
         self.runs += 1
         self.matched += bool(matching)
+        if self._tool_names is not None:
+            self._tool_names.observe(trajectory, [each.name for each in matching])
         for dataset, reference, _ in _files(matching):
             key = reference.key_of(trajectory)
             if key is not None:
                 self._keys.setdefault(id(dataset), set()).add(key)
+
+    def tool_name_warnings(self) -> list[str]:
+        """Names of tools in policies that no run called: those that are required, and those that may be misspelt."""
+        return [] if self._tool_names is None else self._tool_names.finish()
 
     def unused_records(self) -> list[UnusedRecords]:
         """The records whose key no run carried, by file; none of files that a sampled evaluation or scorer reads."""

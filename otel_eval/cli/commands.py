@@ -81,10 +81,13 @@ def serve(config: str | None, last: bool) -> int:
 def check(config: str) -> int:
     """Say whether a configuration can be used."""
     from otel_eval.app.checking import check as verify
+    from otel_eval.app.checking import suggestions
     from otel_eval.config import load
 
     loaded = load(config)
     verify(loaded)
+    for suggestion in suggestions(loaded):
+        click.echo(f"otel-eval: {suggestion}", err=True)
     scorers = sum(len(each.scorers) for each in loaded.evaluations)
     click.echo(f"{config}: good; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
     return 0

@@ -103,6 +103,8 @@ def show_scores(
         *(() if allow_empty else nothing_evaluated(coverage, tally.evaluated, tally.skipped)),
         *(() if allow_unused else unused_records(coverage)),
     ]
+    for warning in coverage.tool_name_warnings():
+        click.echo(f"otel-eval: {warning}", err=True)
     if problems.count:
         return 2  # the problem was printed, and it may be the cause of all that is missing
     for line in missed:

@@ -114,6 +114,11 @@ class BuiltIn:
         """The tools that the scorer's own parameters name."""
         return ToolNames()
 
+    @property
+    def suggestions(self) -> tuple[str, ...]:
+        """What may be meant otherwise than it is written; `otel-eval check` prints it."""
+        return ()
+
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Measure a trajectory whose evidence is complete and whose calls are filtered."""
         raise NotImplementedError

@@ -115,6 +115,15 @@ class Precedence(BuiltIn):
         """Both tools of each rule."""
         return ToolNames(optional=tuple(name for rule in self.rules for name in rule.tools))
 
+    @property
+    def suggestions(self) -> tuple[str, ...]:
+        """`before` holds where its first tool is never called; a policy that guards a tool wants `only after`."""
+        rules = [(rule.written, *rule.tools) for rule in self.rules if rule.kind == "before"]
+        return tuple(
+            f"{written!r} also holds where {a} is never called; write '{b} only after {a}' if {b} must not be called without it"
+            for written, a, b in rules
+        )
+
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Try each rule."""
         calls = trajectory.calls

@@ -64,11 +64,15 @@ class ToolNameCheck:
     """Compares the names in policies with the tools that runs called, and reports each suspicious name once.
 
     Args:
-        names: of each evaluation by its name.
+        scorers: of each evaluation by its name.
+        live: whether the input has no end: then names are reported as soon as they are suspicious, at the latest after
+            `ENOUGH_RUNS` runs, after which no more runs are looked at. Otherwise everything is reported by `finish`.
     """
 
-    def __init__(self, names: Mapping[str, ToolNames]) -> None:
-        self._evaluations: Final = {key: _Evaluation(given) for key, given in names.items() if given.required or given.optional}
+    def __init__(self, scorers: Mapping[str, Iterable[Any]], *, live: bool) -> None:
+        named = {key: tool_names_of(each) for key, each in scorers.items()}
+        self._evaluations: Final = {key: _Evaluation(given) for key, given in named.items() if given.required or given.optional}
+        self._live: Final = live
 
     def observe(self, trajectory: Trajectory, evaluations: Iterable[str]) -> list[str]:
         """Take a run and the names of the evaluations that match it; the warnings that are due, usually none.
@@ -80,27 +84,19 @@ class ToolNameCheck:
         due: list[str] = []
         for name in evaluations:
             known = self._evaluations.get(name)
-            if known is None or known.runs >= ENOUGH_RUNS:
+            if known is None or (self._live and known.runs >= ENOUGH_RUNS):
                 continue
             known.runs += 1
             if len(known.seen) < _MOST_SEEN:
                 known.seen.update([call.name for call in trajectory.calls])
-            if known.runs in _LOOKS:
+            if self._live and known.runs in _LOOKS:
                 due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)
         return due
 
-    def finish(self, *, never: bool) -> list[str]:
-        """The warnings at the end of the input.
-
-        Args:
-            never: whether required tools that never occurred are reported too, and not only misspelt names.
-        """
-        return [
-            warning
-            for name, known in self._evaluations.items()
-            if 0 < known.runs < ENOUGH_RUNS
-            for warning in _warnings(name, known, never=never)
-        ]
+    def finish(self) -> list[str]:
+        """The warnings at the end of the input; of live input that ends early only names that resemble another one."""
+        looked_at = ((name, known) for name, known in self._evaluations.items() if known.runs)
+        return [warning for name, known in looked_at for warning in _warnings(name, known, never=not self._live)]
 
 
 def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:

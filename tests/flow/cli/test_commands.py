@@ -19,7 +19,7 @@ PASSES = '{type: tool_call_count, criteria: {get_weather: ["==", 2]}}'
 FAILS = "{type: tool_errors, threshold: 1.0}"
 FIELDS = [
     *("trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome", "value", "passed"),
-    *("explanation", "details", "completeness", "revision", "result_id"),
+    *("explanation", "reason", "details", "threshold", "completeness", "revision", "result_id"),
 ]
 SKIPPED = "{type: time_cost, of: no_such_tool}"
 
@@ -49,6 +49,23 @@ def test_check_says_what_it_found(otel_eval: Run, config: Write) -> None:
     done = otel_eval("check", config(PASSES, FAILS))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.rstrip().endswith("good; 1 evaluation(s), 2 scorer(s)")
+
+
+def test_check_suggests_only_after_where_a_rule_says_before(otel_eval: Run, config: Write) -> None:
+    """A rule that should guard a tool passes where the guard is missing."""
+    done = otel_eval("check", config('{type: precedence, rules: ["verify before refund"]}'))
+    said = "'verify before refund' also holds where verify is never called; write 'refund only after verify' if"
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"otel-eval: evaluations[0].scorers[0]: {said}")
+
+
+def test_a_misspelt_tool_is_reported_by_a_replay(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """On standard error, once, with the name that was meant; the score still decides the exit code."""
+    done = otel_eval("replay", recorded, "--config", config('{type: tool_call_count, criteria: {get_wether: "<= 3"}}'))
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "otel-eval: `get_wether` was never called; did you mean `get_weather`? (evaluation one, 1 run)"
+    ]
 
 
 def test_the_schema_is_json(otel_eval: Run) -> None:
