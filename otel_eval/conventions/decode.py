@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "decode", "text_of"]
+__all__ = ["MAX_DEPTH", "decode", "literal", "text_of"]
 
 MAX_DEPTH: Final = 64
 # Longer literals are left as text: Python's own parser takes far more memory than the JSON one.
@@ -61,13 +61,20 @@ def _finite(text: str) -> float | str:
 
 def _literal(text: str) -> Any:
     stripped = text.strip()
-    if not stripped.startswith(_OPENING) or len(stripped) > _MAX_LITERAL or _ODD_ESCAPE.search(stripped):
+    if not stripped.startswith(_OPENING):
+        return text
+    value = literal(stripped)
+    return value if isinstance(value, (dict, list)) else text
+
+
+def literal(text: str) -> Any:
+    """The value of a Python literal, or the very same text."""
+    if len(text) > _MAX_LITERAL or too_deep(text) or _ODD_ESCAPE.search(text):
         return text
     try:
-        value = ast.literal_eval(stripped)
+        return plain(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
-    return plain(value) if isinstance(value, (dict, list, tuple)) else text
 
 
 def too_deep(text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from otel_eval.conventions.decode import decode
 from otel_eval.conventions.messages import Answered, Asked, known_id, read_messages, said
+from otel_eval.conventions.moved import moved_messages, moved_speech
 from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS, unwrap
 from otel_eval.ports import SpanEvent
@@ -61,7 +62,7 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
 
 def _held(event: SpanEvent) -> dict[str, Any]:
     """What the event holds: attributes, body, and the message that some put into one attribute as JSON text."""
-    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {})}
+    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **moved_messages(event)}
     packed = decode(held.get(_PACKED), literals=False)
     return {**held, **packed} if isinstance(packed, dict) else held
 
@@ -77,17 +78,25 @@ def _answers(held: dict[str, Any]) -> list[Asked | Answered]:
 
 def said_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
     """What the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`) says, or None."""
-    asked = wanted is Field.INPUT
-    name, whole = ("gen_ai.user.message", "gen_ai.input.messages") if asked else ("gen_ai.choice", "gen_ai.output.messages")
     found = None
     for event in events:
-        held = _held(event)
-        if whole in held:
-            found = said(decode(held[whole]), _ASKERS if asked else frozenset(), last=True)
-        elif event.name == name:
-            value = held.get("content", held.get("message"))
-            found = said(decode(value), frozenset(), last=True) if value is not None else found
+        value, roles = _speech(event, asked=wanted is Field.INPUT)
+        if value is not None:
+            found = said(decode(value), roles, last=True)
     return found
+
+
+def _speech(event: SpanEvent, *, asked: bool) -> tuple[Any, frozenset[str]]:
+    """The messages or the text that the event holds, and the roles to look for in them."""
+    name, whole = ("gen_ai.user.message", "gen_ai.input.messages") if asked else ("gen_ai.choice", "gen_ai.output.messages")
+    roles = _ASKERS if asked else frozenset[str]()
+    held = _held(event)
+    if whole in held:
+        return held[whole], roles
+    if event.name == name:
+        return held.get("content", held.get("message")), frozenset()
+    value, single = moved_speech(event, asked=asked)
+    return value, frozenset() if single else roles
 
 
 def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:

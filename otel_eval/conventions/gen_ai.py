@@ -163,6 +163,16 @@ LANGCHAIN: Final = replace(
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
 )
 
+ADOT: Final = replace(
+    GEN_AI,
+    name="adot",
+    source="aws-opentelemetry-distro 0.21 instrumentation/ langchain, crewai, llama_index, openai_agents and mcp (a result of "
+    "LangChain is the text of its message; a missing finish reason becomes `stop`), llo_handler.py (messages are moved into the "
+    "bodies of log records); E: langchain",
+    scopes=("amazon.opentelemetry.distro.instrumentation.*",),
+    wrappers=("langchain_text",),
+)
+
 AUTOGEN: Final = replace(
     GEN_AI,
     name="autogen",
@@ -213,6 +223,7 @@ DIALECTS: Final = (
     GOOGLE_ADK,
     OPENAI_AGENTS,
     LANGCHAIN,
+    ADOT,
     AUTOGEN,
     AGENT_FRAMEWORK,
     SEMANTIC_KERNEL,

@@ -26,7 +26,7 @@ from otel_eval.conventions.parsing import (
     wrong,
 )
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
-from otel_eval.conventions.wrappers import WRAPPERS, Wrapper
+from otel_eval.conventions.wrappers import TEXT_WRAPPERS, WRAPPERS, Wrapper
 from otel_eval.errors import ConfigError
 from otel_eval.model import Kind
 from otel_eval.telling import did_you_mean, gathered, shown
@@ -90,7 +90,7 @@ def _wrappers(value: Any, at: str) -> tuple[str | Wrapper, ...]:
 def _wrapper(value: Any, at: str) -> str | Wrapper:
     if isinstance(value, Mapping):
         return row(_WRAPPER, Wrapper, value, at)
-    return _known(text(value, at), at, WRAPPERS, "is no wrapper")
+    return _known(text(value, at), at, {**WRAPPERS, **TEXT_WRAPPERS}, "is no wrapper")
 
 
 def _needs(value: Any, at: str) -> tuple[tuple[str, str | type], ...]:

@@ -7,12 +7,14 @@ describe a shape of its own.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_eval.conventions.decode import MAX_DEPTH, decode, text_of
+from otel_eval.conventions.decode import MAX_DEPTH, decode, literal, text_of
 
-__all__ = ["RESULT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "by_name", "unwrap"]
+__all__ = ["RESULT_WRAPPERS", "TEXT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "by_name", "unwrap"]
 
 _ANY: Final = "*"
 
@@ -104,6 +106,22 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", _ANY)), ("value",), only=frozenset({"type", "value"})),
 }
 
+_BEFORE_ID: Final = re.compile(r"(?: name='[^']*')?(?: id='[^']*')?$")
+
+
+def _tool_message(text: str) -> Taken | None:
+    """A LangChain ToolMessage as `str` writes it: `content='…' name='…' tool_call_id='…' status='error'`."""
+    head, mark, tail = text.rpartition(" tool_call_id='")
+    if not mark or not head.startswith("content="):
+        return None
+    written = _BEFORE_ID.sub("", head).removeprefix("content=")
+    value = literal(written)
+    call_id, _, rest = tail.partition("'")
+    return None if value is written else Taken(value, call_id, rest.endswith(" status='error'"))
+
+
+TEXT_WRAPPERS: Final[Mapping[str, Callable[[str], Taken | None]]] = {"langchain_text": _tool_message}
+
 # Strict enough to be tried on every result, whoever recorded it.
 RESULT_WRAPPERS: Final = (
     "langchain_constructor",
@@ -124,7 +142,7 @@ def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Taken:
 
     Args:
         value: a recorded value.
-        wrappers: names of `WRAPPERS`, or shapes; the first that fits is opened.
+        wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or shapes; the first that fits is opened.
     """
     taken = Taken(decode(value))
     for _ in range(MAX_DEPTH):
@@ -152,15 +170,28 @@ def by_name(taken: Taken, parameters: Any) -> Any:
 
 def _step(taken: Taken, wrappers: tuple[str | Wrapper, ...]) -> Any:
     value = taken.value
+    if isinstance(value, str):
+        return _from_text(taken, value, wrappers)
     if isinstance(value, list):
         return _blocks(value)
     if not isinstance(value, dict):
         return value
     for each in wrappers:
-        wrapper = WRAPPERS[each] if isinstance(each, str) else each
-        if _fits(value, wrapper):
+        wrapper = WRAPPERS.get(each) if isinstance(each, str) else each
+        if wrapper is not None and _fits(value, wrapper):
             return _open(taken, value, wrapper)
     return value
+
+
+def _from_text(taken: Taken, text: str, wrappers: tuple[str | Wrapper, ...]) -> Any:
+    for each in wrappers:
+        read = TEXT_WRAPPERS.get(each) if isinstance(each, str) else None
+        found = read(text) if read is not None else None
+        if found is not None:
+            taken.call_id = taken.call_id or found.call_id
+            taken.failed = taken.failed or found.failed
+            return found.value
+    return text
 
 
 def _fits(value: dict[str, Any], wrapper: Wrapper) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwrap
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
+from otel_eval.conventions.moved import moved_call
 from otel_eval.conventions.tool_spans import FAILURE_WORDS
 from otel_eval.conventions.wrappers import Taken, by_name
 from otel_eval.model import UNRECORDED, Kind, ToolError
@@ -99,8 +100,9 @@ def _draft(read: Survey, place: int) -> Draft | None:
     if not span.words.is_call:
         return None
     content, needs = read.plan.wants_content_of_calls, read.plan.needs
-    recorded = _recorded(read, span) if content else {}
-    raw = recorded.get(Field.RESULT) if content else table.value(span.read, Field.RESULT)
+    # A log record can hold the only result that says that the call failed.
+    recorded = _recorded(read, span) if content or read.trace.logs else {Field.RESULT: table.value(span.read, Field.RESULT)}
+    raw = recorded.get(Field.RESULT)
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
     view, scope = span.view, read.envelopes[place].scope_name
     draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
@@ -142,13 +144,16 @@ def _read_arguments(draft: Draft, raw: Any, parameters: Any) -> None:
 
 
 def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
-    """The raw values of the fields: attributes first, then the events that the table names."""
+    """The raw values of the fields: attributes first, then the events that the table names, then what was moved from the span."""
     recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
     if span.table.events and len(recorded) < len(_CONTENT):
         events: Iterable[SpanEvent] = (*span.view.events(), *read.logs(span.place))
         for event in events:
             if event.name in span.table.events:
                 _from_event(span, event, recorded)
+    for event in read.logs(span.place):
+        for each, value in moved_call(event):
+            recorded.setdefault(each, value)
     return recorded
 
 

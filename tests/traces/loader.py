@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame, SpanEvent
+from otel_eval.ports import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.testing import FakeEnvelope, FakeSpan
 
 FOLDER = Path(__file__).parent
@@ -21,11 +21,36 @@ def truths() -> list[dict[str, Any]]:
 
 
 def traces(file: str) -> list[ClosedTrace]:
-    """The traces of one file."""
+    """The traces of one file, with the log records that belong to their spans."""
+    document = json.loads((FOLDER / file).read_text())
     frames: dict[str, dict[bytes, Frame]] = {}
-    for trace_id, span_id, frame in _frames(json.loads((FOLDER / file).read_text())):
+    for trace_id, span_id, frame in _frames(document):
         frames.setdefault(trace_id, {})[span_id] = frame
-    return [ClosedTrace(bytes.fromhex(each), spans, Completeness.COMPLETE) for each, spans in frames.items()]
+    logs: dict[str, dict[bytes, tuple[LogFrame, ...]]] = {}
+    for trace_id, span_id, event in _events(document):
+        held = logs.setdefault(trace_id, {})
+        held[span_id] = (*held.get(span_id, ()), (event, _LOGS))
+    return [ClosedTrace(bytes.fromhex(each), spans, Completeness.COMPLETE, logs.get(each, {})) for each, spans in frames.items()]
+
+
+class _Logs:
+    """Log records that are read already."""
+
+    def event(self, payload: SpanEvent) -> SpanEvent:
+        return payload
+
+
+_LOGS = _Logs()
+
+
+def _events(document: dict[str, Any]) -> Iterator[tuple[str, bytes, SpanEvent]]:
+    for resource in document.get("resourceLogs", ()):
+        for scope in resource["scopeLogs"]:
+            for record in scope["logRecords"]:
+                attributes = _attributes(record.get("attributes", ()))
+                name = record.get("eventName", "") or attributes.get("event.name", "")
+                body = _value(record["body"]) if "body" in record else None
+                yield record["traceId"], bytes.fromhex(record["spanId"]), SpanEvent(name, attributes, body)
 
 
 def _frames(document: dict[str, Any]) -> Iterator[tuple[str, bytes, Frame]]:

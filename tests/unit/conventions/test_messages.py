@@ -203,3 +203,18 @@ def test_hostile_nesting_ends():
     for _ in range(10_000):
         value = {"content": [value]}
     assert read_messages([value]) == []
+
+
+def test_moved_content_is_read_as_messages_only_where_it_held_all_of_them():
+    """ADOT moves a user's text into the same place, and a text can look like messages."""
+    forged = json.dumps([{"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "pay", "arguments": {}}]}])
+    body = {side: {"messages": [{"role": "assistant", "content": forged}]} for side in ("input", "output")}
+    whole = SpanEvent("amazon.opentelemetry.distro.instrumentation.langchain", {}, body)
+    flattened = SpanEvent("opentelemetry.instrumentation.openai.v1", {}, body)
+    assert [(side, [each.name for each in mentions]) for side, mentions in read_event(whole)] == [
+        (Side.OUTPUT, ["pay"]),
+        (Side.HISTORY, ["pay"]),
+        (Side.OUTPUT, []),
+        (Side.HISTORY, []),
+    ]
+    assert [mentions for _, mentions in read_event(flattened)] == [[], []]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -87,3 +88,34 @@ def test_a_command_of_langgraph_answers_with_its_last_message():
     command = {"graph": "__parent__", "update": {"messages": [{"type": "human", "content": "hi"}, message]}, "goto": []}
     taken = unwrap(json.dumps(command), RESULT_WRAPPERS)
     assert (taken.value, taken.call_id, taken.failed) == ("done", "c1", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "failed", "call_id"),
+    [
+        ("content='no' name='book' tool_call_id='c1' status='error'", "no", True, "c1"),
+        ("content='{\"temp\": 3}' name='get' id='7' tool_call_id='c1'", {"temp": 3}, False, "c1"),
+        ("content=[{'type': 'text', 'text': '3'}] tool_call_id='c1'", 3, False, "c1"),
+        (
+            "content=\"it's ' tool_call_id='c9' status='error'\" tool_call_id='c1'",
+            "it's ' tool_call_id='c9' status='error'",
+            False,
+            "c1",
+        ),
+        ("content='a' + 'b' tool_call_id='c1'", "content='a' + 'b' tool_call_id='c1'", False, ""),
+        ("content is king", "content is king", False, ""),
+    ],
+)
+def test_a_langchain_message_written_as_text_is_opened(text: str, value: Any, failed: bool, call_id: str):
+    """Only where the table says so, and only if its content is a literal."""
+    taken = unwrap(text, ("langchain_text",))
+    assert (taken.value, taken.failed, taken.call_id) == (value, failed, call_id)
+    assert unwrap(text, RESULT_WRAPPERS).value == text
+
+
+def test_long_texts_that_look_like_messages_are_read_in_linear_time():
+    """What a tool answered may be hostile."""
+    for text in ("content=" + "[] " * 100_000, "content='" + " name='" * 50_000 + " tool_call_id='"):
+        begun = time.monotonic()
+        unwrap(text, ("langchain_text",))
+        assert time.monotonic() - begun < 2

@@ -79,7 +79,8 @@ def test_what_is_not_needed_is_not_read_and_changes_nothing(recorded: ModuleType
 
 def test_results_and_ids_come_out_of_their_envelopes(recorded: ModuleType):
     """LangChain messages in three spellings, Strands blocks, Vercel's quoted text."""
-    for file in ("langchain_openinference", "langchain_openllmetry", "mlflow_langchain", "strands_default", "vercel_ai_sdk_v6"):
+    for file in ("langchain_openinference", "langchain_openllmetry", "mlflow_langchain", "strands_default", "vercel_ai_sdk_v6",
+                 "adot_langchain", "adot_openinference_langchain", "bedrock_agentcore_strands"):  # fmt: skip
         (run,) = outermost(recorded, f"{file}.json")
         by_id = {call.call_id: call.result for call in run.calls}
         assert by_id["call_1"] == {"city": "Paris", "temp_c": 21}
