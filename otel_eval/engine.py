@@ -12,8 +12,9 @@ from fnmatch import translate
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+from otel_eval.assembly import evidence_of
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.model import Failed, Outcome, Pending, Report, Result, Scored, Trajectory
+from otel_eval.model import Evidence, Failed, Outcome, Pending, Report, Result, Scored, Stamp, Trajectory
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
 from otel_eval.scorers.isolation import is_ours, private_copy
@@ -21,6 +22,13 @@ from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.trajectory import Plan, Run, build
 
 __all__ = ["Engine", "Evaluation", "Match", "RunObserver", "draw_of", "result_id"]
+
+_NO_STAMP: Final = Stamp()
+_new_result: Final = maker(Result)
+_new_report: Final = maker(Report)
+
+_Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
+"""The exported attributes of a run, the spans known of its trace, who evaluates it and when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,30 +99,38 @@ class _Matcher:
 class Engine:
     """Closed traces in, reports out.
 
+    Args:
+        exported: keys of attributes of runs that reports carry.
+
     Attributes:
         waits: whether reports may have results that are pending.
     """
 
-    def __init__(self, evaluations: Sequence[Evaluation], tables: Sequence[Convention] = TABLES) -> None:
+    def __init__(
+        self, evaluations: Sequence[Evaluation], tables: Sequence[Convention] = TABLES, exported: Sequence[str] = ()
+    ) -> None:
         self.evaluations: Final = tuple(evaluations)
+        self._exported: Final = tuple(exported)
         self._matchers: Final = [(evaluation, _Matcher(evaluation)) for evaluation in self.evaluations]
         self.waits: Final = any(each.later for each in self.evaluations)
         self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
         self.plan: Final = Plan(
             tables=tuple(tables),
             needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
-            asked=_asked(evaluations),
+            asked=_asked(evaluations).union(exported),
         )
 
-    def judge(self, trace: ClosedTrace, on_run: RunObserver | None = None) -> list[Report]:
+    def judge(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None) -> list[Report]:
         """The reports of every run of the trace that is new, or changed since its last verdict.
 
         Args:
             trace: what is evaluated.
+            stamp: who evaluates it, and when.
             on_run: called with each of these runs and the evaluations that match it, before they are scored.
         """
         draw = draw_of(trace.trace_id) if self._samples else 0.0
         reports = []
+        evidence: Evidence | None = None
         for run in build(trace, self.plan):
             revision = _revision(trace, run)
             if revision is None:
@@ -123,9 +139,16 @@ class Engine:
             matching = [evaluation for evaluation, applies in self._matchers if applies(run.trajectory, draw)]
             if on_run is not None:
                 on_run(run.trajectory, matching)
-            reports += [_report(run.trajectory, evaluation, revision, draw) for evaluation in matching]
+            if matching:
+                evidence = evidence or evidence_of(trace.frames)
+                occasion = (self._exports(run.trajectory), evidence, stamp)
+                reports += [_report(run.trajectory, each, revision, draw, occasion) for each in matching]
         # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
         return [report for report in reports if report.results or report.pending] if self.waits else reports
+
+    def _exports(self, run: Trajectory) -> dict[str, Any]:
+        """The attributes that leave with the results."""
+        return {key: run.attributes[key] for key in self._exported if key in run.attributes}
 
 
 def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
@@ -144,13 +167,11 @@ def _revision(trace: ClosedTrace, run: Run) -> int | None:
     return said.revision + 1 if changed or said.incomplete != run.trajectory.incomplete else None
 
 
-def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float) -> Report:
+def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float, occasion: _Occasion) -> Report:
     results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
-    if not evaluation.later:
-        return Report(trajectory, evaluation.name, revision, results)
     asked = [scorer for scorer in evaluation.later if draw < _share(scorer)]
     pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
-    return Report(trajectory, evaluation.name, revision, results, pending)
+    return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion)
 
 
 def _is_awaited(scorer: Scorer) -> bool:
@@ -180,9 +201,6 @@ def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
     """The scorer's coroutine function; one that is not ours gets a copy of the run's values."""
     evaluate: Callable[[Trajectory], Awaitable[Outcome]] = scorer.evaluate
     return evaluate if is_ours(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
-
-
-_new_result: Final = maker(Result)
 
 
 def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 __all__ = [
     "UNRECORDED",
     "Completeness",
+    "Evidence",
     "Failed",
     "Kind",
     "Outcome",
@@ -24,6 +25,7 @@ __all__ = [
     "SkipReason",
     "Skipped",
     "SpanVisit",
+    "Stamp",
     "Telling",
     "ToolCall",
     "ToolError",
@@ -128,6 +130,7 @@ class Trajectory:
         calls: the calls, ordered; calls without times keep the order given.
         trace_id, span_id: hex ids of the trace and of the run's own span.
         agent, name, service: the agent's name, the name of the run's span, the service that ran it ("" unknown).
+        service_version, environment: `service.version` and `deployment.environment.name` of that service, or "".
         start_ns, end_ns: the run's own span, or None.
         model_calls: model spans of the run; input_tokens, output_tokens: their sums, or None; read only
             where a scorer asks for them.
@@ -161,6 +164,8 @@ class Trajectory:
     incomplete: str = ""
     tool_data: bool = True
     outermost: bool = True
+    service_version: str = ""
+    environment: str = ""
 
 
 class Telling:
@@ -289,6 +294,32 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """Which spans of its trace a result was made from, so that evaluators of one trace can be compared.
+
+    Attributes:
+        spans: how many were known.
+        digest: 16 hex digits: the sum modulo 2**64 of the 64-bit blake2b of their ids.
+    """
+
+    spans: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who evaluated a run, and when.
+
+    Attributes:
+        evaluator: the id of the evaluating process, or of its storage; "" for stored traces, which anyone can evaluate again.
+        at_ns: Unix nanoseconds, or None.
+    """
+
+    evaluator: str = ""
+    at_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The results of one evaluation of one run, with the run itself.
 
@@ -296,6 +327,9 @@ class Report:
         results: those there are; none, if all are still to come.
         pending: those that come later, each in a report of its own.
         late: whether an earlier report announced these results: then the run itself was told already.
+        attributes: those attributes of the run that are exported with its results.
+        evidence: the spans that were known of the trace; None where that was not kept.
+        stamp: who evaluated the run, and when. Reports are equal whoever made them.
     """
 
     trajectory: Trajectory
@@ -304,3 +338,6 @@ class Report:
     results: tuple[Result, ...]
     pending: tuple[Pending, ...] = ()
     late: bool = False
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Evidence | None = None
+    stamp: Stamp = field(default=Stamp(), compare=False)

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
+from uuid import uuid4
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.engine import Engine, Evaluation
 from otel_eval.errors import Overloaded
-from otel_eval.model import Completeness, Report, Trajectory
+from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
 from otel_eval.scorers.tool_names import ToolNameCheck
 
@@ -106,6 +107,8 @@ class Pipeline:
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
         keeper: writes down what happens.
         behind: says why nothing should be judged now, because nobody takes more reports; "" if they can be taken.
+        evaluator: the id that reports carry; a random one if None.
+        now_ns: Unix nanoseconds, of which reports carry when they were made.
     """
 
     def __init__(
@@ -118,6 +121,8 @@ class Pipeline:
         later: Later | None = None,
         keeper: Keeper | None = None,
         behind: Callable[[], str] = lambda: "",
+        evaluator: str | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
@@ -127,6 +132,8 @@ class Pipeline:
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._tool_names = _tool_name_check(engine)
         self._buffer: Final = TraceBuffer(limits)
+        self._evaluator: Final = evaluator or uuid4().hex
+        self._now_ns: Final = now_ns
         self._lock = threading.Lock()  # guards _buffer
         self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
         self._tally: Final = _Tally()
@@ -306,7 +313,7 @@ class Pipeline:
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
         try:
-            return self._engine.judge(trace, self._observe)
+            return self._engine.judge(trace, Stamp(self._evaluator, self._now_ns()), self._observe)
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
             self._tally.traces_failed += 1
             _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)

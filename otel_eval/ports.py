@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from otel_eval.model import Completeness, Outcome, Report, Trajectory
 
 __all__ = [
+    "DEPLOYMENT",
     "ClosedTrace",
+    "Deployment",
     "Envelope",
     "Frame",
     "LogEnvelope",
@@ -85,12 +87,43 @@ class View(Protocol):
         ...
 
 
+class Deployment(NamedTuple):
+    """Of which version a service is, and where it runs; each "" if its resource does not say.
+
+    Source: `service.version` and `deployment.environment.name` (until 1.27 `deployment.environment`) of the OpenTelemetry
+    semantic conventions for resources.
+    """
+
+    version: str = ""
+    environment: str = ""
+
+    @classmethod
+    def of(cls, resource: Mapping[str, Any]) -> Deployment:
+        """What the attributes of a resource say."""
+        found = [_text(resource.get(key)) for key in _DEPLOYMENT]
+        return cls(found[0], found[1] or found[2])
+
+
+_DEPLOYMENT: Final = ("service.version", "deployment.environment.name", "deployment.environment")
+DEPLOYMENT: Final = Wanted(frozenset(_DEPLOYMENT))
+"""The attributes of a resource that `Deployment.of` reads."""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 class Envelope(Protocol):
     """What the spans of one resource and instrumentation scope share, and how to read them."""
 
     @property
     def service(self) -> str:
         """`service.name` of the resource, or ""."""
+        ...
+
+    @property
+    def deployment(self) -> Deployment:
+        """The service's version and environment, as the resource says."""
         ...
 
     @property

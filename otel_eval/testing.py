@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from otel_eval.model import UNRECORDED, Completeness, ToolCall, ToolError, Trajectory
-from otel_eval.ports import ClosedTrace, Frame, SpanEvent, Wanted
+from otel_eval.ports import ClosedTrace, Deployment, Frame, SpanEvent, Wanted
 
 __all__ = ["FakeEnvelope", "FakeSpan", "call", "closed", "span", "trajectory"]
 
@@ -102,6 +102,11 @@ class FakeEnvelope:
     def __init__(self, service: str, scope_name: str, attributes: Mapping[str, Any] | None = None) -> None:
         self.service, self.scope_name = service, scope_name
         self.given = dict(attributes or {}) | {"service.name": service}
+
+    @property
+    def deployment(self) -> Deployment:
+        """As given."""
+        return Deployment.of(self.given)
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted resource attributes."""

@@ -69,7 +69,7 @@ def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda sco
         )
         for each, scorers in zip(config.evaluations, built, strict=True)
     ]
-    return Engine(evaluations, tables_of(config))
+    return Engine(evaluations, tables_of(config), config.results.attributes)
 
 
 def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False) -> Later | None:

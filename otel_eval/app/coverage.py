@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_eval.engine import Engine, Evaluation
-from otel_eval.model import Report, Trajectory
+from otel_eval.model import Report, Stamp, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.references import Dataset
 from otel_eval.scorers.references import Reference, references_of
@@ -55,11 +56,11 @@ class Coverage:
     _keys: dict[int, set[str]] = field(default_factory=dict)  # id of a dataset → keys that runs carried
 
     def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
-        """The reports of a trace, counted."""
+        """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
         if self._tool_names is None:
             self._tool_names = ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=False)
         self.evaluations, before = engine.evaluations, self.runs
-        reports = engine.judge(trace, self._run)
+        reports = engine.judge(trace, Stamp(at_ns=time.time_ns()), self._run)
         self._trace(trace, self.runs - before)
         return reports
 

@@ -22,7 +22,7 @@ from otel_eval.model import Completeness, Pending, Report
 from otel_eval.ports import ClosedTrace
 from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
-from otel_eval.storage import SEGMENT_BYTES, Claim, Journal, Ledger, Segment, StorageFull, key_of
+from otel_eval.storage import SEGMENT_BYTES, Claim, Journal, Ledger, Segment, StorageFull, identity_of, key_of
 from otel_eval.storage.entries import (
     Judgement,
     Kind,
@@ -60,6 +60,7 @@ class Durable:
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self._claim: Final = Claim(given.directory)
+        self.identity: Final = identity_of(self._claim, int(now() * 1e9))
         self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
         self.ledger: Final = Ledger()
         self.onward: Final = Onward(self.journal, self.ledger, self._unwritten)

@@ -152,7 +152,7 @@ class EvalSpanExporter(SpanExporter):
 
     def place(self, report: Report) -> bool:
         """Put the results on the run's own span, if it is still here; else they are counted, and the answer is False."""
-        run, now = report.trajectory, time.time_ns()
+        run, now = report.trajectory, report.stamp.at_ns or time.time_ns()
         events: list[Event] = [
             event_of(names.EVENT_NAME, names.event_attributes(report, result), now) for result in report.results
         ]

@@ -17,7 +17,7 @@ from otel_eval.app.resuming import Resuming
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.model import Pending, Report
+from otel_eval.model import Pending, Report, Stamp
 from otel_eval.ports import ClosedTrace, Verdict
 from otel_eval.sources.otlp import UNLIMITED, Framed, frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
@@ -186,7 +186,8 @@ class Recovery:
         """Reports with nothing but what was pending in them and never came."""
         again: list[Report] = []
         for closed in {id(each): each for each in self._pending.values()}.values():
-            for report in engine.judge(replace(closed.trace, verdicts=dict(closed.before))):
+            stamp = Stamp(self._durable.identity.evaluator, int(self._durable.now() * 1e9))
+            for report in engine.judge(replace(closed.trace, verdicts=dict(closed.before)), stamp):
                 pending = self._still(report.pending)
                 if pending:
                     self._durable.await_results(closed.trace.trace_id, pending)

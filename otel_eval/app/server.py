@@ -87,6 +87,7 @@ class Server:
             later=self._later,
             keeper=self._durable,
             behind=self._delivery.behind,
+            evaluator=self._durable.identity.evaluator if self._durable else None,
         )
         relay = _relay(self._forward, self._pipeline, self._durable)
         self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)

@@ -23,7 +23,7 @@ from otel_eval.config.places import (
     ServerTls,
     TlsFiles,
 )
-from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Traces
+from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Results, Traces
 from otel_eval.config.source import load
 from otel_eval.config.storing import Storage
 from otel_eval.config.telemetry import MetricsOtlp, Telemetry
@@ -46,6 +46,7 @@ __all__ = [
     "OtlpReceiver",
     "Protocols",
     "Receivers",
+    "Results",
     "ServerTls",
     "Storage",
     "Telemetry",

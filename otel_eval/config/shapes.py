@@ -22,7 +22,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 from otel_eval.telling import shown
 
-__all__ = ["EvalConfig", "Evaluation", "Match", "Traces", "scorer_of"]
+__all__ = ["EvalConfig", "Evaluation", "Match", "Results", "Traces", "scorer_of"]
 
 
 _ANOTHER: Final = "give one of them another name"
@@ -173,6 +173,13 @@ def _convention(mapping: Any) -> Any:
 ConventionSpec = Annotated[Any, AfterValidator(_convention), WithJsonSchema({"type": "object"})]
 
 
+class Results(Shape):
+    """What results carry besides their scores."""
+
+    attributes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
+
+
 class EvalConfig(Shape):
     """Everything that one YAML file says.
 
@@ -184,6 +191,8 @@ class EvalConfig(Shape):
     """When a trace is judged, and how much may be held."""
     evaluations: Annotated[tuple[Evaluation, ...], AfterValidator(_some)] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
+    results: Results = Results()
+    """What results carry besides their scores."""
     judges: Mapping[str, JudgeSpec] = Field(default_factory=dict)
     """Endpoints, or coroutine functions from Python, that scorers name as their `judge`."""
     judging: Judging = Judging()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -143,7 +144,8 @@ class Later:
     def _out(self, report: Report, pending: Pending, outcome: Outcome) -> None:
         self._tally.late_results += 1
         try:
-            self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True))
+            stamp = replace(report.stamp, at_ns=time.time_ns())
+            self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
         except Exception as error:  # noqa: BLE001 - a report that cannot leave must not end the loop
             _log.warning("a late result could not be emitted: %s", type(error).__name__)
 

@@ -12,16 +12,19 @@ import json
 from typing import Any, Final
 
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.sinks.instants import SCHEMA, duration_ms, rfc3339, start_time
 
 __all__ = [
     "event_attributes",
     "explanation_of",
     "kind_attributes",
     "label_of",
+    "occasion_attributes",
     "outcome_of",
     "own_attributes",
     "run_attributes",
     "sendable",
+    "source_attributes",
 ]
 
 SCOPE: Final = "otel_eval"
@@ -47,6 +50,16 @@ COMPLETENESS: Final = "otel_eval.completeness"
 REVISION: Final = "otel_eval.revision"
 RESULT_ID: Final = "otel_eval.result_id"
 SERVICE: Final = "otel_eval.service"
+SERVICE_VERSION: Final = "otel_eval.service_version"
+ENVIRONMENT: Final = "otel_eval.environment"
+START_TIME: Final = "otel_eval.start_time"
+DURATION_MS: Final = "otel_eval.duration_ms"
+EVALUATED_AT: Final = "otel_eval.evaluated_at"
+SPANS: Final = "otel_eval.spans"
+SPANS_DIGEST: Final = "otel_eval.spans_digest"
+EVALUATOR_ID: Final = "otel_eval.evaluator.id"
+SCHEMA_VERSION: Final = "otel_eval.schema"
+RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
 DETAILS: Final = "otel_eval.details"
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str, separators=(",", ":"))  # making one costs more than using it
 
@@ -139,6 +152,11 @@ def own_attributes(result: Result) -> dict[str, Any]:
 
 def run_attributes(report: Report) -> dict[str, Any]:
     """What all results of a report share."""
+    return source_attributes(report) | occasion_attributes(report)
+
+
+def source_attributes(report: Report) -> dict[str, Any]:
+    """Of what is shared, that which many runs have in common."""
     run: Trajectory = report.trajectory
     named = {
         EVALUATION: report.evaluation,
@@ -147,8 +165,32 @@ def run_attributes(report: Report) -> dict[str, Any]:
         SERVICE: sendable(run.service),
         AGENT_NAME: sendable(run.agent),
         CONVERSATION_ID: sendable(run.conversation_id),
+        SERVICE_VERSION: sendable(run.service_version),
+        ENVIRONMENT: sendable(run.environment),
+        EVALUATOR_ID: report.stamp.evaluator,
+        SCHEMA_VERSION: SCHEMA,
     }
     return {key: value for key, value in named.items() if value != ""}
+
+
+def occasion_attributes(report: Report) -> dict[str, Any]:
+    """Of what is shared, that which differs from run to run: when, which case, made from which spans."""
+    run, evidence = report.trajectory, report.evidence
+    named = {
+        START_TIME: start_time(run),
+        DURATION_MS: duration_ms(run),
+        EVALUATED_AT: rfc3339(report.stamp.at_ns),
+        SPANS: evidence.spans if evidence else None,
+        SPANS_DIGEST: evidence.digest if evidence else None,
+    } | {sendable(f"{RUN_ATTRIBUTES}{key}"): _primitive(value) for key, value in report.attributes.items()}
+    return {key: value for key, value in named.items() if value is not None}
+
+
+def _primitive(value: Any) -> Any:
+    """The value if an attribute can hold it, else its JSON."""
+    if isinstance(value, str):
+        return sendable(value)
+    return value if isinstance(value, bool | int | float) or value is None else sendable(as_json(value))
 
 
 def as_json(details: Any) -> str:

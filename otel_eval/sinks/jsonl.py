@@ -12,17 +12,17 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Report, Result, Scored, Skipped
+from otel_eval.sinks.instants import SCHEMA, duration_ms, rfc3339, start_time
 from otel_eval.sinks.tally import renew_after_fork
 
-__all__ = ["JsonLinesSink", "line_of", "lines_of", "result_fields"]
-
+__all__ = ["JsonLinesSink", "line_of", "lines_of", "result_fields", "rows_of"]
 _BLOCK: Final = 65536
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
 _TAIL: Final = 64 * 2**20
@@ -38,6 +38,37 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
     error's type (never the error's message, which may quote content).
     """
+    return _fields(report, result, _run_fields(report))
+
+
+def rows_of(report: Report) -> Iterator[dict[str, Any]]:
+    """The fields of each line that a report has."""
+    shared = _run_fields(report)
+    for result in report.results:
+        yield _fields(report, result, shared)
+
+
+def _run_fields(report: Report) -> dict[str, Any]:
+    """What all results of a report share: when, where, which case, made from which spans by whom."""
+    run, evidence, stamp = report.trajectory, report.evidence, report.stamp
+    return {
+        "completeness": run.completeness.value,
+        "start_time": start_time(run),
+        "duration_ms": duration_ms(run),
+        "evaluated_at": rfc3339(stamp.at_ns),
+        "service": run.service,
+        "service_version": run.service_version,
+        "environment": run.environment,
+        "conversation_id": run.conversation_id,
+        "attributes": dict(report.attributes),
+        "spans": evidence.spans if evidence else None,
+        "spans_digest": evidence.digest if evidence else None,
+        "evaluator": stamp.evaluator or None,
+        "schema": SCHEMA,
+    }
+
+
+def _fields(report: Report, result: Result, shared: dict[str, Any]) -> dict[str, Any]:
     run, outcome = report.trajectory, result.outcome
     return {
         "trace_id": run.trace_id,
@@ -49,7 +80,7 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
         "version": result.version,
         **_outcome_fields(outcome),
         "threshold": result.threshold,
-        "completeness": run.completeness.value,
+        **shared,
         "revision": result.revision,
         "result_id": result.result_id,
     }
@@ -76,7 +107,7 @@ def line_of(fields: dict[str, Any]) -> str:
 
 def lines_of(report: Report) -> bytes:
     """The lines of a report's results."""
-    text = "".join(line_of(result_fields(report, result)) + "\n" for result in report.results)
+    text = "".join([line_of(row) + "\n" for row in rows_of(report)])
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -40,10 +40,10 @@ class LogEventSink:
 
     def emit(self, report: Report) -> None:
         """Emit the report's results in its run's context."""
-        context = run_context(report.trajectory)
+        context, evaluated = run_context(report.trajectory), report.stamp.at_ns or time.time_ns()
         with quiet():
             for result in report.results:
-                self._emit(names.event_attributes(report, result), context, time.time_ns())
+                self._emit(names.event_attributes(report, result), context, evaluated)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the provider deliver; False if it did not in time."""
@@ -59,9 +59,13 @@ def _emitter(logger: Any) -> _Emit:
     """How this version of the API takes an event."""
     if "event_name" in inspect.signature(logger.emit).parameters:
 
-        def by_keywords(attributes: dict[str, Any], context: Context, now: int) -> None:
+        def by_keywords(attributes: dict[str, Any], context: Context, at_ns: int) -> None:
             logger.emit(
-                timestamp=now, observed_timestamp=now, context=context, attributes=attributes, event_name=names.EVENT_NAME
+                timestamp=at_ns,
+                observed_timestamp=time.time_ns(),
+                context=context,
+                attributes=attributes,
+                event_name=names.EVENT_NAME,
             )
 
         return by_keywords
@@ -71,8 +75,8 @@ def _emitter(logger: Any) -> _Emit:
 def _by_record(logger: Any) -> _Emit:
     record, accepted = _record_class()
 
-    def emit(attributes: dict[str, Any], context: Context, now: int) -> None:
-        fields: dict[str, Any] = {"timestamp": now, "observed_timestamp": now, "attributes": attributes}
+    def emit(attributes: dict[str, Any], context: Context, at_ns: int) -> None:
+        fields: dict[str, Any] = {"timestamp": at_ns, "observed_timestamp": time.time_ns(), "attributes": attributes}
         fields["severity_number"] = SeverityNumber.UNSPECIFIED  # encoders of that time cannot do without
         if "event_name" in accepted:
             fields["event_name"] = names.EVENT_NAME

@@ -38,17 +38,19 @@ class SpanSink:
         self._tracer, self._flush = tracer, flush
 
     def emit(self, report: Report) -> None:
-        """Make the report's span. It starts now: the run was over when it was judged."""
+        """Make the report's span. It starts when the run was evaluated, which was over by then."""
         if not report.results:
             return
+        evaluated = report.stamp.at_ns or time.time_ns()
         with quiet():
             span = self._tracer.start_span(
                 f"evaluate {report.evaluation}",
                 context=run_context(report.trajectory),
                 attributes={names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report),
+                start_time=evaluated,
             )
             for result in report.results:
-                span.add_event(names.EVENT_NAME, names.event_attributes(report, result), time.time_ns())
+                span.add_event(names.EVENT_NAME, names.event_attributes(report, result), evaluated)
             if any(isinstance(result.outcome, Failed) for result in report.results):
                 span.set_status(StatusCode.ERROR)
             span.end()

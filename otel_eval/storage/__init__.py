@@ -6,8 +6,21 @@ Knows files, records and when a file is no longer needed; knows neither OTLP nor
 from __future__ import annotations
 
 from otel_eval.storage.directory import Claim
+from otel_eval.storage.identity import Identity, identity_of
 from otel_eval.storage.journal import SEGMENT_BYTES, Entry, Journal, Segment, StorageFull, Written
 from otel_eval.storage.ledger import Ledger
 from otel_eval.storage.reports import key_of
 
-__all__ = ["SEGMENT_BYTES", "Claim", "Entry", "Journal", "Ledger", "Segment", "StorageFull", "Written", "key_of"]
+__all__ = [
+    "SEGMENT_BYTES",
+    "Claim",
+    "Entry",
+    "Identity",
+    "Journal",
+    "Ledger",
+    "Segment",
+    "StorageFull",
+    "Written",
+    "identity_of",
+    "key_of",
+]

@@ -6,13 +6,16 @@ among them: they are in the spans, and a report that is read again needs them no
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from otel_eval.model import Completeness, Failed, Outcome, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Completeness, Evidence, Failed, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 
 __all__ = ["key_of", "pending_of", "report_from", "report_to"]
 
 _FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
+_MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment")  # not in what older versions wrote
+_PENDING: Final = 6
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
 
 
@@ -27,7 +30,14 @@ def report_to(report: Report) -> list[Any]:
     facts = [getattr(run, name) for name in _FACTS]
     results = [_result_to(result) for result in report.results]
     pending = [each.result_id for each in report.pending]
-    return [facts, run.completeness.value, report.evaluation, report.revision, results, report.late, pending]
+    more = [[getattr(run, name) for name in _MORE_FACTS], _occasion_to(report)]
+    return [facts, run.completeness.value, report.evaluation, report.revision, results, report.late, pending, *more]
+
+
+def _occasion_to(report: Report) -> list[Any]:
+    evidence, stamp = report.evidence, report.stamp
+    known = [evidence.spans, evidence.digest] if evidence else None
+    return [dict(report.attributes), known, stamp.evaluator, stamp.at_ns]
 
 
 def _result_to(result: Result) -> list[Any]:
@@ -46,10 +56,18 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
 
 def report_from(values: list[Any]) -> Report:
     """The report again, its run with the facts alone and without what was pending."""
-    facts, completeness, evaluation, revision, results, late, _ = values
-    run = Trajectory(**dict(zip(_FACTS, facts, strict=True)), completeness=Completeness(completeness))
+    facts, completeness, evaluation, revision, results, late, _, *more = values
+    told = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=True)) if more else {})
+    run = Trajectory(**told, completeness=Completeness(completeness))
     again = tuple([_result_from(each, evaluation, revision) for each in results])
-    return Report(run, evaluation, revision, again, late=late)
+    report = Report(run, evaluation, revision, again, late=late)
+    return _with_occasion(report, more[1]) if more else report
+
+
+def _with_occasion(report: Report, values: list[Any]) -> Report:
+    attributes, known, evaluator, at_ns = values
+    evidence = Evidence(*known) if known else None
+    return replace(report, attributes=attributes, evidence=evidence, stamp=Stamp(evaluator, at_ns))
 
 
 def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
@@ -68,5 +86,5 @@ def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
 
 def pending_of(values: list[Any]) -> list[str]:
     """The ids of the results that a report announced."""
-    pending: list[str] = values[-1]
+    pending: list[str] = values[_PENDING]
     return pending

@@ -101,6 +101,7 @@ class _Work:
             run.incomplete,
             tool_data,
             run.outermost,
+            *read.envelopes[first].deployment,
         )
 
     def _models(self, run: Candidate) -> list[int]:

@@ -82,4 +82,5 @@ def _trajectory(
         "",  # nothing is missing
         True,  # it has calls
         True,  # it is the only run
+        *envelope.deployment,
     )

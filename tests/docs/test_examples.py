@@ -75,7 +75,9 @@ def test_the_backend_behind_us_receives_scores_on_the_runs_span() -> None:
 
 def masked(text: str) -> str:
     """Without what is new in each run."""
-    return re.sub(r"\b[0-9a-f]{32}\b", "<id>", text)
+    text = re.sub(r"\b(?:[0-9a-f]{32}|[0-9a-f]{16})\b", "<id>", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "<time>", text)
+    return re.sub(r"(duration_ms: )[0-9.]+", r"\1<number>", text)
 
 
 def test_a_scorer_of_ones_own_scores() -> None:

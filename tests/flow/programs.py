@@ -136,5 +136,7 @@ def otlp_json(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def rows(text: str) -> list[dict[str, Any]]:
-    """JSON Lines in an order that does not depend on time."""
-    return sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["result_id"])
+    """JSON Lines in an order that does not depend on time, without who evaluated and when."""
+    found = [json.loads(line) for line in text.splitlines()]
+    told = [{key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")} for row in found]
+    return sorted(told, key=lambda row: row["result_id"])

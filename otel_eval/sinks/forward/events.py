@@ -25,8 +25,9 @@ _ATTRIBUTES: Final = 3
 
 
 def events_of(report: Report) -> bytes:
-    """One `events` field of a span for each result; the time is now, when it was judged."""
-    head = b"\x09" + struct.pack("<Q", time.time_ns()) + _NAME + _run(report)
+    """One `events` field of a span for each result; its time is when the run was evaluated."""
+    evaluated = report.stamp.at_ns or time.time_ns()
+    head = b"\x09" + struct.pack("<Q", evaluated) + _NAME + _run(report) + _pairs(names.occasion_attributes(report))
     return b"".join([event(head, _kind(result), names.own_attributes(result)) for result in report.results])
 
 
@@ -42,10 +43,11 @@ def event_slowly(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:
 
 
 def _run(report: Report) -> bytes:
-    """What all results of a report say, encoded once for runs that are called alike."""
+    """What all results of a report have in common with those of other runs, encoded once for runs that are called alike."""
     run = report.trajectory
-    key = (report.evaluation, run.completeness, report.revision, run.service, run.agent, run.conversation_id)
-    return _known.get(key) or _remembered(key, _pairs(names.run_attributes(report)))
+    where = (run.service, run.service_version, run.environment, report.stamp.evaluator)
+    key = (report.evaluation, run.completeness, report.revision, run.agent, run.conversation_id, *where)
+    return _known.get(key) or _remembered(key, _pairs(names.source_attributes(report)))
 
 
 def _kind(result: Result) -> bytes:

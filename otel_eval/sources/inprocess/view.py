@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.native import extension
-from otel_eval.ports import Frame, SpanEvent, View, Wanted
+from otel_eval.ports import Deployment, Frame, SpanEvent, View, Wanted
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -139,12 +139,14 @@ def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 class SdkEnvelope:
     """One resource and scope of the SDK; see `otel_eval.ports.Envelope`."""
 
-    __slots__ = ("_resource", "_scope", "scope_name", "service")
+    __slots__ = ("_resource", "_scope", "deployment", "scope_name", "service")
 
     def __init__(self, resource: Resource | None, scope: InstrumentationScope | None) -> None:
         self._resource, self._scope = resource, scope
         self.scope_name: str = (scope.name if scope is not None else "") or ""
-        self.service: str = str(_items(resource.attributes).get("service.name", "")) if resource is not None else ""
+        attributes = _items(resource.attributes) if resource is not None else _NOTHING
+        self.service: str = str(attributes.get("service.name", ""))
+        self.deployment: Deployment = Deployment.of(attributes)
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_eval.ports import SpanEvent, View, Wanted
+from otel_eval.ports import DEPLOYMENT, Deployment, SpanEvent, View, Wanted
 from otel_eval.sources.otlp.native import shortcut
 from otel_eval.sources.otlp.schema import (
     parse_event,
@@ -154,7 +154,7 @@ class SpanEnvelope:
         DecodeError: either is malformed.
     """
 
-    __slots__ = ("_resource", "_scope", "_service", "_shared", "attributes", "extra", "raw", "scope_name")
+    __slots__ = ("_deployment", "_resource", "_scope", "_service", "_shared", "attributes", "extra", "raw", "scope_name")
 
     def __init__(self, resource: bytes, scope: bytes) -> None:
         self.raw = (resource, scope)
@@ -162,6 +162,7 @@ class SpanEnvelope:
         self._resource = parse_resource(resource).attributes
         self._scope = parsed.attributes
         self._service: str | None = None
+        self._deployment: Deployment | None = None
         self._shared: tuple[Wanted, dict[str, Any]] | None = None
         self.scope_name = text(parsed.name)
         counts = len(self._resource), len(self._scope)
@@ -175,6 +176,13 @@ class SpanEnvelope:
             found = _chosen(self._resource, _SERVICE).get("service.name")
             self._service = found if isinstance(found, str) else ""
         return self._service
+
+    @property
+    def deployment(self) -> Deployment:
+        """The service's version and environment."""
+        if self._deployment is None:
+            self._deployment = Deployment.of(_chosen(self._resource, DEPLOYMENT))
+        return self._deployment
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""

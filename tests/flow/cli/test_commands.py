@@ -19,7 +19,9 @@ PASSES = '{type: tool_call_count, criteria: {get_weather: ["==", 2]}}'
 FAILS = "{type: tool_errors, threshold: 1.0}"
 FIELDS = [
     *("trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome", "value", "passed"),
-    *("explanation", "reason", "details", "threshold", "completeness", "revision", "result_id"),
+    *("explanation", "reason", "details", "threshold", "completeness", "start_time", "duration_ms", "evaluated_at"),
+    *("service", "service_version", "environment", "conversation_id", "attributes", "spans", "spans_digest", "evaluator"),
+    *("schema", "revision", "result_id"),
 ]
 SKIPPED = "{type: time_cost, of: no_such_tool}"
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.model import Report, Scored
+from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.sinks.jsonl import JsonLinesSink, line_of, result_fields
 
 Reports = Callable[..., Report]
 
 FIELDS = [
     "trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome",
-    "value", "passed", "explanation", "reason", "details", "threshold", "completeness", "revision", "result_id",
+    "value", "passed", "explanation", "reason", "details", "threshold", "completeness", "start_time", "duration_ms",
+    "evaluated_at", "service", "service_version", "environment", "conversation_id", "attributes", "spans", "spans_digest",
+    "evaluator", "schema", "revision", "result_id",
 ]  # fmt: skip
+OCCASION = FIELDS[14:-2]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +41,51 @@ def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports
     fields = result_fields(made, made.results[0])
     assert list(fields) == FIELDS
     assert [fields[key] for key in FIELDS[7:14]] == told
+
+
+def test_a_line_has_when_where_and_which_case(report: Reports):
+    """And from which spans, by whom. Times are RFC 3339 with nanoseconds."""
+    facts = {"start_ns": 1_700_000_000_000_000_001, "end_ns": 1_700_000_000_250_000_001}
+    made = replace(
+        report("scored", service_version="1.2", environment="staging", **facts),
+        attributes={"test.case.id": "c7", "attempt": 2},
+        evidence=Evidence(9, "0123456789abcdef"),
+        stamp=Stamp("e" * 32, 1_700_000_001_000_000_000),
+    )
+    fields = result_fields(made, made.results[0])
+    assert {key: fields[key] for key in OCCASION} == {
+        "completeness": "orphaned",
+        "start_time": "2023-11-14T22:13:20.000000001Z",
+        "duration_ms": 250.0,
+        "evaluated_at": "2023-11-14T22:13:21.000000000Z",
+        "service": "shop",
+        "service_version": "1.2",
+        "environment": "staging",
+        "conversation_id": "c-1",
+        "attributes": {"test.case.id": "c7", "attempt": 2},
+        "spans": 9,
+        "spans_digest": "0123456789abcdef",
+        "evaluator": "e" * 32,
+        "schema": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "told"),
+    [
+        (None, None, (None, None)),
+        (0, 0, (None, None)),
+        (0, 5_000_000, ("1970-01-01T00:00:00.000000000Z", 5.0)),
+        (7, 5, ("1970-01-01T00:00:00.000000007Z", None)),
+        (10**30, 10**30 + 10**6, (None, 1.0)),
+    ],
+)
+def test_a_time_that_was_not_recorded_is_null(report: Reports, start: int | None, end: int | None, told: tuple[Any, Any]):
+    """Never zero; and a time beyond the calendar costs no line."""
+    made = report("scored", start_ns=start, end_ns=end)
+    fields = result_fields(made, made.results[0])
+    assert (fields["start_time"], fields["duration_ms"]) == told
+    assert [fields[key] for key in ("evaluated_at", "spans", "spans_digest", "evaluator")] == [None] * 4
 
 
 def test_lines_are_appended(report: Reports, tmp_path: Path):

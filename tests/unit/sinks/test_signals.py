@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval.model import Report, Scored
+from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.sinks import metrics as metrics_sink
 from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
@@ -84,6 +84,49 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
         "otel_eval.revision": 0,
         "otel_eval.result_id": "0" * 32,
         "otel_eval.service": "shop",
+        "otel_eval.schema": 1,
+    }
+
+
+def test_a_score_has_when_where_and_which_case(report: Reports):
+    """And from which spans, by whom; the record's time is when the run was evaluated, not when it is sent."""
+    made = replace(
+        report("scored", service_version="1.2", environment="staging", start_ns=10**18, end_ns=10**18 + 250_000_000),
+        attributes={"test.case.id": "c\ud800", "attempt": 2, "tags": ["a"], "unknown": None},
+        evidence=Evidence(9, "0123456789abcdef"),
+        stamp=Stamp("e" * 32, 10**18 + 1),
+    )
+    (record,) = logged(made)
+    prefix = "otel_eval."
+    got = {key.removeprefix(prefix): value for key, value in record.attributes.items() if key.startswith(prefix)}
+    for key in (
+        "evaluation",
+        "scorer.type",
+        "scorer.version",
+        "outcome",
+        "completeness",
+        "revision",
+        "result_id",
+        "details",
+        "threshold",
+    ):
+        del got[key]
+    assert record.timestamp == 10**18 + 1
+    assert record.observed_timestamp > record.timestamp
+    assert got == {
+        "start_time": "2001-09-09T01:46:40.000000000Z",
+        "duration_ms": 250.0,
+        "evaluated_at": "2001-09-09T01:46:40.000000001Z",
+        "service": "shop",
+        "service_version": "1.2",
+        "environment": "staging",
+        "attributes.test.case.id": "c?",
+        "attributes.attempt": 2,
+        "attributes.tags": '["a"]',
+        "spans": 9,
+        "spans_digest": "0123456789abcdef",
+        "evaluator.id": "e" * 32,
+        "schema": 1,
     }
 
 

@@ -1,0 +1,97 @@
+"""Reports on disk: what comes back is what was written, of this version and of those before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Completeness, Evidence, Report, Result, Scored, Stamp
+from otel_eval.sinks.jsonl import rows_of
+from otel_eval.storage import Claim, identity_of
+from otel_eval.storage.reports import pending_of, report_from, report_to
+from otel_eval.testing import trajectory
+
+RUN = trajectory(
+    trace_id="1" * 32,
+    span_id="2" * 16,
+    agent="clerk",
+    service="shop",
+    conversation_id="c",
+    completeness=Completeness.ORPHANED,
+    start_ns=10**18,
+    end_ns=10**18 + 5,
+    service_version="1.2",
+    environment="staging",
+)
+RESULT = Result(
+    evaluation="e",
+    scorer="s",
+    type="t",
+    version="1",
+    outcome=Scored(0.5, False, "half", {"a": 1}),
+    revision=2,
+    result_id="a" * 32,
+)
+REPORT = Report(
+    RUN, "e", 2, (RESULT,), late=True, attributes={"case": 7}, evidence=Evidence(3, "f" * 16), stamp=Stamp("me", 10**18 + 9)
+)
+
+
+def test_a_report_read_again_gives_the_same_lines() -> None:
+    """Who evaluated and when are kept, so a result that is delivered after a crash is the one that was made before it."""
+    again = report_from(json.loads(json.dumps(report_to(REPORT))))
+    assert list(rows_of(again)) == list(rows_of(REPORT))
+    assert again.stamp == REPORT.stamp
+    assert again.late
+
+
+def test_what_an_older_version_wrote_is_read() -> None:
+    """It lacks when and where, which are unknown then."""
+    older = report_to(REPORT)[:7]
+    again = report_from(older)
+    assert pending_of(older) == pending_of(report_to(REPORT)) == []
+    assert (again.results, again.evidence, again.stamp) == (REPORT.results, None, Stamp())
+    assert again.trajectory.start_ns is None
+
+
+def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:
+    """And since when; another directory is another evaluator."""
+    first = _identity(tmp_path / "a", 5)
+    assert first.since_ns == 5
+    assert _identity(tmp_path / "a", 9) == first
+    assert _identity(tmp_path / "b", 9).evaluator != first.evaluator
+
+
+def test_a_directory_of_an_older_version_was_used_before(tmp_path: Path) -> None:
+    """So it is not known since when: what it recorded began before."""
+    claim = Claim(tmp_path)
+    claim.segment(0).touch()
+    assert identity_of(claim, 5).since_ns == 0
+    claim.release()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"evaluator": ""}', b'{"evaluator": 1, "since_ns": 2}'])
+def test_an_unreadable_identity_is_replaced(tmp_path: Path, content: bytes) -> None:
+    """By one that the next start finds."""
+    (tmp_path / "evaluator.json").write_bytes(content)
+    found = _identity(tmp_path, 5)
+    assert found.evaluator
+    assert _identity(tmp_path, 6) == found
+
+
+def test_an_identity_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """In one line with the file and a remedy."""
+    (tmp_path / "evaluator.new").mkdir()
+    with pytest.raises(ConfigError, match=r"storage\.directory: '.*evaluator\.json' cannot be written \(.*\); make room"):
+        _identity(tmp_path, 5)
+
+
+def _identity(directory: Path, now_ns: int):
+    claim = Claim(directory)
+    try:
+        return identity_of(claim, now_ns)
+    finally:
+        claim.release()
