@@ -65,6 +65,8 @@ TABLES: Final[tuple[Convention, ...]] = (
     frameworks.LIVEKIT,
     frameworks.LOONGSUITE,
     frameworks.AG2,
+    frameworks.CREWAI,
+    frameworks.CREWAI_STEPS,
     frameworks.WEAVE,
     frameworks.AGENTOPS,
     gen_ai.GEN_AI,

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from otel_eval.conventions.gen_ai import AGENT_OPERATIONS, MESSAGES, MODEL_OPERATIONS, OPERATION, PLACEHOLDERS, with_fields
 from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.gen_ai import MESSAGES, PLACEHOLDERS, with_fields
 from otel_eval.conventions.gen_ai import RULES as GEN_AI_RULES
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["AG2", "AGENTOPS", "FLUE", "GENKIT", "HAYSTACK", "LIVEKIT", "LOONGSUITE", "WEAVE"]
+__all__ = ["AG2", "AGENTOPS", "CREWAI", "CREWAI_STEPS", "FLUE", "GENKIT", "HAYSTACK", "LIVEKIT", "LOONGSUITE", "WEAVE"]
 
 GENKIT: Final = Convention(
     name="genkit",
@@ -152,6 +152,40 @@ AG2: Final = Convention(
     span_name=("execute_tool *",),
     messages=MESSAGES,
     placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
+    truncated={"gen_ai.tool.call.result": "ag2.tool.call.result.truncated"},
+)
+
+CREWAI: Final = Convention(
+    name="crewai",
+    source="crewai 1.15.30 telemetry/tracing (execution traces; GenAI operations, values up to 384 KiB): an agent's name is a "
+    "hash and its role the name; a failed call leaves a second span, `tool failure`, and so does a call of an MCP tool; E",
+    scopes=("crewai",),
+    rules=(
+        Rule(Kind.OTHER, "crewai.event_name", "tool_failure_detected"),
+        Rule(Kind.OTHER, "gen_ai.tool.type", "mcp"),
+        Rule(Kind.TOOL, OPERATION, "execute_tool"),
+        Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS, name="execute crew|execute agent|execute flow"),
+        Rule(Kind.OTHER, OPERATION, "execute_task|execute_method"),
+    ),
+    fields=with_fields(GEN_AI_FIELDS, agent_name=("crewai.agent.role",)),
+    messages=MESSAGES,
+    # A crew without inputs was asked nothing.
+    placeholders={
+        **PLACEHOLDERS,
+        "gen_ai.input.messages": frozenset({'[{"role": "user", "parts": [{"type": "text", "content": "null"}]}]'}),
+    },
+    truncated={
+        key: f"{key}.truncated"
+        for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages")
+    },
+)
+
+CREWAI_STEPS: Final = replace(
+    CREWAI,
+    name="crewai_steps",
+    source="crewai 1.15.30 telemetry/tracing/handlers.py: without a conversation, its id is that of a task or an agent; E",
+    rules=(Rule(Kind.MODEL, OPERATION, MODEL_OPERATIONS), Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS)),
+    fields={field: keys for field, keys in CREWAI.fields.items() if field is not Field.CONVERSATION},
 )
 
 WEAVE: Final = Convention(

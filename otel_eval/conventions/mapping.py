@@ -76,6 +76,12 @@ def _field(key: Any, keys: Any, at: str) -> tuple[Field, tuple[str, ...]]:
     return field, attributes
 
 
+def _truncated(value: Any, at: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise wrong(at, value, "is not a mapping", "write e.g. {my.result: my.result.truncated}")
+    return {text(key, at): text(mark, f"{at}.{key}") for key, mark in value.items()}
+
+
 def _placeholders(value: Any, at: str) -> dict[str, frozenset[str]]:
     if not isinstance(value, Mapping):
         raise wrong(at, value, "is not a mapping", 'write e.g. {"*": [redacted]}')
@@ -147,6 +153,7 @@ _TABLE: Final[Keys] = {
     "not_requests": (texts, ()),
     "not_call_marks": (partial(rows, _MARK, Mark), ()),
     "placeholders": (_placeholders, {}),
+    "truncated": (_truncated, {}),
     "json_encoded": (flag, False),
     "tool_spans": (flag, True),
 }

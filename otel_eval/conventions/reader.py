@@ -66,12 +66,17 @@ class ReadTable:
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
         self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
         self.messages_wanted = Wanted(
-            frozenset(row.key for row in convention.messages if not row.key.endswith(".")) | self._keys(Field.FIRST_NEW_MESSAGE),
+            self._marked({row.key for row in convention.messages if not row.key.endswith(".")})
+            | self._keys(Field.FIRST_NEW_MESSAGE),
             tuple(row.key for row in self.flattened),
         )
 
     def _keys(self, *fields: Field) -> frozenset[str]:
-        return frozenset(key for each in fields for key in self.convention.fields.get(each, ()))
+        return self._marked({key for each in fields for key in self.convention.fields.get(each, ())})
+
+    def _marked(self, keys: set[str]) -> frozenset[str]:
+        """The attributes, and those that say of some of them that their value was cut."""
+        return frozenset(keys) | {mark for key, mark in self.convention.truncated.items() if key in keys}
 
     def keys_wanted(self, *fields: Field) -> Wanted:
         """The attributes of these fields."""
@@ -83,8 +88,14 @@ class ReadTable:
             value = read.get(key)
             if value is None or (isinstance(value, str) and value in self.nothing and self.stands_for_nothing(key, value)):
                 continue
-            return decode(value, literals=False) if self._encoded else value
+            if not self.is_cut(read, key):
+                return decode(value, literals=False) if self._encoded else value
         return None
+
+    def is_cut(self, read: Mapping[str, Any], key: str) -> bool:
+        """Whether another attribute says that this one holds only a part of the value."""
+        mark = self.convention.truncated.get(key)
+        return mark is not None and text_of(read.get(mark)).lower() == "true"
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
         """The same as text, "" if there is none."""

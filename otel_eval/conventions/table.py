@@ -114,6 +114,7 @@ class Convention:
         not_requests: globs of names asked for in messages that no tool ever answers, such as output tools.
         not_call_marks: marks of spans that only pretend to be calls.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
+        truncated: attribute → the attribute that is true where its value was cut; such a value is not recorded.
         json_encoded: every attribute value is JSON text.
         tool_spans: whether each tool call of a run leaves a span: then none means no call.
     """
@@ -133,5 +134,6 @@ class Convention:
     not_requests: tuple[str, ...] = ()
     not_call_marks: tuple[Mark, ...] = ()
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    truncated: Mapping[str, str] = field(default_factory=dict)
     json_encoded: bool = False
     tool_spans: bool = True

@@ -136,7 +136,7 @@ def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable) ->
     if row.key.endswith("."):
         return nested(attributes, row.key) or None
     value = attributes.get(row.key)
-    if value is None or table.stands_for_nothing(row.key, value):
+    if value is None or table.stands_for_nothing(row.key, value) or table.is_cut(attributes, row.key):
         return None
     return decode(value, literals=False)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, convention_from_mapping, unwrap
+from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, ReadTable, convention_from_mapping, unwrap
 from otel_eval.conventions.wrappers import Wrapper
 from otel_eval.errors import ConfigError
 from otel_eval.testing import span
@@ -134,6 +134,7 @@ def test_a_users_table_goes_first():
         ({"placeholders": {"*": {"a": 1}}}, "placeholders.*"),
         ({"tool_spans": "no"}, "tool_spans"),
         ({"placeholders": ["x"]}, "placeholders"),
+        ({"truncated": ["x"]}, "truncated"),
         ({"colour": "red"}, "colour"),
     ],
 )
@@ -149,3 +150,13 @@ def test_what_is_no_mapping_is_refused():
     """A list of tables is a frequent slip."""
     with pytest.raises(ConfigError, match="not a mapping"):
         convention_from_mapping([MINE])  # type: ignore[arg-type]
+
+
+def test_a_value_that_was_cut_is_not_recorded():
+    """A part of a result is not the result; the next attribute that holds it counts."""
+    fields = {"result": ["step.out", "step.output"]}
+    table = ReadTable(convention_from_mapping({**MINE, "fields": fields, "truncated": {"step.out": "step.cut"}}))
+    assert "step.cut" in table.keys_wanted(Field.RESULT).keys
+    for cut, value in ((True, None), ("true", None), (False, "par"), (None, "par")):
+        assert table.value({"step.out": "par", "step.cut": cut}, Field.RESULT) == value
+    assert table.value({"step.out": "par", "step.cut": True, "step.output": "paris"}, Field.RESULT) == "paris"

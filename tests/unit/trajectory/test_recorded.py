@@ -105,3 +105,10 @@ def test_a_workflow_around_one_agent_bears_its_name(recorded: ModuleType):
             ("travel_agent", False, 4),
         ]
         assert trajectories[0].calls[0].agent_path == ("travel_agent",)
+
+
+def test_the_id_of_a_task_is_no_conversation(recorded: ModuleType):
+    """CrewAI writes it where a conversation's id would be."""
+    (run,) = outermost(recorded, "crewai_own.json")
+    assert (run.conversation_id, run.model_calls, run.input_tokens) == ("", 4, 200)
+    assert "null" not in str(run.input)
