@@ -63,6 +63,8 @@ TABLES: Final[tuple[Convention, ...]] = (
     terminals.CLAUDE_CODE,
     terminals.GEMINI_CLI,
     frameworks.LIVEKIT,
+    frameworks.LOGFIRE_WORKFLOW,
+    frameworks.LOGFIRE_AGENTS,
     frameworks.LOONGSUITE,
     frameworks.AG2,
     frameworks.CREWAI,

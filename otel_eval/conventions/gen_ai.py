@@ -78,9 +78,12 @@ def with_fields(base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]) 
 PYDANTIC_AI: Final = replace(
     GEN_AI,
     name="pydantic_ai",
-    source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); E: versions 2 and 5",
+    source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); "
+    "E: versions 2 and 5, releases 0.4.11 and 1.0.5",
     scopes=("pydantic-ai|pydantic_ai|pydantic-ai.*",),
     rules=(
+        # A function that makes the answer; it names a tool, and older versions set no operation.
+        Rule(Kind.OTHER, name="running output function*"),
         *RULES,
         # Before operation names were set.
         Rule(Kind.TOOL, "gen_ai.tool.name", name="running tool*|execute_tool *"),

@@ -178,6 +178,8 @@ _SPEECHES: Final = (
     ("raw", "tasks_output"),
     ("contents", "model"),
 )
+# An object with one of these keys and no other only wraps what was asked: BeeAI's agents, DSPy's ReAct.
+_ENVELOPES: Final = frozenset({"input", "input_args"})
 
 
 def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
@@ -191,6 +193,8 @@ def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """
     messages = value
     if isinstance(value, dict):
+        if len(value) == 1 and value.keys() <= _ENVELOPES:
+            return said(next(iter(value.values())), roles, last=last)
         messages = next((value[key] for key, mark in _SPEECHES if key in value and (not mark or mark in value)), [value])
         if isinstance(messages, dict):
             return said(messages, roles, last=last)

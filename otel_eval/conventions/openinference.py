@@ -167,6 +167,62 @@ MODEL_CLIENTS: Final = replace(
     tool_spans=False,
 )
 
+BEEAI: Final = replace(
+    OPENINFERENCE,
+    name="openinference_beeai",
+    source="openinference-instrumentation-beeai 0.1.30 with beeai-framework 0.1.85: an event within a run (`error`, `retry`, "
+    "`final_answer`) is a span of the kind of its run, parallel calls of a streamed answer run together in the output "
+    "messages, and the answer is a tool of the framework; E",
+    scopes=("openinference.instrumentation.beeai*",),
+    rules=(Rule(Kind.OTHER, "metadata.path"), *RULES),
+    messages=(),
+    wrappers=("beeai_input",),
+    not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("metadata.class_name", "FinalAnswerTool")),
+)
+
+# DSPy's own modules that only ask a model or combine what other modules answer.
+_DSPY_STEPS: Final = "|".join(
+    f"{name}.forward|{name}.aforward"
+    for name in (
+        "Predict*",
+        "ChainOfThought*",
+        "ProgramOfThought",
+        "MultiChainComparison",
+        "BestOfN",
+        "Refine",
+        "Parallel",
+        "KNN",
+    )
+)
+DSPY: Final = replace(
+    OPENINFERENCE,
+    name="openinference_dspy",
+    source="openinference-instrumentation-dspy 0.1.48 with dspy 3.4.1: a tool's name stands only in the span's name "
+    "(`search.__call__`, `search.acall`), messages are text in DSPy's own format, programs are CHAINs, and tools that "
+    "CodeAct, RLM or ToolCalls.execute call leave no span; E",
+    scopes=("openinference.instrumentation.dspy*",),
+    rules=(
+        *(rule for rule in RULES if rule.kind is not Kind.OTHER),
+        Rule(Kind.OTHER, KIND, "CHAIN", name=_DSPY_STEPS),
+        Rule(Kind.AGENT, KIND, "CHAIN", name="*.forward|*.aforward"),
+        *(rule for rule in RULES if rule.kind is Kind.OTHER),
+    ),
+    span_name=("*.__call__", "*.acall"),
+    agent_span_name=("*.forward", "*.aforward"),
+    messages=(),
+    # ReAct reserves this name for the tool that ends its loop.
+    not_calls=frozenset({"finish"}),
+    tool_spans=False,
+)
+
+DSPY_REACT: Final = replace(
+    DSPY,
+    name="openinference_dspy_react",
+    source="the same: ReAct calls its tools itself, so each call leaves a span",
+    rules=(Rule(Kind.AGENT, KIND, "CHAIN", name="ReAct.forward|ReAct.aforward|ReActV2.forward|ReActV2.aforward"),),
+    tool_spans=True,
+)
+
 DIALECTS: Final = (
     LANGCHAIN,
     OPENAI_AGENTS,
@@ -176,5 +232,8 @@ DIALECTS: Final = (
     CREWAI,
     SMOLAGENTS,
     LLAMA_INDEX,
+    BEEAI,
+    DSPY_REACT,
+    DSPY,
     MODEL_CLIENTS,
 )

@@ -59,6 +59,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "langchain_tool_start": Wrapper((("input_str", _ANY),), ("inputs", "input_str"), call_id="kwargs.tool_call_id"),
     "langchain_input": Wrapper((("input", str),), ("input",), only=frozenset({"input"})),
     "langchain_output": Wrapper((("output", _ANY),), ("output",), only=frozenset({"output", "kwargs", "tags", "metadata"})),
+    # BeeAI's `Tool.run(input, options)`.
+    "beeai_input": Wrapper((("input", _ANY), ("options", _ANY)), ("input",), only=frozenset({"input", "options"})),
     # A LangChain message as `dumps`, `message_to_dict` and `model_dump` write it.
     "langchain_constructor": Wrapper(
         (("lc", "1"), ("kwargs", dict)), ("kwargs.content",), call_id="kwargs.tool_call_id", error="kwargs.status"

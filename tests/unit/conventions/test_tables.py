@@ -16,6 +16,9 @@ OP = "gen_ai.operation.name"
 OI = "openinference.span.kind"
 TL = "traceloop.span.kind"
 LANGCHAIN = "opentelemetry.instrumentation.langchain"
+DSPY = "openinference.instrumentation.dspy"
+BEEAI = "openinference.instrumentation.beeai"
+LOGFIRE = "logfire.openai_agents"
 CREATED = {OI: "CHAIN", "metadata": '{"ls_integration": "langchain_create_agent", "lc_agent_name": "travel"}'}
 STEP = CREATED | {"metadata": CREATED["metadata"].replace("}", ', "langgraph_node": "tools"}')}
 
@@ -87,6 +90,25 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("genkit-tracer", "x", {"genkit:metadata:subtype": "tool.v2"}, "tool", "genkit"),
         ("flue", "x", {"flue.tool.name": "x"}, "tool", "flue"),
         ("livekit-agents", "function_tool", {}, "tool", "livekit"),
+        ("pydantic-ai", "running output function", {"gen_ai.tool.name": "final_result"}, "other", "pydantic_ai"),
+        ("pydantic-ai", "running output function: answer", {"gen_ai.tool.name": "answer"}, "other", "pydantic_ai"),
+        (DSPY, "search.__call__", {OI: "TOOL"}, "tool", "openinference_dspy"),
+        (DSPY, "LM.acall", {OI: "LLM"}, "model", "openinference_dspy"),
+        (DSPY, "Travel.forward", {OI: "CHAIN"}, "agent", "openinference_dspy"),
+        (DSPY, "CodeAct.forward", {OI: "CHAIN"}, "agent", "openinference_dspy"),
+        (DSPY, "ReAct.aforward", {OI: "CHAIN"}, "agent", "openinference_dspy_react"),
+        (DSPY, "Predict(StringSignature).forward", {OI: "CHAIN"}, "other", "openinference_dspy"),
+        (DSPY, "ChainOfThought.forward", {OI: "CHAIN"}, "other", "openinference_dspy"),
+        (DSPY, "ChatAdapter.__call__", {OI: "CHAIN"}, "other", "openinference_dspy"),
+        (BEEAI, "search", {OI: "TOOL", "metadata.class_name": "SearchTool"}, "tool", "openinference_beeai"),
+        (BEEAI, "error", {OI: "TOOL", "metadata.path": "tool.search.error"}, "other", "openinference_beeai"),
+        (BEEAI, "final_answer", {OI: "AGENT", "metadata.path": "agent.requirement.final_answer"}, "other", "openinference_beeai"),
+        (LOGFIRE, "Function: {name}", {"name": "search"}, "tool", "logfire_openai_agents"),
+        (LOGFIRE, "Agent run: {name!r}", {"name": "travel"}, "agent", "logfire_openai_agents"),
+        (LOGFIRE, "OpenAI Agents trace: {name}", {"name": "Agent workflow"}, "agent", "logfire_openai_agents_trace"),
+        (LOGFIRE, "Responses API with {gen_ai.request.model!r}", {OP: "chat"}, "model", "logfire_openai_agents"),
+        (LOGFIRE, "Handoff: {from_agent} → {to_agent}", {"logfire.span_type": "span"}, "other", "logfire_openai_agents"),
+        (LOGFIRE, "Function: {name}", {"logfire.span_type": "pending_span"}, "other", "logfire_openai_agents_trace"),
     ],
 )  # fmt: skip
 def test_each_instrumentation_is_known(scope: str, name: str, attributes: dict[str, Any], kind: str, table: str):
