@@ -5,15 +5,21 @@ Knows which of them there are; keeps none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, Final
 
 from otel_eval.app.compose import engine_of
 from otel_eval.app.entrance import verify
 from otel_eval.config import EvalConfig
+from otel_eval.errors import ConfigError
+from otel_eval.model import Skipped
+from otel_eval.references import Dataset
 from otel_eval.telling import gathered
 
 __all__ = ["check", "suggestions"]
+
+_MOST_PROBLEMS: Final = 20
 
 
 def check(config: EvalConfig) -> None:
@@ -27,7 +33,44 @@ def check(config: EvalConfig) -> None:
         from otel_eval.app.judges import judges_of  # deferred: it loads every scorer
 
         readings.append(partial(judges_of, config))
+    readings.append(partial(_check_datasets, config))
     gathered(readings)
+
+
+def _check_datasets(config: EvalConfig) -> None:
+    """Read every record of the files of references as the scorer that uses it does."""
+    found = [
+        problem
+        for evaluation in engine_of(config).evaluations
+        for scorer in evaluation.scorers
+        for problem in _unusable_records(scorer)
+    ]
+    if found:
+        more = [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"] if len(found) > _MOST_PROBLEMS else []
+        raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
+
+
+def _unusable_records(scorer: Any) -> Iterator[str]:
+    reference: Any = getattr(scorer, "reference", None)
+    read = getattr(scorer, "read_reference", None)
+    dataset = getattr(reference, "records", None)
+    if isinstance(dataset, Dataset) and read is not None:
+        for key in dataset.record_keys():
+            place = dataset.place_of(key)
+            for problem in _problems(reference.value_of(key), reference.field, read):
+                yield f"{place['dataset']} line {place['line']}: {problem}"
+    for further in getattr(scorer, "scorers", ()):
+        yield from _unusable_records(further)
+
+
+def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence[str]:
+    if isinstance(value, Skipped):
+        return (f"{field}: missing; add it, or remove the record",)
+    try:
+        read(value)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def suggestions(config: EvalConfig) -> list[str]:

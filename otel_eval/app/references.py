@@ -24,7 +24,7 @@ def opened(path: str, column: str, field: str, where: str) -> Dataset:
     """The records of a file.
 
     Args:
-        path: of the file; relative to the working directory.
+        path: of the file; relative to the working directory (`load` makes paths in a configuration file absolute).
         column, field: hold the keys and the references.
         where: the key it stands under, for errors.
 

@@ -91,8 +91,16 @@ def _cells(result: Result) -> tuple[str, str, str]:
     if isinstance(outcome, Scored):
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
     if isinstance(outcome, Failed):
-        return "-", "failed", f"the scorer failed: {outcome.error_type}"
+        return "-", "failed", f"the scorer failed: {outcome.error_type}{_place(outcome.details)}"
     return "-", "skipped", outcome.why
+
+
+def _place(details: Mapping[str, Any]) -> str:
+    """Which record of a dataset could not be used, and what to do; "" if it was something else that failed."""
+    if not {"dataset", "line", "problems"} <= details.keys():
+        return ""
+    remedies = "; ".join(f"{each['key']}: {each['remedy']}" for each in details["problems"])
+    return f": {details['dataset']} line {details['line']}: {remedies}"
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = WIDTH) -> list[str]:

@@ -17,6 +17,7 @@ from otel_eval.config.expand import expand
 from otel_eval.config.shapes import EvalConfig
 from otel_eval.config.yaml12 import parse
 from otel_eval.errors import ConfigError
+from otel_eval.scorers.references import is_file
 
 __all__ = ["load"]
 
@@ -38,13 +39,15 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None 
         return _validated(source, "")
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        return _validated(_read(path), f"{path}: ")
+        return _validated(_read(path), f"{path}: ", path.absolute().parent)
     raise ConfigError(f"config: {type(source).__name__} is no configuration; give a path, a mapping or an EvalConfig")
 
 
-def _validated(given: Mapping[str, Any], where: str) -> EvalConfig:
+def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None) -> EvalConfig:
     unset: dict[str, str] = {}
     expanded = expand(given, os.environ, always_text=_TEXT, missing=unset)
+    if folder is not None and "evaluations" in expanded:
+        expanded = {**expanded, "evaluations": _beside(folder, expanded["evaluations"])}
     problems = [*unset.values()]
     blamed = tuple(path + end for path in unset for end in ":.[")
     try:
@@ -54,6 +57,18 @@ def _validated(given: Mapping[str, Any], where: str) -> EvalConfig:
     if problems:
         raise ConfigError(*problems, where=where)
     return config
+
+
+def _beside(folder: Path, value: Any) -> Any:
+    """The value with the files of references, which stand relative to the configuration file, under their full paths."""
+    if isinstance(value, list):
+        return [_beside(folder, each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: _beside(folder, each) for key, each in value.items()}
+    if "key" in found and is_file(found.get("dataset")):
+        found["dataset"] = str(folder / found["dataset"])
+    return found
 
 
 def _read(path: Path) -> Mapping[str, Any]:

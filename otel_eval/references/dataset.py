@@ -11,9 +11,9 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.references.records import LIMIT, Record, Unusable, parsed
 
@@ -45,6 +45,7 @@ class Dataset:
         self.path: Final = path
         self._column, self._clock = column, clock
         self._records: dict[str, Record] = {}
+        self._lines: dict[str, int] = {}
         self._stamp: _Stamp | None = None
         self._error: Unusable | None = None
         self._next = 0.0
@@ -70,6 +71,10 @@ class Dataset:
                 self._tell()
         return self._records.get(key)
 
+    def place_of(self, key: str) -> Mapping[str, Any]:
+        """The file's name and the line of the record of a key."""
+        return {"dataset": self.path.name, "line": self._lines.get(key, 0)}
+
     def record_keys(self) -> list[str]:
         """The keys of the records, in the order of the file."""
         return list(self._records)
@@ -85,7 +90,7 @@ class Dataset:
             return
         self._stamp = stamp
         try:
-            self._records = parsed(_read(self.path), self.path.suffix.lower(), self._column)
+            self._records, self._lines = parsed(_read(self.path), self.path.suffix.lower(), self._column)
             self._error = None
         except Unusable as error:
             self._error = error

@@ -22,8 +22,8 @@ class Unusable(Exception):
     """A file that holds no records; the message continues `path: ` and quotes no value."""
 
 
-def parsed(raw: bytes, suffix: str, column: str) -> dict[str, Record]:
-    """The records of a file by the text of their column.
+def parsed(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Record], dict[str, int]]:
+    """The records of a file by the text of their column, and the line of each.
 
     Args:
         suffix: one of `FORMATS`.
@@ -32,7 +32,7 @@ def parsed(raw: bytes, suffix: str, column: str) -> dict[str, Record]:
         Unusable: the bytes are none of that, a record has no key, or two have the same.
 
     >>> parsed(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
-    {'7': {'id': 7, 'expected': ['search']}}
+    ({'7': {'id': 7, 'expected': ['search']}}, {'7': 1})
     """
     try:
         text = raw.decode("utf-8-sig")
@@ -49,7 +49,7 @@ def parsed(raw: bytes, suffix: str, column: str) -> dict[str, Record]:
         if name in found:
             raise Unusable(f"line {line} has the key of line {lines[name]}; keep one of them")
         found[name], lines[name] = record, line
-    return found
+    return found, lines
 
 
 def _json_lines(text: str, column: str) -> Iterator[tuple[int, Record]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.agreement import decoded
@@ -41,6 +41,8 @@ def calls(*fields: str) -> Callable[[str, Any], Expectation]:
 
 
 def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wanted: str, example: str) -> Expectation:
+    if isinstance(value, Mapping):
+        value = [value]  # a single call
     if not _is_list(value):
         raise wrong(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
@@ -70,19 +72,62 @@ def _name(key: str, value: Any) -> Expected:
     return Expected(value)
 
 
+_SPELLINGS: Final[Mapping[str, str]] = {
+    "arguments": "arguments",
+    "args": "arguments",  # ADK, LangChain, UiPath
+    "input_parameters": "arguments",  # deepeval
+    "result": "result",
+    "output": "result",  # deepeval, UiPath
+}
+_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})  # beside a call in these libraries' own forms
+
+
 def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
     if not isinstance(value, Mapping):
         return _name(key, value)
+    if "function" in value:
+        value, key = _function(key, value), f"{key}.function"
+    spelt = {word: field for word, field in _SPELLINGS.items() if field in fields}
     problems = [
-        f"{key}.{word}: unknown key; {did_you_mean(word, ['name', *fields])}"
+        f"{key}.{word}: unknown key; {did_you_mean(word, ['name', *spelt])}"
         for word in value
-        if word != "name" and word not in fields
+        if word != "name" and word not in spelt and word not in _IGNORED
     ]
+    problems += _twice(key, value, spelt)
     if "name" not in value:
         problems.append(f"{key}.name: missing; write e.g. {{name: search}}")
     if problems:
         raise ConfigError(*problems)
-    given = {field: value[field] for field in fields if field in value}
+    given = {spelt[word]: value[word] for word in value if word in spelt}
     if "result" in given:
         given["result"] = decoded(given["result"])
     return Expected(_name(f"{key}.name", value["name"]).name, **given)
+
+
+def _twice(key: str, value: Mapping[str, Any], spelt: Mapping[str, str]) -> list[str]:
+    """Fields that are given in two spellings."""
+    words: dict[str, list[str]] = {}
+    for word in value:
+        if word in spelt:
+            words.setdefault(spelt[word], []).append(word)
+    return [
+        f"{key}: {' and '.join(each)} are the same in two spellings; keep {field}"
+        for field, each in words.items()
+        if len(each) > 1
+    ]
+
+
+def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call as OpenAI writes it: `{type: function, function: {name, arguments: JSON text}}`."""
+    inner = value["function"]
+    others = [word for word in value if word != "function" and word not in _IGNORED]
+    if others:
+        raise ConfigError(f"{key}: function and {', '.join(map(str, others))} are two spellings of a call; keep one of them")
+    if not isinstance(inner, Mapping):
+        raise wrong(f"{key}.function", inner, "a mapping of name and arguments", "write {name: search, arguments: '{}'}")
+    if not isinstance(text := inner.get("arguments"), str):
+        return inner
+    arguments = decoded(text or "{}")
+    if not isinstance(arguments, Mapping):
+        raise wrong(f"{key}.function.arguments", text, "the JSON text of an object", 'write e.g. \'{"q": "rates"}\'')
+    return {**inner, "arguments": arguments}

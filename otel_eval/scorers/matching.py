@@ -5,7 +5,7 @@ Knows values and per-run references; the alignment itself is `alignment`'s, what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -218,9 +218,18 @@ class Matching(BuiltIn):
         if isinstance(found, Skipped):
             return found if self.expected is None else self.expected
         try:
-            return self._read(self.reference.key if self.reference.records is None else self.reference.field, found)
+            return self.read_reference(found)
         except ConfigError as error:
-            return Failed("InvalidReference", str(error))
+            return _unusable(error, self.reference.place_of(trajectory))
+
+    def read_reference(self, value: Any) -> Expectation:
+        """A run's own expectation.
+
+        Raises:
+            ConfigError: the value is none.
+        """
+        assert self.reference is not None, "asked only where there is one"
+        return self._read(self.reference.key if self.reference.records is None else self.reference.field, value)
 
     def _read(self, key: str, value: Any) -> Expectation:
         """As the inline expectation is read."""
@@ -228,6 +237,17 @@ class Matching(BuiltIn):
         return read(key, value)
 
 
+def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
+    """A reference that cannot be read. Of a record in a file, which is the user's own, the details name key and remedy."""
+    if not place:
+        return Failed("InvalidReference", str(error))
+    # Each problem is "key: what was found; remedy". What was found stays in the process: it may be content.
+    problems = [{"key": each.partition(": ")[0], "remedy": each.rpartition("; ")[2]} for each in error.problems]
+    details = {**place, "problems": problems[:_MOST_PROBLEMS]}
+    return Failed("InvalidReference", f"{place['dataset']} line {place['line']}: {error}", details)
+
+
+_MOST_PROBLEMS: Final = 10
 _NAMES: Final = Comparison()
 _HOUSE: Final = __name__.partition(".")[0]
 _DECIDES: Final = ("__call__", "find", "judged", "kept", "skips", "visits", "weighed")  # what a class of others may do otherwise

@@ -20,7 +20,7 @@ from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
 from otel_eval.scorers.registry import imported
 
-__all__ = ["Records", "Reference", "reference", "references_of"]
+__all__ = ["Records", "Reference", "is_file", "reference", "references_of"]
 
 Records = Callable[[str], Mapping[str, Any] | None]
 """Gives the record of a key, or None. Called for each run: it must not wait."""
@@ -55,11 +55,13 @@ class Reference:
         if self.key not in trajectory.attributes:
             return _none(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
         value = trajectory.attributes[self.key]
-        return decoded(value) if self.records is None else self._found(self.records, value)
+        return decoded(value) if self.records is None else self.value_of(_text(value))
 
-    def _found(self, records: Records, key: Any) -> Any:
+    def value_of(self, key: str) -> Any:
+        """The same for the record of a key."""
+        assert self.records is not None, "asked only where there are records"
         try:
-            record: Any = records(_text(key))
+            record: Any = self.records(key)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return Failed(type(error).__name__, str(error))
         if record is None:
@@ -69,9 +71,20 @@ class Reference:
         value = decoded(record.get(self.field))
         return _none(self._no(f"its record has no {self.field}")) if value is None else value
 
+    def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
+        """Where in a file the run's record is: `dataset` and `line`; nothing if it is in none."""
+        key, place_of = self.key_of(trajectory), getattr(self.records, "place_of", None)
+        place: Mapping[str, Any] = {} if key is None or place_of is None else place_of(key)
+        return place
+
     def _no(self, why: str) -> str:
         # The key's value is not told: it may be what the user asked.
         return f"no reference for key {self.key}: {why}"
+
+
+def is_file(dataset: Any) -> bool:
+    """Whether the `dataset` of a reference is the path of a file, not a mapping, a function or the path of one."""
+    return isinstance(dataset, str | PathLike) and bool(fspath(dataset)) and _FUNCTION.fullmatch(fspath(dataset)) is None
 
 
 def references_of(scorer: object) -> Iterator[Reference]:
@@ -118,7 +131,7 @@ def reference(key: str, value: Any) -> Reference:
 def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
     if isinstance(dataset, str) and _FUNCTION.fullmatch(dataset):
         dataset = imported(f"{where}.dataset", dataset)
-    if isinstance(dataset, str | PathLike) and fspath(dataset):
+    if is_file(dataset):
         return Reference(key, import_module(_FILES).opened(fspath(dataset), column or key, field, where), field)
     if column is not None:
         raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")

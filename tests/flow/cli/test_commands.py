@@ -61,6 +61,23 @@ def test_check_suggests_only_after_where_a_rule_says_before(otel_eval: Run, conf
     assert done.stderr.startswith(f"otel-eval: evaluations[0].scorers[0]: {said}")
 
 
+def test_check_reads_every_record_of_a_dataset_beside_the_configuration(otel_eval: Run, config: Write, tmp_path: Path) -> None:
+    """Also where the command is run in another folder."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "cases.jsonl").write_text(
+        '{"id": "a", "expected": ["x"]}\n{"id": "b", "expectd": ["x"]}\n{"id": "c", "expected": 3}\n'
+    )
+    text = config("{type: tool_call_order, reference: {dataset: cases.jsonl, key: case, column: id}}").read_text()
+    (folder / "eval.yaml").write_text(text)
+    done = otel_eval("check", folder / "eval.yaml")
+    assert done.returncode == 2
+    assert "cases.jsonl line 2: expected: missing; add it, or remove the record" in done.stderr
+    assert "cases.jsonl line 3: expected: 3 is not a list of tool names; write e.g." in done.stderr
+    (folder / "cases.jsonl").write_text('{"id": "a", "expected": ["x"]}\n')
+    assert otel_eval("check", folder / "eval.yaml").returncode == 0
+
+
 def test_a_misspelt_tool_is_reported_by_a_replay(otel_eval: Run, recorded: Path, config: Write) -> None:
     """On standard error, once, with the name that was meant; the score still decides the exit code."""
     done = otel_eval("replay", recorded, "--config", config('{type: tool_call_count, criteria: {get_wether: "<= 3"}}'))

@@ -213,7 +213,7 @@ MANY = {
                 {"type": "tool_call_cuont", "strict": 1},
                 {"type": "tool_call_count", "criteria": {"search": "=< 3", "open": 1}, "treshold": 1},
                 {"type": "llm_judge", "judge": "mian", "criteria": "It is polite."},
-                {"type": "tool_call_order", "reference": {"dataset": "nowhere.jsonl", "key": "case"}},
+                {"type": "tool_call_order", "reference": {"dataset": "/nowhere.jsonl", "key": "case"}},
             ],
         },
         {
@@ -245,7 +245,7 @@ TOLD = [
     "evaluations[0].scorers[1].criteria.search: '=< 3' is not an operator",
     "evaluations[0].scorers[1].criteria.open: 1 is not an operator",
     "evaluations[0].scorers[2].judge: 'mian' is not one of the judges; did you mean 'main'?",
-    "evaluations[0].scorers[3].reference.dataset: 'nowhere.jsonl' cannot be read",
+    "evaluations[0].scorers[3].reference.dataset: '/nowhere.jsonl' cannot be read",
     "evaluations[1].sample: 7 is not a number from 0 to 1",
     "evaluations[1].match.servce: unknown key; did you mean 'service'?",
     "evaluations[1].match.runs: 'outer' is not one of 'outermost' or 'all'; did you mean 'outermost'?",

@@ -61,7 +61,7 @@ def replaced(path: Path, text: str) -> None:
 )
 def test_records_are_read(raw, suffix, records):
     """Of both formats."""
-    assert parsed(raw, suffix, "id") == records
+    assert parsed(raw, suffix, "id")[0] == records
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
 def test_what_was_written_is_read(records):
     """Any text, also line separators that are none of JSON's."""
     lines = "".join(json.dumps({"k": key, "v": value}, ensure_ascii=False) + "\n" for key, value in records.items())
-    assert {key: record["v"] for key, record in parsed(lines.encode(), ".jsonl", "k").items()} == records
+    assert {key: record["v"] for key, record in parsed(lines.encode(), ".jsonl", "k")[0].items()} == records
 
 
 def test_a_file_is_looked_at_once_a_second(file, clock):

@@ -83,7 +83,7 @@ def test_a_record_that_is_no_use_fails(dataset):
     outcome = dataset(run("b"))
     assert isinstance(outcome, Failed)
     assert outcome.error_type == "InvalidReference"
-    assert outcome.message.startswith("expected: 3 is not a list")
+    assert "expected: 3 is not a list" in outcome.message
 
 
 def test_another_field_can_be_the_reference():
@@ -216,3 +216,21 @@ def test_a_file_that_is_broken_since_it_was_opened_is_refused_anew(tmp_path):
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match="line 1 is not JSON"):
         order(str(path), column="id")
+
+
+def test_an_unusable_record_of_a_file_is_named_by_file_line_key_and_remedy(tmp_path):
+    """In the details, without the value that was found."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": "a", "expected": ["x"]}\n\n{"id": "b", "expected": [{"name": "x", "argumnts": 1}]}\n')
+    reference = {"dataset": str(path), "key": "case", "column": "id"}
+    scorer = create_scorer({"type": "tool_call_args", "reference": reference})
+    outcome = scorer(trajectory(attributes={"case": "b"}))
+    assert outcome == Failed(
+        "InvalidReference",
+        "cases.jsonl line 3: expected[0].argumnts: unknown key; did you mean 'arguments'?",
+        {
+            "dataset": "cases.jsonl",
+            "line": 3,
+            "problems": [{"key": "expected[0].argumnts", "remedy": "did you mean 'arguments'?"}],
+        },
+    )
