@@ -62,7 +62,7 @@ PyMODINIT_FUNC PyInit__matching(void)
     PyObject *math = PyImport_ImportModule("math");
     fsum = math == NULL ? NULL : PyObject_GetAttrString(math, "fsum");
     Py_XDECREF(math);
-    static const char *const frame[FRAME] = {"incomplete", "tool_data", "calls", "value", "passed", "tell"};
+    static const char *const frame[FRAME] = {"incomplete", "calls_unknown", "calls", "value", "passed", "tell"};
     for (int slot = 0; slot < FRAME; slot++)
         if ((frame_names[slot] = PyUnicode_InternFromString(frame[slot])) == NULL)
             return NULL;

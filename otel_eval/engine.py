@@ -101,13 +101,18 @@ class Engine:
 
     Args:
         exported: keys of attributes of runs that reports carry.
+        records_tool_spans: globs of instrumentation scopes that record each tool call as a span.
 
     Attributes:
         waits: whether reports may have results that are pending.
     """
 
     def __init__(
-        self, evaluations: Sequence[Evaluation], tables: Sequence[Convention] = TABLES, exported: Sequence[str] = ()
+        self,
+        evaluations: Sequence[Evaluation],
+        tables: Sequence[Convention] = TABLES,
+        exported: Sequence[str] = (),
+        records_tool_spans: Sequence[str] = (),
     ) -> None:
         self.evaluations: Final = tuple(evaluations)
         self._exported: Final = tuple(exported)
@@ -118,6 +123,7 @@ class Engine:
             tables=tuple(tables),
             needs=frozenset().union(*(scorer.needs for each in evaluations for scorer in each.scorers)),
             asked=_asked(evaluations).union(exported),
+            records_tool_spans=tuple(records_tool_spans),
         )
 
     def judge(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None) -> list[Report]:

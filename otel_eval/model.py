@@ -92,6 +92,7 @@ class ToolCall:
         start_ns, end_ns: Unix nanoseconds, or None where no time was recorded.
         enclosing: span ids of the calls this one was made within, outermost first.
         agent_path: names of the agents from the run down to the one that made the call.
+        failure_unknown: no error was recorded, but one might show in the result, which was not recorded either.
     """
 
     name: str
@@ -104,6 +105,7 @@ class ToolCall:
     end_ns: int | None = None
     enclosing: tuple[str, ...] = ()
     agent_path: tuple[str, ...] = ()
+    failure_unknown: bool = False
 
     @property
     def timed(self) -> bool:
@@ -140,7 +142,7 @@ class Trajectory:
         conversation_id: the session the run belongs to, or "".
         completeness: why the trace was closed.
         incomplete: "" or what of the evidence is missing: then no scorer may guess.
-        tool_data: False if the instrumentation records no tool calls and no message tells of any.
+        calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`; names scopes, no content.
         outermost: False for a run inside another run.
     """
 
@@ -162,7 +164,7 @@ class Trajectory:
     conversation_id: str = ""
     completeness: Completeness = Completeness.COMPLETE
     incomplete: str = ""
-    tool_data: bool = True
+    calls_unknown: str = ""
     outermost: bool = True
     service_version: str = ""
     environment: str = ""

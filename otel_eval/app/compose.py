@@ -17,11 +17,12 @@ from otel_eval.engine import Engine, Evaluation, Match
 from otel_eval.model import Report
 from otel_eval.ports import Scorer
 from otel_eval.scorers.judging import named
+from otel_eval.trajectory import ALL_NEEDS, Plan
 
 if TYPE_CHECKING:
     from otel_eval.judges import Later
 
-__all__ = ["engine_of", "later_of", "limits_of", "tables_of"]
+__all__ = ["engine_of", "later_of", "limits_of", "plan_of", "tables_of"]
 
 
 def limits_of(config: EvalConfig) -> Limits:
@@ -42,8 +43,13 @@ def limits_of(config: EvalConfig) -> Limits:
 
 def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
     """The convention tables: the user's own first."""
-    own = (each if isinstance(each, Convention) else convention_from_mapping(each) for each in config.conventions)
+    own = (each if isinstance(each, Convention) else convention_from_mapping(each) for each in config.own_conventions.tables)
     return (*own, *TABLES)
+
+
+def plan_of(config: EvalConfig) -> Plan:
+    """How to read everything that can be read of a trace, whatever the evaluations need."""
+    return Plan(tables=tables_of(config), needs=ALL_NEEDS, records_tool_spans=config.own_conventions.records_tool_spans)
 
 
 def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda scorer: scorer) -> Engine:
@@ -69,7 +75,7 @@ def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda sco
         )
         for each, scorers in zip(config.evaluations, built, strict=True)
     ]
-    return Engine(evaluations, tables_of(config), config.results.attributes)
+    return Engine(evaluations, tables_of(config), config.results.attributes, config.own_conventions.records_tool_spans)
 
 
 def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False) -> Later | None:

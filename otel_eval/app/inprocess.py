@@ -13,7 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app import references
-from otel_eval.app.compose import engine_of, later_of, limits_of
+from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
 from otel_eval.app.guard import Guard
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
@@ -25,7 +25,7 @@ from otel_eval.sinks.ambient import AmbientSink
 from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory import build
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -150,5 +150,5 @@ def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str
     settings = load(config)
     buffer = TraceBuffer(replace(limits_of(settings), settle_s=inf, settle_partial_s=inf, idle_s=inf, max_age_s=inf))
     buffer.push_many(frames_of(spans), 0.0)
-    plan = Plan(tables=engine_of(settings).plan.tables, needs=ALL_NEEDS)
+    plan = plan_of(settings)
     return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

@@ -14,7 +14,7 @@ from math import inf
 from os import PathLike
 from typing import TypeVar
 
-from otel_eval.app.compose import engine_of, later_of, limits_of, tables_of
+from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
 from otel_eval.app.coverage import Coverage
 from otel_eval.app.gathering import Gathering
 from otel_eval.app.outlets import fanout_of
@@ -24,7 +24,6 @@ from otel_eval.errors import InputError
 from otel_eval.model import Report, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.sources.files import read_file
-from otel_eval.trajectory import ALL_NEEDS, Plan
 
 __all__ = ["replay", "understand"]
 
@@ -84,7 +83,7 @@ def understand(
     coverage: Coverage | None = None,
 ) -> Iterator[Trajectory]:
     """Every run of stored traces as it was understood, runs within runs too (`outermost` tells)."""
-    counted, plan = coverage or Coverage(), Plan(tables=tables_of(config), needs=ALL_NEEDS, asked=frozenset())
+    counted, plan = coverage or Coverage(), plan_of(config)
     for trace in _closed(paths, config, on_problem, None, on_notice):
         for run in _guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
             yield run.trajectory

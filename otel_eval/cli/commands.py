@@ -135,7 +135,7 @@ def conventions() -> int:
     from otel_eval.cli.tables import columns
     from otel_eval.conventions import TABLES
 
-    rows = [(table.name, "yes" if table.tool_spans else "no", table.source) for table in TABLES]
+    rows = [(table.name, {True: "yes", False: "no", None: "unknown"}[table.tool_spans], table.source) for table in TABLES]
     click.echo("\n".join(columns(("convention", "tool spans", "source"), rows)))
     return 0
 

@@ -35,7 +35,7 @@ def _headlines(trajectory: Trajectory) -> list[str]:
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
         f"trace {trajectory.trace_id[:16]}" if trajectory.trace_id else "",
         trajectory.service,
-        _calls(count) if count or trajectory.tool_data else "no tool data",
+        _calls(count) if count or not trajectory.calls_unknown else "calls unknown",
         _duration(trajectory.start_ns, trajectory.end_ns),
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",

@@ -15,8 +15,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from otel_eval.errors import ConfigError
 from otel_eval.telling import nearest, shown
 
-__all__ = ["Shape", "did_you_mean", "joined", "lines_of", "refused"]
+__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "refused"]
 
+# Tags of the two forms that one key may have; they are no part of a path.
+LIST: Final = "[]"
+MAPPING: Final = "{}"
 _SECRET: Final = "headers"  # their values are never shown
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
@@ -166,9 +169,13 @@ def joined(path: str, message: str) -> str:
     return f"{path}.{message}" if _BEGINS_WITH_A_KEY.match(message) else f"{path}: {message}"
 
 
+def _parts(location: tuple[Any, ...]) -> list[Any]:
+    return [part for part in location if part not in (LIST, MAPPING)]
+
+
 def _path(location: tuple[Any, ...]) -> str:
     text = ""
-    for part in location:
+    for part in _parts(location):
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 
@@ -176,7 +183,7 @@ def _path(location: tuple[Any, ...]) -> str:
 def _shape_at(shape: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel] | None:
     found: type[BaseModel] | None = shape
     is_key = False  # of a mapping from names to shapes
-    for part in location:
+    for part in _parts(location):
         if found is None or isinstance(part, int) or is_key:
             is_key = False
             continue

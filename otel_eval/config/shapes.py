@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from otel_eval.config.door import Shape
+from otel_eval.config.door import LIST, MAPPING, Shape
 from otel_eval.config.judges import JudgeSpec, Judging
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
 from otel_eval.config.storing import Storage
@@ -22,7 +22,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 from otel_eval.telling import shown
 
-__all__ = ["EvalConfig", "Evaluation", "Match", "Results", "Traces", "scorer_of"]
+__all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Traces", "scorer_of"]
 
 
 _ANOTHER: Final = "give one of them another name"
@@ -180,6 +180,31 @@ class Results(Shape):
     """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
 
 
+def _scope(pattern: str) -> str:
+    if not pattern:
+        raise ValueError("'' names no instrumentation scope; write its name, or * for every scope")
+    return pattern
+
+
+class Conventions(Shape):
+    """How instrumentations spell things, and what else is known of them."""
+
+    tables: tuple[ConventionSpec, ...] = ()
+    """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
+    records_tool_spans: tuple[Annotated[str, AfterValidator(_scope)], ...] = ()
+    """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
+
+
+def _form(given: Any) -> str:
+    return MAPPING if isinstance(given, Mapping | Conventions) else LIST
+
+
+ConventionsSpec = Annotated[
+    Annotated[tuple[ConventionSpec, ...], Tag(LIST)] | Annotated[Conventions, Tag(MAPPING)], Discriminator(_form)
+]
+"""Tables alone, or with what else is known."""
+
+
 class EvalConfig(Shape):
     """Everything that one YAML file says.
 
@@ -209,8 +234,14 @@ class EvalConfig(Shape):
     """In a process: which signals carry scores. Left out: whatever is configured there."""
     window: Window = Window()
     """How far back the metrics over a sliding window reach."""
-    conventions: tuple[ConventionSpec, ...] = ()
-    """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
+    conventions: ConventionsSpec = ()
+    """Tables of your own for how an instrumentation spells things; or a mapping of `tables` and `records_tool_spans`."""
+
+    @property
+    def own_conventions(self) -> Conventions:
+        """The conventions in the form of a mapping, however they were given."""
+        given = self.conventions
+        return given if isinstance(given, Conventions) else Conventions(tables=given)
 
     def contradictions(self) -> Iterable[str]:
         """Evaluations of one name."""

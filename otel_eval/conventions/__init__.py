@@ -13,6 +13,7 @@ from typing import Final
 
 from otel_eval.conventions import frameworks, gen_ai, openinference, terminals, traceloop, vendors
 from otel_eval.conventions.decode import decode
+from otel_eval.conventions.finish import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.mapping import convention_from_mapping
 from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
 from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable, ScopeReader
@@ -30,6 +31,7 @@ __all__ = [
     "Convention",
     "EventRow",
     "Field",
+    "Finish",
     "Mark",
     "MessageRow",
     "ReadTable",
@@ -42,6 +44,8 @@ __all__ = [
     "ToolWords",
     "convention_from_mapping",
     "decode",
+    "finish_of",
+    "finish_of_messages",
     "nested",
     "read_messages",
     "unwrap",

@@ -15,7 +15,7 @@ from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS, unwrap
 from otel_eval.ports import SpanEvent
 
-__all__ = ["exception_of", "read_event", "said_in_events"]
+__all__ = ["exception_of", "output_of", "read_event", "said_in_events"]
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
 _SIDES: Final = {
@@ -58,6 +58,14 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
         # Free text says nothing of calls, and an empty one does not say that there were none.
         if key in held and not isinstance(decode(held[key], literals=False), str):
             yield part, read_messages(held[key])
+
+
+def output_of(event: SpanEvent) -> Iterator[Any]:
+    """The output messages that the event holds, as they were recorded."""
+    held = _held(event)
+    yield from (held[key] for key, side in _DETAILS.items() if side is Side.OUTPUT and key in held)
+    if _SIDES.get(event.name) is Side.OUTPUT:
+        yield held
 
 
 def _held(event: SpanEvent) -> dict[str, Any]:

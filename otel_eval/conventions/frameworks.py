@@ -49,6 +49,8 @@ GENKIT: Final = Convention(
     span_name=("*",),
     errors=(Mark("genkit:state", "error"),),
     messages=(MessageRow("genkit:output"), MessageRow("genkit:input", Side.HISTORY)),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 FLUE: Final = Convention(
@@ -90,6 +92,8 @@ LIVEKIT: Final = Convention(
         MessageRow("lk.response.function_calls", conclusive=False),
     ),
     placeholders=PLACEHOLDERS,
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 HAYSTACK: Final = Convention(
@@ -148,6 +152,7 @@ LOONGSUITE: Final = Convention(
     agent_span_name=("invoke_agent *", "*"),
     messages=MESSAGES,
     placeholders=PLACEHOLDERS,
+    tool_spans=True,
 )
 
 AG2: Final = Convention(
@@ -166,6 +171,7 @@ AG2: Final = Convention(
     messages=MESSAGES,
     placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
     truncated={"gen_ai.tool.call.result": "ag2.tool.call.result.truncated"},
+    tool_spans=True,
 )
 
 CREWAI: Final = Convention(
@@ -191,6 +197,7 @@ CREWAI: Final = Convention(
         key: f"{key}.truncated"
         for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages")
     },
+    tool_spans=True,
 )
 
 CREWAI_STEPS: Final = replace(
@@ -269,6 +276,7 @@ LOGFIRE_AGENTS: Final = Convention(
         MessageRow("raw_input", Side.HISTORY),
     ),
     placeholders={"*": frozenset({"null"})},
+    tool_spans=True,
 )
 
 LOGFIRE_WORKFLOW: Final = replace(

@@ -20,7 +20,7 @@ MODEL_OPERATIONS: Final = "chat|generate_content|text_completion"
 # Operations that are neither: creating an agent runs nothing, and the rest are framework steps.
 _STEPS: Final = (
     "create_agent|plan|embeddings|retrieval|rerank|create_memory|create_memory_store|update_memory|upsert_memory|"
-    "search_memory|delete_memory|delete_memory_store|chain|execute_task|execute_event_loop_cycle|unknown|handoff|guardrail"
+    "search_memory|delete_memory|delete_memory_store|chain|execute_task|execute_event_loop_cycle|unknown|guardrail"
 )
 # "not recorded" as instrumentations spell it; OpenInference masks with __REDACTED__.
 PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
@@ -32,6 +32,7 @@ RULES: Final = (
     Rule(Kind.TOOL, OPERATION, "execute_tool"),
     Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS),
     Rule(Kind.MODEL, OPERATION, MODEL_OPERATIONS),
+    Rule(Kind.OTHER, OPERATION, "handoff", handoff=True),
     Rule(Kind.OTHER, OPERATION, _STEPS),
 )
 FIELDS: Final[Mapping[Field, tuple[str, ...]]] = {
@@ -106,6 +107,8 @@ PYDANTIC_AI: Final = replace(
     # A structured answer is asked for as a call of a tool that nobody runs, or that a function of the output stands for.
     not_requests=("final_result*",),
     not_call_marks=(Mark("logfire.msg", "running output function*"),),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 STRANDS: Final = replace(
@@ -120,6 +123,8 @@ STRANDS: Final = replace(
         EventRow("gen_ai.tool.message", Field.CALL_ID, "id"),
         EventRow("gen_ai.choice", Field.RESULT, "message"),
     ),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 GOOGLE_ADK: Final = replace(
@@ -148,6 +153,8 @@ GOOGLE_ADK: Final = replace(
         "gcp.vertex.agent.tool_call_args": frozenset({"{}"}),
         "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>"}),
     },
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 OPENAI_AGENTS: Final = replace(
@@ -157,6 +164,8 @@ OPENAI_AGENTS: Final = replace(
     "(turn spans are called `unknown`; output messages hold calls only as repr text)",
     scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 LANGCHAIN: Final = replace(
@@ -164,6 +173,7 @@ LANGCHAIN: Final = replace(
     name="otel_langchain",
     source="opentelemetry-instrumentation-genai-langchain 1.3b0; E",
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
+    tool_spans=True,
 )
 
 ADOT: Final = replace(
@@ -174,6 +184,9 @@ ADOT: Final = replace(
     "bodies of log records); E: langchain",
     scopes=("amazon.opentelemetry.distro.instrumentation.*",),
     wrappers=("langchain_text",),
+    tool_spans=True,
+    # It writes `stop` where the model gave no reason.
+    unreliable_finish_reasons=(Mark(OPERATION, "*"),),
 )
 
 AUTOGEN: Final = replace(
@@ -181,6 +194,8 @@ AUTOGEN: Final = replace(
     name="autogen",
     source="autogen-core 0.7.5 _telemetry/_genai.py: no arguments, no results, no model spans; E",
     scopes=("autogen*",),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 AGENT_FRAMEWORK: Final = replace(
@@ -188,6 +203,8 @@ AGENT_FRAMEWORK: Final = replace(
     name="agent_framework",
     source="agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id)",
     scopes=("agent_framework*|Microsoft.Agents*",),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 SEMANTIC_KERNEL: Final = replace(
@@ -195,6 +212,8 @@ SEMANTIC_KERNEL: Final = replace(
     name="semantic_kernel",
     source="semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use `content`); E",
     scopes=("semantic_kernel*|Microsoft.SemanticKernel*",),
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 MODEL_CLIENTS: Final = replace(
@@ -206,9 +225,11 @@ MODEL_CLIENTS: Final = replace(
         "opentelemetry.instrumentation.openai_v2*|opentelemetry.instrumentation.genai.openai|"
         "opentelemetry.instrumentation.genai.anthropic*|opentelemetry.instrumentation.anthropic_v2*|"
         "opentelemetry.instrumentation.botocore*|opentelemetry.instrumentation.vertexai_v2*|"
-        "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*",
+        "opentelemetry.util.genai.handler|azure.ai.inference*|openai.*|OpenAI.*|Experimental.Microsoft.Extensions.AI*|"
+        "@opentelemetry/instrumentation-openai|@opentelemetry/instrumentation-aws-sdk",
     ),
     tool_spans=False,
+    failures_in_results=False,
 )
 
 OPENLIT: Final = replace(

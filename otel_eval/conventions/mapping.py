@@ -14,6 +14,7 @@ from otel_eval.conventions.parsing import (
     Keys,
     each_of,
     flag,
+    flag_or_unknown,
     names,
     one_of,
     row,
@@ -25,7 +26,17 @@ from otel_eval.conventions.parsing import (
     values,
     wrong,
 )
-from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import (
+    TOOL_FINISH_REASONS,
+    UNRELIABLE,
+    Convention,
+    EventRow,
+    Field,
+    Mark,
+    MessageRow,
+    Rule,
+    Side,
+)
 from otel_eval.conventions.wrappers import TEXT_WRAPPERS, WRAPPERS, Wrapper
 from otel_eval.errors import ConfigError
 from otel_eval.model import Kind
@@ -123,6 +134,7 @@ _RULE: Final[Keys] = {
     "key": (scalar, ""),
     "value": (scalar, "*"),
     "name": (scalar, ""),
+    "handoff": (flag, False),
 }
 _MARK: Final[Keys] = {"key": (text, NEEDED), "value": (scalar, NEEDED)}
 _EVENT: Final[Keys] = {"event": (text, NEEDED), "field": (partial(one_of, Field), NEEDED), "key": (text, NEEDED)}
@@ -155,5 +167,8 @@ _TABLE: Final[Keys] = {
     "placeholders": (_placeholders, {}),
     "truncated": (_truncated, {}),
     "json_encoded": (flag, False),
-    "tool_spans": (flag, True),
+    "tool_spans": (flag_or_unknown, None),
+    "tool_finish_reasons": (texts, TOOL_FINISH_REASONS),
+    "unreliable_finish_reasons": (partial(rows, _MARK, Mark), UNRELIABLE),
+    "failures_in_results": (flag, True),
 }

@@ -25,9 +25,14 @@ _TEXT_HOLDERS: Final = frozenset(
 )
 
 
+# What stands in one of these is a request, even where so much of it is missing that no shape fits.
+_LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
+_ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call that a model asked for. `arguments` is a JSON value or `UNRECORDED`."""
+    """A call that a model asked for. `arguments` is a JSON value or `UNRECORDED`; without a name, it was not recorded."""
 
     name: str
     call_id: str = ""
@@ -83,7 +88,7 @@ def _mention(value: dict[str, Any], key: str) -> Asked | Answered | None:
     for shape in REQUESTS:
         if _fits(value, shape, key):
             return _asked(value, shape)
-    return None
+    return Asked("") if key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys() else None
 
 
 def _fits(value: dict[str, Any], shape: Shape, key: str) -> bool:

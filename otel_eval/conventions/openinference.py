@@ -77,6 +77,7 @@ LANGCHAIN: Final = replace(
     ),
     # on_tool_start(serialized, input_str, inputs=…)
     wrappers=("langchain_tool_start", "langchain_input"),
+    tool_spans=True,
 )
 
 OPENAI_AGENTS: Final = replace(
@@ -85,8 +86,12 @@ OPENAI_AGENTS: Final = replace(
     source="openinference-instrumentation-openai-agents 2.6: the outer AGENT span is the workflow, the inner one the agent; a "
     "handoff is marked as a tool; E",
     scopes=("openinference.instrumentation.openai_agents*|@arizeai/openinference-instrumentation-openai-agents*",),
-    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *"), *RULES),
+    rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *", handoff=True), *RULES),
     agent_span_name=(),
+    tool_spans=True,
+    failures_in_results=False,
+    # It writes `stop` for every model call.
+    unreliable_finish_reasons=(Mark(KIND, "*"),),
 )
 
 CLAUDE_AGENT_SDK: Final = replace(
@@ -96,6 +101,7 @@ CLAUDE_AGENT_SDK: Final = replace(
     "sub-agent is a tool `Agent` or `Task` around an AGENT span",
     scopes=("openinference.instrumentation.claude_agent_sdk*",),
     fields=with_fields(FIELDS, arguments=("input.value", "tool.parameters")),
+    tool_spans=True,
 )
 
 GOOGLE_ADK: Final = replace(
@@ -108,6 +114,7 @@ GOOGLE_ADK: Final = replace(
     span_name=("execute_tool *", "*"),
     wrappers=("function_response",),
     not_calls=frozenset({"(merged tools)"}),
+    tool_spans=True,
 )
 
 HAYSTACK: Final = replace(
@@ -142,6 +149,8 @@ SMOLAGENTS: Final = replace(
     "parameters; an agent called by another one leaves no tool span; E",
     scopes=("openinference.instrumentation.smolagents*",),
     fields={**FIELDS, Field.PARAMETERS: ("tool.parameters",)},
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 LLAMA_INDEX: Final = replace(
@@ -150,6 +159,20 @@ LLAMA_INDEX: Final = replace(
     source="openinference-instrumentation-llama-index 4.6.1: preparing a model's call is marked as one; E",
     scopes=("openinference.instrumentation.llama_index*",),
     rules=(Rule(Kind.OTHER, KIND, "LLM", name="*._prepare_chat_with_tools"), *RULES),
+    tool_spans=True,
+)
+
+FRAMEWORKS: Final = replace(
+    OPENINFERENCE,
+    name="openinference_frameworks",
+    source="openinference-instrumentation-agno 1.0.15, -autogen-agentchat 0.1.22; the span processors -pydantic-ai 0.1.30 and "
+    "-strands-agents 0.1.12, which write on the framework's own spans: each call of a tool leaves a span; E",
+    scopes=(
+        "openinference.instrumentation.agno*|openinference.instrumentation.autogen_agentchat*|"
+        "openinference.instrumentation.pydantic_ai*|openinference.instrumentation.strands_agents*|"
+        "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*|ai",
+    ),
+    tool_spans=True,
 )
 
 MODEL_CLIENTS: Final = replace(
@@ -162,9 +185,11 @@ MODEL_CLIENTS: Final = replace(
         "openinference.instrumentation.groq|openinference.instrumentation.mistralai|openinference.instrumentation.vertexai|"
         "openinference.instrumentation.google_genai|openinference.instrumentation.instructor|"
         "openinference.instrumentation.portkey|"
-        "@arizeai/openinference-instrumentation-openai|@arizeai/openinference-instrumentation-anthropic",
+        "@arizeai/openinference-instrumentation-openai|@arizeai/openinference-instrumentation-anthropic|"
+        "@arizeai/openinference-instrumentation-bedrock",
     ),
     tool_spans=False,
+    failures_in_results=False,
 )
 
 BEEAI: Final = replace(
@@ -178,6 +203,7 @@ BEEAI: Final = replace(
     messages=(),
     wrappers=("beeai_input",),
     not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("metadata.class_name", "FinalAnswerTool")),
+    tool_spans=True,
 )
 
 # DSPy's own modules that only ask a model or combine what other modules answer.
@@ -235,5 +261,6 @@ DIALECTS: Final = (
     BEEAI,
     DSPY_REACT,
     DSPY,
+    FRAMEWORKS,
     MODEL_CLIENTS,
 )

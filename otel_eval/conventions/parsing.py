@@ -15,6 +15,7 @@ __all__ = [
     "Keys",
     "each_of",
     "flag",
+    "flag_or_unknown",
     "names",
     "one_of",
     "row",
@@ -80,6 +81,15 @@ def flag(value: Any, at: str) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise wrong(at, value, "is neither true nor false", "write true or false")
+    return value
+
+
+def flag_or_unknown(value: Any, at: str) -> bool | None:
+    """True, false, or `unknown` (also null) as None."""
+    if value is None or value == "unknown":
+        return None
+    if not isinstance(value, bool):
+        raise wrong(at, value, "is neither true, false nor unknown", "write true, false or unknown")
     return value
 
 

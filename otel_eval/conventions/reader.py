@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from otel_eval.conventions.decode import decode, text_of
 from otel_eval.conventions.own import EVALUATION_MARKS, OWN_SCOPE
-from otel_eval.conventions.table import Convention, Field, Mark, Rule
+from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark, Rule
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS
 from otel_eval.model import Kind
 from otel_eval.ports import View, Wanted
@@ -57,13 +57,20 @@ class ReadTable:
         self.tool_spans = convention.tool_spans
         self.events: frozenset[str] = frozenset(row.event for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
-        self._fields = dict(convention.fields)
+        self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
         self._encoded = convention.json_encoded
         self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
-        self._marks = {mark: glob(mark.value.lower()) for mark in (*convention.errors, *convention.not_call_marks)}
+        self._marks = {
+            mark: glob(mark.value.lower())
+            for mark in (*convention.errors, *convention.not_call_marks, *convention.unreliable_finish_reasons)
+        }
+        self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
+        self.finish_wanted = Wanted(
+            frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
+        )
         self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
         self.messages_wanted = Wanted(
             self._marked({row.key for row in convention.messages if not row.key.endswith(".")})
@@ -122,6 +129,10 @@ class ReadTable:
         """False for names that are asked for and that no tool answers."""
         return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
 
+    def asks_for_tools(self, finish_reason: str) -> bool:
+        """Whether a model call with this finish reason ended in order to call tools."""
+        return any(each.fullmatch(finish_reason.lower()) for each in self._tool_finishes)
+
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
         """Whether one of the marks is there."""
         return bool(marks) and any(
@@ -142,10 +153,11 @@ def _captured(patterns: Iterable[re.Pattern[str]], text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a span is, and the table that knew it (None: no table did)."""
+    """What a span is, and the table that knew it (None: no table did); `handoff` as in `Rule`."""
 
     kind: Kind
     table: ReadTable | None = None
+    handoff: bool = False
 
 
 NOTHING: Final = Reading(Kind.OTHER)
@@ -163,7 +175,7 @@ class _Compiled:
     own: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reading = Reading(self.rule.kind, self.table)
+        self.reading = Reading(self.rule.kind, self.table, self.rule.handoff)
         self.own = "{name}" in self.rule.value
 
     def holds(self, read: Mapping[str, Any], span_name: str) -> bool:
@@ -185,7 +197,7 @@ class _Compiled:
 class ScopeReader:
     """The rules that apply within one instrumentation scope."""
 
-    __slots__ = ("_memo", "_rules", "dropped", "marks", "named", "wanted")
+    __slots__ = ("_memo", "_rules", "dropped", "marks", "named", "unsure", "wanted")
 
     def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
         self.dropped = dropped
@@ -195,6 +207,7 @@ class ScopeReader:
         self.wanted = Wanted(frozenset(keys))
         self._memo: dict[Any, Reading] = {}
         self.marks: dict[Any, Reading] = {}
+        self.unsure = False  # whether a model span was seen whose instrumentation is not known to record tool spans
 
     def read(self, view: View) -> Reading:
         """What the span is."""
@@ -235,7 +248,10 @@ class ScopeReader:
         for mark in EVALUATION_MARKS:
             if text_of(read.get(mark.key)).upper() == mark.value.upper():
                 return DROPPED
-        return next((rule.reading for rule in self._rules if rule.holds(read, name)), NOTHING)
+        found = next((rule.reading for rule in self._rules if rule.holds(read, name)), NOTHING)
+        if found.kind is Kind.MODEL and found.table is not None and found.table.tool_spans is not True:
+            self.unsure = True
+        return found
 
 
 class Reader:

@@ -8,11 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from otel_eval.conventions.wrappers import Wrapper
 from otel_eval.model import Kind
 
-__all__ = ["Convention", "EventRow", "Field", "Mark", "MessageRow", "Rule", "Side"]
+__all__ = [
+    "FINISH_REASONS",
+    "TOOL_FINISH_REASONS",
+    "UNRELIABLE",
+    "Convention",
+    "EventRow",
+    "Field",
+    "Mark",
+    "MessageRow",
+    "Rule",
+    "Side",
+]
 
 
 class Field(StrEnum):
@@ -31,6 +43,7 @@ class Field(StrEnum):
     INPUT_TOKENS = "input_tokens"
     OUTPUT_TOKENS = "output_tokens"
     FIRST_NEW_MESSAGE = "first_new_message"
+    FINISH_REASONS = "finish_reasons"
 
 
 class Side(StrEnum):
@@ -53,12 +66,15 @@ class Rule:
         value: a glob that the attribute's text must match; alternatives are separated by `|`, and `{name}` in it stands
             for the span's own name.
         name: a glob that the span's name must match, or "".
+        handoff: the span passes the conversation to another agent: it answers a model's request like a tool call, and
+            is none.
     """
 
     kind: Kind
     key: str = ""
     value: str = "*"
     name: str = ""
+    handoff: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,29 @@ class MessageRow:
     conclusive: bool = True
 
 
+FINISH_REASONS: Final = (
+    "gen_ai.response.finish_reasons",  # OpenTelemetry GenAI; Semantic Kernel writes the singular
+    "gen_ai.response.finish_reason",
+    "llm.finish_reason",  # OpenInference
+    "ai.response.finishReason",  # Vercel AI SDK
+    "gen_ai.completion.0.finish_reason",  # OpenLLMetry, and what copied its flattened messages
+    "llm.response.finish_reason",
+    "llm.response.stop_reason",
+    "gen_ai.response.stop_reason",
+)
+# OpenAI and Mistral; LangChain and pydantic-ai; Vercel; Anthropic, Bedrock; Semantic Kernel; OpenAI's older functions.
+TOOL_FINISH_REASONS: Final = ("tool_call*|tool-call*|tool_use*|tooluse*|function_call*|finishreason.tool_call*",)
+# Gemini ends with STOP and Ollama with `stop` whether or not they ask for a tool.
+UNRELIABLE: Final = tuple(
+    Mark(key, value)
+    for value, keys in (
+        ("*gemini*|*vertex*|*google*|gcp*|*ollama*", ("gen_ai.provider.name", "gen_ai.system", "llm.system", "llm.provider")),
+        ("*gemini*", ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")),
+    )
+    for key in keys
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convention:
     """How one instrumentation writes down what an agent did.
@@ -111,12 +150,17 @@ class Convention:
         wrappers: shapes to take arguments and results out of, tried in order: names of `wrappers.WRAPPERS`, or shapes of
             the table's own.
         not_calls: names of tool spans that are no calls.
-        not_requests: globs of names asked for in messages that no tool ever answers, such as output tools.
+        not_requests: globs of names asked for in messages that no tool ever answers, such as output tools and handoffs.
         not_call_marks: marks of spans that only pretend to be calls.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
         truncated: attribute → the attribute that is true where its value was cut; such a value is not recorded.
         json_encoded: every attribute value is JSON text.
-        tool_spans: whether each tool call of a run leaves a span: then none means no call.
+        tool_spans: whether each tool call of a run leaves a span: then none means no call. False: it does not; None: unknown.
+        tool_finish_reasons: globs, compared without case, of the finish reasons of a model call that ended in order to
+            call tools.
+        unreliable_finish_reasons: marks of model spans whose finish reason does not tell whether tools were asked for.
+        failures_in_results: whether a failed call may show in its result only. False: status, error type or marks
+            of the span always show it, and results are not searched for failures.
     """
 
     name: str
@@ -136,4 +180,7 @@ class Convention:
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
     truncated: Mapping[str, str] = field(default_factory=dict)
     json_encoded: bool = False
-    tool_spans: bool = True
+    tool_spans: bool | None = None
+    tool_finish_reasons: tuple[str, ...] = TOOL_FINISH_REASONS
+    unreliable_finish_reasons: tuple[Mark, ...] = UNRELIABLE
+    failures_in_results: bool = True

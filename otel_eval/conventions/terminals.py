@@ -39,6 +39,8 @@ CLAUDE_CODE: Final = Convention(
     errors=(Mark("success", "false"),),
     events=(EventRow("tool.output", Field.RESULT, "output"),),
     placeholders={"*": frozenset({"<REDACTED>"})},
+    tool_spans=True,
+    failures_in_results=False,
 )
 
 GEMINI_CLI: Final = Convention(
@@ -61,4 +63,5 @@ GEMINI_CLI: Final = Convention(
     span_name=(),
     wrappers=("gemini_cli_request", "gemini_cli_result"),
     placeholders=PLACEHOLDERS,
+    tool_spans=True,
 )

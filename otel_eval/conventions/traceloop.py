@@ -59,6 +59,7 @@ LANGCHAIN: Final = replace(
     source="opentelemetry-instrumentation-langchain 0.62.4 (some spans carry only GenAI attributes); E",
     scopes=("opentelemetry.instrumentation.langchain*",),
     rules=(*RULES, *GEN_AI_RULES),
+    tool_spans=True,
 )
 
 AGNO: Final = replace(
@@ -70,6 +71,7 @@ AGNO: Final = replace(
     fields=with_fields(FIELDS, agent_name=("agno.team.name",)),
     agent_span_name=("*.team", "*.agent"),
     errors=(Mark("traceloop.entity.output", "status='failure' *"),),
+    tool_spans=True,
 )
 
 LLAMA_INDEX: Final = replace(
@@ -97,12 +99,14 @@ MODEL_CLIENTS: Final = replace(
     source="opentelemetry-instrumentation-openai, -anthropic, -bedrock, -cohere, -groq, -mistralai, -ollama, -together, "
     "-vertexai, -google-generativeai 0.62.4: they wrap the model's client and see no tool run",
     scopes=tuple(
-        f"opentelemetry.instrumentation.{each}"
+        f"{origin}{each}"
+        for origin in ("opentelemetry.instrumentation.", "@traceloop/instrumentation-")
         for each in ("openai", "openai.*", "anthropic", "bedrock", "cohere", "groq", "mistralai", "ollama", "together",
                      "vertexai", "google_generativeai", "watsonx", "replicate", "sagemaker", "writer")
     ),
     rules=(*RULES, *GEN_AI_RULES),
     tool_spans=False,
+    failures_in_results=False,
 )  # fmt: skip
 
 DIALECTS: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, MODEL_CLIENTS)

@@ -155,6 +155,8 @@ VERCEL: Final = Convention(
         MessageRow("ai.result.toolCalls"),
         MessageRow("ai.prompt.messages", Side.HISTORY),
     ),
+    tool_spans=True,
+    failures_in_results=False,
 )  # fmt: skip
 
 SPRING_AI: Final = Convention(
@@ -176,6 +178,7 @@ SPRING_AI: Final = Convention(
     ),
     span_name=("tool_call *",),
     messages=MESSAGES,
+    tool_spans=True,
 )
 
 MCP: Final = Convention(
@@ -188,6 +191,7 @@ MCP: Final = Convention(
     fields=GEN_AI_FIELDS,
     span_name=("tools/call *", "MCP send tools/call *"),
     placeholders=PLACEHOLDERS,
+    failures_in_results=False,
 )
 
 PLAIN: Final = Convention(

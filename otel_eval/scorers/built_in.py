@@ -137,8 +137,8 @@ class BuiltIn:
         """Why a run cannot be measured at all, if so."""
         if trajectory.incomplete:
             return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
-        if not trajectory.tool_data and self.reads_calls:
-            return Skipped("no tool data", reason="calls_unknown")
+        if trajectory.calls_unknown and self.reads_calls:
+            return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
         return None
 
     def kept(self, trajectory: Trajectory) -> Trajectory:

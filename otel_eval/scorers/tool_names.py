@@ -79,7 +79,7 @@ class ToolNameCheck:
 
         Runs whose calls are not all known are left out.
         """
-        if trajectory.incomplete or not trajectory.tool_data:
+        if trajectory.incomplete or trajectory.calls_unknown:
             return []
         due: list[str] = []
         for name in evaluations:

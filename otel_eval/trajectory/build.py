@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.conversation import Conversation
 from otel_eval.trajectory.facts import Facts, visits
+from otel_eval.trajectory.missing import Evidence
 from otel_eval.trajectory.plain import plain_run
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.run import Run
@@ -52,7 +53,7 @@ def build_slowly(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
     conversation = Conversation(read)
     if plan.wants_content_of_calls:
         conversation.fill(calls)
-    work = _Work(read, calls, [draft.place for draft in calls], conversation, Facts(read))
+    work = _Work(read, calls, [draft.place for draft in calls], conversation, Facts(read), Evidence(read, conversation))
     candidates.sort(key=lambda run: (read.views[run.first].start_ns, run.span_id))
     return tuple(work.run(candidate) for candidate in candidates)
 
@@ -66,6 +67,7 @@ class _Work:
     places: list[int]
     conversation: Conversation
     facts: Facts
+    evidence: Evidence
 
     def run(self, run: Candidate) -> Run:
         read = self.read
@@ -76,7 +78,7 @@ class _Work:
     def _trajectory(self, run: Candidate) -> Trajectory:
         read, facts, first = self.read, self.facts, run.first
         agents, models = _between(read.agents, run), self._models(run)
-        calls, tool_data = self._calls(run, agents, models)
+        calls, calls_unknown = self._calls(run, agents, models)
         view = None if run.fragment else read.views[first]
         asked, answered = facts.exchange(run, models)
         tokens = facts.tokens(run, models)
@@ -99,7 +101,7 @@ class _Work:
             facts.conversation(run, agents or models),
             read.trace.reason,
             run.incomplete,
-            tool_data,
+            calls_unknown,
             run.outermost,
             *read.envelopes[first].deployment,
         )
@@ -109,20 +111,18 @@ class _Work:
         above, kinds, first = self.read.above, self.read.kinds, run.first
         return [place for place in _between(self.read.models, run) if (up := above[place]) < first or kinds[up] is not Kind.MODEL]
 
-    def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], bool]:
+    def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
         mine = merge_beside(self.read, self.calls[first:last])
         if mine:
-            return self._finished(run, mine), True
+            return self._finished(run, mine), self.evidence.of_spans(run)
         return self._told(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
 
-    def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], bool]:
-        told, proof = self.conversation.recover(models, agents)
-        if told:
-            paths = {place: self._agent_path(place, run) for place, _ in told}
-            return tuple(_with_path(call, paths[place]) for place, call in told), True
-        tables = [self.read.table(place) for place in ([run.first] if run.first in agents else [*agents, *models])]
-        return (), proof or any(table is not None and table.tool_spans for table in tables)
+    def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
+        told = self.conversation.recover(models, agents)
+        paths = {place: self._agent_path(place, run) for place, _ in told}
+        calls = tuple(replace(call, agent_path=paths[place]) for place, call in told)
+        return calls, self.evidence.of_messages(run, models, agents, told)
 
     def _finished(self, run: Candidate, mine: list[Draft]) -> tuple[ToolCall, ...]:
         around = self._enclosing(mine)
@@ -166,23 +166,12 @@ def _between(places: list[int], run: Candidate) -> list[int]:
     return places[bisect_left(places, run.first) : bisect_left(places, run.last)]
 
 
-def _with_path(call: ToolCall, path: tuple[str, ...]) -> ToolCall:
-    return ToolCall(
-        name=call.name,
-        arguments=call.arguments,
-        result=call.result,
-        error=call.error,
-        call_id=call.call_id,
-        agent_path=path,
-    )
-
-
 def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
     arguments: Any = draft.arguments
     if arguments is not UNRECORDED and not named(arguments):
         arguments = {"__value__": arguments}
     span_id = draft.span_id.hex()
-    # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path
+    # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path, failure_unknown
     return _new_call(
         draft.name,
         arguments,
@@ -194,4 +183,5 @@ def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> To
         draft.end,
         enclosing,
         path,
+        draft.error is None and draft.unsure,
     )

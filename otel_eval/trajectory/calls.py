@@ -37,6 +37,8 @@ class Draft:
         scope: the span's instrumentation scope.
         unnamed: `name` is only the span's own.
         arguments: a JSON value as recorded; one that is no object still needs its names (see `named`).
+        unsure: a failure might show in a result, and none was recorded.
+        certain: the span itself shows whether the call failed, whatever its result holds.
     """
 
     place: int
@@ -51,6 +53,8 @@ class Draft:
     arguments: Any = UNRECORDED
     result: Any = UNRECORDED
     unnamed: bool = False
+    unsure: bool = False
+    certain: bool = False
 
     def inherit(self, other: Draft) -> None:
         """Take over what only the other span of the same call recorded."""
@@ -60,6 +64,8 @@ class Draft:
             self.result = other.result
         self.call_id = self.call_id or other.call_id
         self.error = self.error or other.error
+        self.certain = self.certain or other.certain
+        self.unsure = (self.unsure or other.unsure) and not self.certain
 
 
 def named(arguments: Any) -> bool:
@@ -100,8 +106,10 @@ def _draft(read: Survey, place: int) -> Draft | None:
     if not span.words.is_call:
         return None
     content, needs = read.plan.wants_content_of_calls, read.plan.needs
-    # A log record can hold the only result that says that the call failed.
-    recorded = _recorded(read, span) if content or read.trace.logs else {Field.RESULT: table.value(span.read, Field.RESULT)}
+    hidden = table.convention.failures_in_results
+    # An event or a log record can hold the only result that says that the call failed.
+    read_all = content or (hidden and (read.trace.logs or table.events))
+    recorded = _recorded(read, span) if read_all else {Field.RESULT: table.value(span.read, Field.RESULT)}
     raw = recorded.get(Field.RESULT)
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
     view, scope = span.view, read.envelopes[place].scope_name
@@ -113,7 +121,8 @@ def _draft(read: Survey, place: int) -> Draft | None:
     if "results" in needs:
         draft.result = taken.value
     draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
-    draft.error = _error(span, failed=taken.failed)
+    draft.error = _error(span, failed=taken.failed and hidden)
+    draft.certain, draft.unsure = not hidden, hidden and raw is None
     return draft
 
 

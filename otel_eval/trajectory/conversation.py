@@ -6,6 +6,7 @@ a call: messages fill gaps, and only where a run has no tool span at all do they
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from otel_eval.conventions import Asked, Field, MessageRow, ReadTable, Side, decode, nested, read_messages
@@ -24,16 +25,37 @@ class Conversation:
     def __init__(self, read: Survey) -> None:
         self._read = read
         self._told: dict[int, Told] = {}
+        self._nested: dict[int, list[int]] | None = None
         self._dialogues: dict[int, Dialogue] = {}
         self._models: dict[int, list[int]] | None = None
 
     def told(self, place: int) -> Told:
-        """What the messages of the span say."""
+        """What the messages of the span hold; of a model span that holds none, those of the model spans directly below it."""
+        known = self._own(place)
+        if known.recorded or self._read.kinds[place] is not Kind.MODEL:
+            return known
+        return _merged(known, [self._own(inner) for inner in self.nested(place)])
+
+    def _own(self, place: int) -> Told:
         known = self._told.get(place)
         if known is None:
             table = self._read.table(place)
             known = self._told[place] = Told() if table is None else _tell(self._read, place, table)
         return known
+
+    def nested(self, place: int) -> list[int]:
+        """The model spans directly below a model span: a framework's and its client's describe one model call."""
+        if self._nested is None:
+            self._nested = {}
+            for model in self._read.models:
+                self._nested.setdefault(self._read.above[model], []).append(model)
+        return self._nested.get(place, [])
+
+    def outputs(self, place: int, table: ReadTable) -> list[Any]:
+        """The output messages of the span's attributes, decoded."""
+        attributes = self._read.views[place].attributes(table.messages_wanted)
+        rows = [row for row in table.convention.messages if row.side is Side.OUTPUT]
+        return [value for row in rows if (value := _row_value(row, attributes, table)) is not None]
 
     def fill(self, drafts: list[Draft]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
@@ -84,8 +106,8 @@ class Conversation:
                 self._models.setdefault(self._read.agent_above[place], []).append(place)
         return self._models.get(agent, [])
 
-    def recover(self, models: list[int], agents: list[int]) -> tuple[list[tuple[int, ToolCall]], bool]:
-        """Calls of a run without tool spans, each with the place of the span that told of it; and whether none is proof.
+    def recover(self, models: list[int], agents: list[int]) -> list[tuple[int, ToolCall]]:
+        """Calls of a run without tool spans, each with the place of the span that told of it.
 
         Args:
             models: places of the run's model spans in order of time.
@@ -94,7 +116,7 @@ class Conversation:
         outer = [place for place in models if not self._repeats(place)]
         tellers = outer if any(self.told(place).asked for place in outer) else [*outer, *agents]
         heard = join([self.told(place) for place in (*models, *agents)], [])
-        calls: list[tuple[int, ToolCall]] = []
+        requests: list[tuple[int, Asked]] = []
         seen: set[str] = set()
         for place in tellers:
             table = self._read.table(place)
@@ -103,14 +125,34 @@ class Conversation:
                     continue
                 if asked.call_id:
                     seen.add(asked.call_id)
-                calls.append((place, _recovered(asked, heard, self._read.plan.needs)))
-        # What an agent's own span records may be its last words only, so model spans alone can prove that none was asked.
-        return calls, bool(outer) and all(self.told(place).recorded for place in outer)
+                requests.append((place, asked))
+        _forget_uneven(heard, [asked for _, asked in requests])
+        return [(place, _recovered(asked, heard, self._read.plan.needs)) for place, asked in requests]
 
     def _repeats(self, place: int) -> bool:
         """Whether the model span describes the same model call as one around it (framework and client)."""
         above = self._read.above[place]
         return above >= 0 and self._read.kinds[above] is Kind.MODEL and self.told(above).recorded
+
+
+def _merged(told: Told, inner: list[Told]) -> Told:
+    """What one model call's messages hold, read from the spans below its own."""
+    if not inner:
+        return told
+    return Told(
+        asked=told.asked or [asked for each in inner for asked in each.asked],
+        earlier=told.earlier or [asked for each in inner for asked in each.earlier],
+        answers=told.answers or [answer for each in inner for answer in each.answers],
+        recorded=all(each.recorded for each in inner) and not told.broken,
+        broken=told.broken,
+    )
+
+
+def _forget_uneven(heard: Dialogue, requests: list[Asked]) -> None:
+    """Answers without ids belong to requests by their order, which holds only if none of them is missing."""
+    asked = Counter(each.name for each in requests if each.call_id not in heard.answers)
+    for name in [name for name, answers in heard.nameless.items() if len(answers) != asked[name]]:
+        del heard.nameless[name]
 
 
 def _tell(read: Survey, place: int, table: ReadTable) -> Told:
@@ -134,11 +176,17 @@ def _tell(read: Survey, place: int, table: ReadTable) -> Told:
 
 def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
     if row.key.endswith("."):
-        return nested(attributes, row.key) or None
+        held = {key: value for key, value in attributes.items() if not _says_nothing(key)}
+        return (nested(attributes, row.key) or None) if nested(held, row.key) else None
     value = attributes.get(row.key)
     if value is None or table.stands_for_nothing(row.key, value) or table.is_cut(attributes, row.key):
         return None
     return decode(value, literals=False)
+
+
+def _says_nothing(key: str) -> bool:
+    """Whether a part of flattened messages is there also where their content is not captured."""
+    return key.rpartition(".")[2] in ("role", "finish_reason") and "tool_call" not in key
 
 
 def _new_messages(value: Any, first_new: Any) -> Any:
@@ -161,4 +209,5 @@ def _recovered(asked: Asked, heard: Dialogue, needs: frozenset[str]) -> ToolCall
         result=answer.result if answer is not None and "results" in needs else UNRECORDED,
         error=ToolError("_OTHER") if answer is not None and answer.failed else None,
         call_id=asked.call_id,
+        failure_unknown=answer is None or (answer.result is UNRECORDED and not answer.failed),
     )

@@ -22,24 +22,28 @@ class Told:
 
     Attributes:
         asked: calls asked for in the span; earlier: calls known from before it; answers: what came back.
-        recorded: whether the span's own output was recorded in a form that would show a call.
+        recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
+        broken: a call was asked for whose name was not recorded.
     """
 
     asked: list[Asked] = field(default_factory=list)
     earlier: list[Asked] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
     recorded: bool = False
+    broken: bool = False
 
     def add(self, side: Side, mentions: Iterable[Asked | Answered], *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
         for mention in mentions:
             if isinstance(mention, Answered):
                 self.answers.append(mention)
+            elif not mention.name:
+                self.broken = self.broken or side is Side.OUTPUT
             elif side is Side.OUTPUT:
                 self.asked.append(mention)
             else:
                 self.earlier.append(mention)
-        self.recorded = self.recorded or (side is Side.OUTPUT and conclusive)
+        self.recorded = not self.broken and (self.recorded or (side is Side.OUTPUT and conclusive))
 
 
 @dataclass(slots=True)

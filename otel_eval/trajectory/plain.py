@@ -6,7 +6,7 @@ every trace in which anything is out of the ordinary. Without the extension it a
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.conventions import DROPPED, Field, Reading
 from otel_eval.model import UNRECORDED, Kind, ToolCall, Trajectory
@@ -18,7 +18,7 @@ from otel_eval.trajectory.run import Run
 __all__ = ["plain_run"]
 
 _forest: Final = extension("_forest")
-_new_call: Final = maker(ToolCall)
+_make_call: Final = maker(ToolCall)
 _new_trajectory: Final = maker(Trajectory)
 
 _Facts = tuple[tuple[str, ...], str, str]
@@ -38,7 +38,20 @@ def plain_run(trace: ClosedTrace, plan: Plan) -> Run | None:
     if found is None:
         return None
     said, view, envelope, span_id, members, calls, models = found
+    if models and _needs_a_look(trace, plan):
+        return None
     return Run(_trajectory(trace, plan, said, view, envelope, span_id, calls, models), members, span_id)
+
+
+def _new_call(*values: Any) -> ToolCall:
+    """The tables in `Plan.plain` show in the span whether a call failed."""
+    return _make_call(*values, False)
+
+
+def _needs_a_look(trace: ClosedTrace, plan: Plan) -> bool:
+    """Whether a model span may have asked for a tool that leaves no span."""
+    scopes = {envelope.scope_name for _, _, envelope in trace.frames.values()}
+    return any(plan.reader.of_scope(scope).unsure and not plan.declared(scope) for scope in scopes)
 
 
 def _facts(view: View, reading: Reading, plan: Plan) -> _Facts:
@@ -80,7 +93,7 @@ def _trajectory(
         said[2],
         trace.reason,
         "",  # nothing is missing
-        True,  # it has calls
+        "",  # its calls are known
         True,  # it is the only run
         *envelope.deployment,
     )

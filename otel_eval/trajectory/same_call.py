@@ -84,7 +84,9 @@ def _resolve(read: Survey, outer: Draft, inner: Sequence[_Group]) -> _Group:
     if len(attempts) > 1:
         for attempt in attempts:
             attempt.name = outer.name
+            known = attempt.certain, attempt.unsure  # how the last attempt ended says nothing of the others
             attempt.inherit(replace(outer, error=None, result=UNRECORDED))
+            attempt.certain, attempt.unsure = known
         return _Group(attempts, others)
     for each in attempts:
         outer.inherit(each)

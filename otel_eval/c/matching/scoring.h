@@ -9,7 +9,7 @@ typedef struct {
     PyObject *given; /* what it was made of, which keeps alive all that follows */
     PyObject *prepared, *expectation;
     PyTypeObject *run, *scored;
-    Py_ssize_t incomplete, tool_data, calls; /* slots of a run */
+    Py_ssize_t incomplete, calls_unknown, calls; /* slots of a run */
     Py_ssize_t value, passed, tell;          /* and of a score */
     Py_UCS4 match, ratio;
     int nested, concurrency, strict;
@@ -105,13 +105,18 @@ static PyObject *new_score(const Scoring *self, PyObject *scorer, PyObject *visi
     return score;
 }
 
+static int is_empty_text(PyObject *text)
+{
+    return text != NULL && PyUnicode_CheckExact(text) && PyUnicode_GET_LENGTH(text) == 0;
+}
+
 /* The calls of a run that tells all; borrowed, NULL where Python has to look at it. */
 static PyObject *calls_of(const Scoring *self, PyObject *run)
 {
-    if (!Py_IS_TYPE(run, self->run) || slot_of(run, self->tool_data) != Py_True)
+    if (!Py_IS_TYPE(run, self->run))
         return NULL;
-    PyObject *incomplete = slot_of(run, self->incomplete), *calls = slot_of(run, self->calls);
-    if (incomplete == NULL || !PyUnicode_CheckExact(incomplete) || PyUnicode_GET_LENGTH(incomplete) > 0)
+    PyObject *calls = slot_of(run, self->calls);
+    if (!is_empty_text(slot_of(run, self->incomplete)) || !is_empty_text(slot_of(run, self->calls_unknown)))
         return NULL;
     return calls != NULL && PyTuple_CheckExact(calls) ? calls : NULL;
 }
@@ -149,7 +154,7 @@ static void scoring_dealloc(PyObject *object)
 /* Whether all slots of runs and of scores are there. */
 static int find_slots(Scoring *self)
 {
-    Py_ssize_t *wanted[] = {&self->incomplete, &self->tool_data, &self->calls, &self->value, &self->passed, &self->tell};
+    Py_ssize_t *wanted[] = {&self->incomplete, &self->calls_unknown, &self->calls, &self->value, &self->passed, &self->tell};
     for (int slot = 0; slot < FRAME; slot++)
         if ((*wanted[slot] = slot_at(slot < OF_RUN ? self->run : self->scored, frame_names[slot])) < 0)
             return 0;

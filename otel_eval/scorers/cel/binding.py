@@ -92,7 +92,7 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
     if reading.run:
         values["run"] = _run(trajectory, reading)
         contents += values["run"].values()
-    if "calls" in reading.names and trajectory.tool_data:
+    if "calls" in reading.names and not trajectory.calls_unknown:
         columns = {name: _COLUMNS[name](trajectory) for name in reading.calls}
         values["calls"] = _rows([*columns], [*columns.values()], len(trajectory.calls))
         contents += chain.from_iterable([columns[name] for name in _ANYTHING & reading.calls])

@@ -47,7 +47,7 @@ def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mappin
         reference: the run's own reference, or `UNRECORDED`, or a `Skipped` that says why there is none.
         outputs: of the tasks that lead to the node and that it reads, by label.
     """
-    calls = calls_as_data(trajectory.calls) if trajectory.tool_data else UNRECORDED
+    calls = calls_as_data(trajectory.calls) if not trajectory.calls_unknown else UNRECORDED
     there = {"input": trajectory.input, "output": trajectory.output, "calls": calls, "reference": reference}
     parts = {part: there[part] for part in sorted(node.reads) if part in there}
     for part, value in parts.items():

@@ -39,7 +39,7 @@ def test_arguments_are_left_out_where_scores_are_shown() -> None:
 
 def test_a_run_without_evidence_says_so() -> None:
     """Nothing known is not the same as no calls."""
-    assert "no tool data" in run_block(trajectory(tool_data=False))[0]
+    assert "calls unknown" in run_block(trajectory(calls_unknown="no tool spans"))[0]
     assert "incomplete: cut" in run_block(trajectory(incomplete="cut"))[0]
 
 

@@ -111,7 +111,7 @@ def test_an_outcome_is_like_any_other(strict: bool) -> None:
     ("run", "why"),
     [
         (run_of("a", incomplete="tool spans missing"), "incomplete: tool spans missing"),
-        (run_of("a", tool_data=False), "no tool data"),
+        (run_of("a", calls_unknown="no tool spans"), "calls unknown: no tool spans"),
     ],
 )
 def test_missing_evidence_is_left_to_python(run: Trajectory, why: str) -> None:
@@ -134,7 +134,7 @@ class Other(Trajectory):
         object.__new__(Trajectory),
         trajectory().__class__(calls=[call("a")]),  # type: ignore[arg-type]
         Trajectory(calls=(call("a"),), incomplete=type("Text", (str,), {})()),
-        Trajectory(calls=(call("a"),), tool_data=1),  # type: ignore[arg-type]
+        Trajectory(calls=(call("a"),), calls_unknown=1),  # type: ignore[arg-type]
         Trajectory(calls=(SpanVisit("b", 1, 2), call("a"))),  # type: ignore[arg-type]
         7,
     ],
@@ -247,7 +247,7 @@ def test_what_it_is_made_of_is_checked() -> None:
 def test_nothing_is_kept(kept: Callable[[Callable[[], None]], tuple[int, int]]) -> None:
     """After many outcomes, explained and not, of plain runs and others, as many objects and bytes are there as before."""
     scorers = [scorer_of("tool_call_order", list("abcab")), scorer_of("trajectory_match", list("abcab"), measure="f1")]
-    runs = [run_of("abcab"), run_of("ba"), run_of(""), run_of("a", tool_data=False), 7]
+    runs = [run_of("abcab"), run_of("ba"), run_of(""), run_of("a", calls_unknown="no tool spans"), 7]
 
     def many() -> None:
         for _ in range(300):

@@ -237,7 +237,7 @@ def test_execution_order_also_scores_visits_of_nodes():
     }
     scorer = create_scorer(spec)
     assert scorer.needs == {"spans"}
-    assert scorer(trajectory(spans=SPANS, tool_data=False)).value == 1.0
+    assert scorer(trajectory(spans=SPANS, calls_unknown="no tool spans")).value == 1.0
 
 
 def test_no_span_at_all_is_no_evidence():
@@ -279,7 +279,7 @@ def test_evidence_that_is_missing_is_never_a_zero(kind):
     """Incomplete runs, and instrumentations that record no tools, are skipped."""
     scorer = create_scorer({"type": kind, "expected": ["a"]})
     assert scorer(trajectory(incomplete="run span missing")) == Skipped("incomplete: run span missing", reason="incomplete")
-    assert scorer(trajectory(tool_data=False)) == Skipped("no tool data", reason="calls_unknown")
+    assert scorer(trajectory(calls_unknown="no tool spans")) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
 
 
 def nested(depth):

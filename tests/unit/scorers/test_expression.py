@@ -183,8 +183,8 @@ def test_what_decides_without_the_unknown_decides(expression, value):
 
 def test_calls_that_nobody_records_skip():
     """An instrumentation without tool calls says nothing about them; of the run it may."""
-    run = trajectory(tool_data=False, output="x")
-    assert scored("calls.size() == 0", run) == Skipped("no tool data", reason="calls_unknown")
+    run = trajectory(calls_unknown="no tool spans", output="x")
+    assert scored("calls.size() == 0", run) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
     assert scored("run.output == 'x'", run).value == 1
 
 

@@ -88,7 +88,7 @@ def test_strict_time_asks_for_the_budget_and_no_more(end_ms, scored):
 
 def test_the_run_is_timed_without_tool_data():
     """Only what is about calls needs them."""
-    assert value({"type": "time_cost", "max_ms": 10}, trajectory(start_ns=0, end_ns=MS, tool_data=False)) == 0.9
+    assert value({"type": "time_cost", "max_ms": 10}, trajectory(start_ns=0, end_ns=MS, calls_unknown="no tool spans")) == 0.9
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)).map(lambda pair: (pair[0], sum(pair))), max_size=7)
@@ -126,7 +126,7 @@ def test_the_union_and_the_longest_chain_of_intervals_are_those_of_the_definitio
 def test_recorded_steps_need_a_number_and_every_required_key(recorded, expected):
     """Entries that are no objects are invalid; what is no list scores nothing."""
     spec = {"type": "trajectory_structure", "steps": "my.steps"}
-    assert value(spec, trajectory(attributes={"my.steps": recorded}, tool_data=False)) == expected
+    assert value(spec, trajectory(attributes={"my.steps": recorded}, calls_unknown="no tool spans")) == expected
     assert value(spec, trajectory(output={"my": {"steps": recorded}})) == expected
 
 
@@ -355,7 +355,7 @@ def test_tokens_that_nobody_counted_are_unknown():
 )
 def test_a_label_is_recorded_from_attribute_output_or_input(facts):
     """As text, in the details of a skip."""
-    outcome = create_scorer({"type": "label_distribution", "label": "intent"})(trajectory(tool_data=False, **facts))
+    outcome = create_scorer({"type": "label_distribution", "label": "intent"})(trajectory(calls_unknown="no tool spans", **facts))
     assert outcome == Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
 
 

@@ -127,7 +127,7 @@ def test_a_function_that_says_nothing_of_itself_may_look_at_everything_but_spans
     """And is about calls, so that runs without any record of them are skipped."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs, built.reads_calls) == (version, needs, True)
-    assert built(trajectory(tool_data=False)) == Skipped("no tool data", reason="calls_unknown")
+    assert built(trajectory(calls_unknown="no tool spans")) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
 
 
 def test_a_function_that_raises_fails():

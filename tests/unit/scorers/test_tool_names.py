@@ -92,7 +92,7 @@ def test_a_name_that_another_policy_mentions_is_not_meant():
 
 def test_runs_whose_calls_are_unknown_tell_nothing():
     """Neither that a tool was called nor that it was not."""
-    assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(tool_data=False)) == []
+    assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(calls_unknown="no tool spans")) == []
     assert stored({"type": "required_tools", "patterns": ["pay"]}, run=trajectory(incomplete="cut")) == []
 
 

@@ -130,7 +130,7 @@ def test_without_any_tool_span_messages_make_the_calls():
 def test_calls_of_earlier_turns_are_not_recovered():
     """They are in the history only."""
     run = trajectory(RUN, model("m", 1, history=({"parts": [asked("old", {}, "c0")]},)))
-    assert (run.calls, run.tool_data) == ((), True)
+    assert (run.calls, run.calls_unknown) == ((), "")
 
 
 def test_a_framework_and_its_client_tell_of_a_model_call_once():
@@ -151,20 +151,21 @@ CHAT = {OP: "chat", "gen_ai.output.messages": '[{"role": "assistant", "parts": [
 
 
 @pytest.mark.parametrize(
-    ("scope", "attributes", "tool_data"),
+    ("scope", "attributes", "known"),
     [
         ("opentelemetry.instrumentation.openai_v2", {OP: "chat"}, False),
         ("opentelemetry.instrumentation.openai_v2", CHAT, True),
-        ("my.agent", {OP: "chat"}, True),
-        ("my.agent", {OP: "invoke_agent"}, True),
+        ("my.agent", {OP: "chat"}, False),
+        ("my.agent", {OP: "invoke_agent"}, False),
+        ("agent_framework", {OP: "invoke_agent"}, True),
         ("opentelemetry.instrumentation.crewai", {OP: "invoke_agent"}, False),
         ("openinference.instrumentation.crewai", {"openinference.span.kind": "AGENT", "output.value": '{"messages": []}'}, False),
     ],
 )
-def test_no_call_and_no_tool_data_are_two_things(scope: str, attributes: dict[str, Any], tool_data: bool):
+def test_no_call_and_unknown_calls_are_two_things(scope: str, attributes: dict[str, Any], known: bool):
     """It depends on what the instrumentation records, or on messages that would show a call."""
     run = trajectory(span("run", "", "x", attributes=attributes, scope=scope))
-    assert (run.calls, run.tool_data) == ((), tool_data)
+    assert (run.calls, run.calls_unknown == "") == ((), known)
 
 
 class Records:

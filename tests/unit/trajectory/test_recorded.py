@@ -58,10 +58,11 @@ def test_whose_the_calls_are_and_what_was_asked_and_answered(recorded: ModuleTyp
 
 
 @pytest.mark.parametrize("file", [t["file"] for t in TRUTH if t["calls"] is None])
-def test_a_run_whose_calls_nobody_recorded_has_no_tool_data(recorded: ModuleType, file: str):
+def test_the_calls_of_a_run_that_recorded_none_are_unknown(recorded: ModuleType, file: str):
     """It is never a run without calls."""
     (run,) = outermost(recorded, file)
-    assert (run.calls, run.tool_data) == ((), False)
+    assert run.calls == ()
+    assert run.calls_unknown
 
 
 @pytest.mark.parametrize("file", [t["file"] for t in TRUTH])
@@ -74,7 +75,7 @@ def test_what_is_not_needed_is_not_read_and_changes_nothing(recorded: ModuleType
             (c.name, c.span_id, c.start_ns, c.error) for c in thick.calls
         ]
         assert {(c.arguments, c.result) for c in thin.calls} <= {(UNRECORDED, UNRECORDED)}
-        assert (thin.agent, thin.tool_data, thin.model_calls) == (thick.agent, thick.tool_data, thick.model_calls)
+        assert (thin.agent, thin.calls_unknown, thin.model_calls) == (thick.agent, thick.calls_unknown, thick.model_calls)
 
 
 def test_results_and_ids_come_out_of_their_envelopes(recorded: ModuleType):

@@ -151,7 +151,7 @@ def test_the_calls_are_shown_with_what_was_recorded():
     [
         ("output", trajectory(), "a: run.output not recorded"),
         ("input", trajectory(output="x"), "a: run.input not recorded"),
-        ("calls", trajectory(tool_data=False), "a: calls not recorded"),
+        ("calls", trajectory(calls_unknown="no tool spans"), "a: calls not recorded"),
         ("reference", trajectory(), "a: no reference: wanted not recorded"),
         ("output", trajectory(output="x" * 400_001), "a: too long for a judge: "),
     ],

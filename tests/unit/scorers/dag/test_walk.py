@@ -98,8 +98,8 @@ def test_what_was_not_recorded_skips_with_the_nodes_name():
 def test_calls_that_nobody_records_skip_only_those_that_look_at_them():
     """The others decide."""
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
-    assert dag(tree)(trajectory(output="x", tool_data=False)).value == 1
-    assert dag(tree)(trajectory(output="y", tool_data=False)).why == "b: calls not recorded"
+    assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
+    assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).why == "b: calls not recorded"
 
 
 def test_incomplete_evidence_skips():

@@ -1,0 +1,184 @@
+"""Whether the calls of a run are known: a model call that asked for tools must have left a span, a request or an agent.
+
+The rules are those of docs/completeness.md, section "When calls are unknown". The texts hold names of scopes, no content.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from otel_eval.conventions import Finish, finish_of, finish_of_messages
+from otel_eval.model import Kind, ToolCall
+from otel_eval.trajectory.conversation import Conversation
+from otel_eval.trajectory.runs import Candidate
+from otel_eval.trajectory.survey import Survey
+
+__all__ = ["Evidence"]
+
+_PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+class Evidence:
+    """What the model spans of a trace tell about calls that left no tool span; computed when it is first needed."""
+
+    def __init__(self, read: Survey, conversation: Conversation) -> None:
+        self._read = read
+        self._conversation = conversation
+        self._finishes: dict[int, Finish] = {}
+        self._gaps: list[int] | None = None
+
+    def of_spans(self, run: Candidate) -> str:
+        """Why the calls of a run with tool spans are unknown, "" if they are known."""
+        gap = self._gap(run)
+        return (
+            ""
+            if gap is None
+            else f"a model call of {self._scope(gap)} asked for tools, and no call followed it; {self._declare(gap)}"
+        )
+
+    def of_messages(
+        self, run: Candidate, models: Sequence[int], agents: Sequence[int], calls: Sequence[tuple[int, ToolCall]]
+    ) -> str:
+        """Why the calls of a run without tool spans are unknown, "" if they are known.
+
+        Args:
+            run: the run.
+            models: places of its model spans, without those directly below another one.
+            agents: places of its agent spans.
+            calls: what its messages tell of calls.
+        """
+        found = self.of_spans(run)
+        if found or not calls:
+            return found or self._of_none(run, models, agents)
+        silent = next((place for place in models if not self._conversation.told(place).recorded), None)
+        if silent is not None:
+            return f"calls are known from messages only, and the output of a model call of {self._scope(silent)} was not recorded"
+        if len({bool(call.call_id) for _, call in calls}) > 1:
+            return "calls are known from messages only, and some of them have no call id to tell repetitions by"
+        return ""
+
+    def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
+        """Why it is unknown whether the run made calls, if nothing tells of any."""
+        if run.first in agents and self._records(run.first):
+            return ""
+        if not models and any(self._records(place) for place in agents):
+            return ""
+        open_question = next((place for place in models if not self._asked_nothing(place)), None)
+        if models and open_question is None:
+            return ""
+        place = run.first if open_question is None else open_question
+        return f"{self._scope(place)} is not known to record tool calls, and there are none; {self._declare(place)}"
+
+    def _asked_nothing(self, place: int) -> bool:
+        """Whether the model call surely asked for no tool, given that no tool span, no request and no gap is there.
+
+        One that ended in order to call tools was answered by an agent or a handoff then.
+        """
+        agent = self._read.agent_above[place]
+        if self._records(place) or (agent >= 0 and self._records(agent)):
+            return True
+        return self._conversation.told(place).recorded or self._finish(place) is not Finish.UNKNOWN
+
+    def _records(self, place: int) -> bool:
+        """Whether each tool call of the span's instrumentation leaves a span."""
+        table = self._read.table(place)
+        return (table is not None and table.tool_spans is True) or self._read.plan.declared(self._scope_name(place))
+
+    def _gap(self, run: Candidate) -> int | None:
+        """The first model span of the run that asked for tools of which there is no trace."""
+        if self._gaps is None:
+            self._gaps = self._find_gaps()
+        for first, last in ((run.first, run.last), *run.others):
+            at = bisect_left(self._gaps, first)
+            if at < len(self._gaps) and self._gaps[at] < last:
+                return self._gaps[at]
+        return None
+
+    def _find_gaps(self) -> list[int]:
+        suspects = [place for place in self._read.models if not self._is_nested(place) and not self._records(place)]
+        if not suspects:
+            return []
+        answers, models = self._answers(), self._models()
+        return [
+            place
+            for place in suspects
+            if not self._is_answered(place, answers.get(self._owner(place), []), models[self._owner(place)])
+            and self._finish(place) is Finish.TOOLS
+            and not self._conversation.told(place).asked
+        ]
+
+    def _is_answered(self, place: int, answers: list[int], models: list[int]) -> bool:
+        """Whether a call, a handoff or an agent started before the next model call of the same agent.
+
+        Tools may start before the model call ends, since its output is streamed.
+        """
+        view = self._read.views[place]
+        after = max(bisect_left(models, view.end_ns), bisect_left(models, view.start_ns) + 1)
+        at = bisect_left(answers, view.start_ns)
+        return at < len(answers) and (after >= len(models) or answers[at] <= models[after])
+
+    def _models(self) -> dict[int, list[int]]:
+        """Agent → when its model calls started, ascending."""
+        return self._starts(place for place in self._read.models if not self._is_nested(place))
+
+    def _answers(self) -> dict[int, list[int]]:
+        """Agent → when its calls, the agents it called and its handoffs started, ascending."""
+        read = self._read
+        handoffs = [place for place, reading in enumerate(read.readings) if reading.handoff]
+        return self._starts([*read.tools, *read.agents, *handoffs])
+
+    def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for place in places:
+            found.setdefault(self._owner(place), []).append(self._read.views[place].start_ns)
+        for starts in found.values():
+            starts.sort()
+        return found
+
+    def _owner(self, place: int) -> int:
+        """The agent span above, or where there is none a number of the span's tree."""
+        read = self._read
+        agent = read.agent_above.get(place)
+        if agent is None:  # a span of no kind
+            up = read.above[place]
+            agent = up if up < 0 or read.kinds[up] is Kind.AGENT else read.agent_above[up]
+        return agent if agent >= 0 else -1 - read.forest.top_of(place)
+
+    def _is_nested(self, place: int) -> bool:
+        """Whether the model span lies below another one: a framework's and its client's describe one model call."""
+        above = self._read.above[place]
+        return above >= 0 and self._read.kinds[above] is Kind.MODEL
+
+    def _finish(self, place: int) -> Finish:
+        known = self._finishes.get(place)
+        if known is None:
+            parts = (place, *self._conversation.nested(place))
+            known = next((found for part in parts if (found := self._finish_of(part)) is not Finish.UNKNOWN), Finish.UNKNOWN)
+            self._finishes[place] = known
+        return known
+
+    def _finish_of(self, place: int) -> Finish:
+        table, view = self._read.table(place), self._read.views[place]
+        if table is None:  # a rule always belongs to a table
+            return Finish.UNKNOWN
+        attributes = view.attributes(table.finish_wanted)
+        found = finish_of(table, attributes)
+        if found is not Finish.UNKNOWN:
+            return found
+        outputs = self._conversation.outputs(place, table)
+        return finish_of_messages(table, attributes, outputs, (*view.events(), *self._read.logs(place)))
+
+    def _scope_name(self, place: int) -> str:
+        return self._read.envelopes[place].scope_name
+
+    def _scope(self, place: int) -> str:
+        return f"scope {json.dumps(self._scope_name(place), ensure_ascii=False)}"
+
+    def _declare(self, place: int) -> str:
+        name = self._scope_name(place)
+        written = name if _PLAIN_SCOPE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+        return f"if every call of its tools leaves a span, declare it: conventions: {{records_tool_spans: [{written}]}}"

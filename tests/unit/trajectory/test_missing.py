@@ -1,0 +1,196 @@
+"""Calls that are known to be missing make the calls of a run unknown; only evidence makes a run one without calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from otel_eval.conventions import TABLES, convention_from_mapping
+from otel_eval.model import Trajectory
+from otel_eval.ports import SpanEvent
+from otel_eval.testing import FakeSpan, closed, span
+from otel_eval.trajectory import ALL_NEEDS, Plan, build
+
+OP = "gen_ai.operation.name"
+CLIENT = "opentelemetry.instrumentation.openai_v2"
+
+
+def run(*spans: FakeSpan, **plan: Any) -> Trajectory:
+    return build(closed(*spans), Plan(**{"needs": ALL_NEEDS, **plan}))[0].trajectory
+
+
+def agent(scope: str = "my.agent", **fields: Any) -> FakeSpan:
+    return span("run", "", "invoke_agent a", start_ns=0, end_ns=100, attributes={OP: "invoke_agent"}, scope=scope, **fields)
+
+
+def chat(span_id: str, start: int, finish: Any = None, *, parent: str = "run", scope: str = CLIENT, **more: Any) -> FakeSpan:
+    given = {OP: "chat", **({} if finish is None else {"gen_ai.response.finish_reasons": finish}), **more}
+    return span(span_id, parent, "chat m", start_ns=start, end_ns=start + 2, attributes=given, scope=scope)
+
+
+def tool(span_id: str, start: int, *, parent: str = "run", scope: str = "my.tools") -> FakeSpan:
+    given = {OP: "execute_tool", "gen_ai.tool.name": "look"}
+    return span(span_id, parent, "execute_tool look", start_ns=start, end_ns=start + 1, attributes=given, scope=scope)
+
+
+def output(*parts: dict[str, Any], finish: str = "") -> dict[str, str]:
+    return {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": list(parts), "finish_reason": finish}])}
+
+
+LOOK = {"type": "tool_call", "id": "c1", "name": "look", "arguments": {}}
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [["tool_calls"], "tool_calls", '["tool_calls"]', ["tool_use"], "tool-calls", "FinishReason.TOOL_CALLS", ["TOOL_CALLS"],
+     "tool_call", "function_call", ["stop", "tool_calls"]],
+)  # fmt: skip
+def test_a_model_call_that_asked_for_tools_of_which_there_is_no_trace(finish: Any):
+    """As model clients record it where content is not captured."""
+    told = run(agent(), chat("m", 1, finish), chat("n", 5, ["stop"])).calls_unknown
+    assert CLIENT in told
+    assert f"conventions: {{records_tool_spans: [{CLIENT}]}}" in told
+
+
+@pytest.mark.parametrize("scope", ["my-app", "com.openai", "@opentelemetry/instrumentation-openai", "langchain4j", "litellm", ""])
+def test_scopes_without_a_table_of_their_own_are_no_exception(scope: str):
+    """OpenAI's Java SDK, LiteLLM, langchain4j, or nobody's."""
+    assert run(chat("m", 1, ["tool_calls"], parent="", scope=scope)).calls_unknown
+    assert not run(chat("m", 1, ["stop"], parent="", scope=scope)).calls_unknown
+    assert run(chat("m", 1, parent="", scope=scope)).calls_unknown
+
+
+def test_a_tool_span_answers_the_model_call_before_it_only():
+    """One of two tools was instrumented."""
+    spans = [agent(), chat("m", 1, ["tool_calls"]), tool("a", 4), chat("n", 6, ["tool_calls"]), chat("o", 10, ["stop"])]
+    assert run(*spans).calls_unknown
+    assert not run(*spans, tool("b", 9)).calls_unknown
+    assert not run(*spans, tool("b", 7)).calls_unknown  # while the output is still streamed
+
+
+def test_an_agent_or_a_handoff_answers_too():
+    """A model that hands over ended in order to call a tool."""
+    inner = span("sub", "run", "invoke_agent b", start_ns=4, end_ns=6, attributes={OP: "invoke_agent"})
+    handoff = span("h", "run", "handoff", start_ns=4, end_ns=5, attributes={OP: "handoff"})
+    for answer in (inner, handoff):
+        assert not run(agent(), chat("m", 1, ["tool_calls"]), answer, chat("n", 8, ["stop"])).calls_unknown
+
+
+def test_tools_of_another_agent_are_no_answer():
+    """Each agent's model calls are answered below that agent."""
+    inner = span("sub", "run", "invoke_agent b", start_ns=1, end_ns=9, attributes={OP: "invoke_agent"}, scope="my.agent")
+    spans = [agent(), inner, chat("m", 2, ["tool_calls"], parent="sub"), tool("a", 5)]
+    outer, nested = (each.trajectory for each in build(closed(*spans), Plan()))
+    assert outer.calls_unknown
+    assert nested.calls_unknown
+
+
+@pytest.mark.parametrize("finish", [["tool_calls"], ["stop"], None])
+def test_an_instrumentation_that_records_tool_spans_settles_it(finish: Any):
+    """By its table, or because the configuration declares it."""
+    assert not run(agent(), chat("m", 1, finish, scope="openinference.instrumentation.agno"), tool("a", 50)).incomplete
+    strands = agent("strands.telemetry.tracer"), chat("m", 1, finish, scope="strands.telemetry.tracer")
+    assert not run(*strands).calls_unknown
+    assert not run(agent(), chat("m", 1, finish), records_tool_spans=("other", "opentelemetry.*")).calls_unknown
+
+
+def test_a_recorded_request_is_a_call():
+    """Without a tool span the messages make it, so nothing is missing."""
+    made = run(agent(), chat("m", 1, ["tool_calls"], **output(LOOK)), chat("n", 5, ["stop"], **output({"type": "text"})))
+    assert (made.calls_unknown, [call.name for call in made.calls]) == ("", ["look"])
+
+
+def test_calls_from_messages_need_the_output_of_every_model_call():
+    """What was not recorded may have asked for another call."""
+    asked = chat("m", 1, ["tool_calls"], **output(LOOK))
+    assert "output" in run(agent(), asked, chat("n", 5)).calls_unknown
+    assert "output" in run(agent(), asked, chat("n", 5, ["stop"])).calls_unknown
+
+
+def test_a_request_without_a_name_is_no_recorded_output():
+    """One attribute of many was dropped."""
+    flat = {"gen_ai.completion.0.tool_calls.0.name": "look", "gen_ai.completion.0.tool_calls.1.id": "c2"}
+    made = run(agent(), chat("m", 1, **flat), chat("n", 5, **output({"type": "text"})))
+    assert made.calls_unknown
+
+
+def test_a_role_alone_is_no_recorded_output():
+    """Traceloop's instrumentations for JavaScript write it where content is not captured."""
+    bare = {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls"}
+    assert run(agent(), chat("m", 1, scope="@traceloop/instrumentation-openai", **bare)).calls_unknown
+    bare["gen_ai.completion.0.finish_reason"] = "stop"
+    assert not run(agent(), chat("m", 1, scope="@traceloop/instrumentation-openai", **bare)).calls_unknown
+    del bare["gen_ai.completion.0.finish_reason"]
+    assert run(agent(), chat("m", 1, scope="@traceloop/instrumentation-openai", **bare)).calls_unknown
+
+
+def test_finish_reasons_are_read_from_messages_and_events():
+    """Where no attribute has them."""
+    assert run(agent(), chat("m", 1, **output({"type": "text"}, finish="tool_call"))).calls_unknown
+    event = SpanEvent("gen_ai.choice", {"finish_reason": "tool_calls", "index": 0})
+    given = {OP: "chat"}
+    spoken = span("m", "run", "chat m", start_ns=1, end_ns=2, attributes=given, events=[event], scope=CLIENT)
+    assert run(agent(), spoken).calls_unknown
+
+
+@pytest.mark.parametrize(
+    "given", [{"gen_ai.system": "gcp.gemini"}, {"gen_ai.request.model": "gemini-3-pro"}, {"gen_ai.system": "ollama"}]
+)
+def test_a_finish_reason_that_is_the_same_with_and_without_calls_proves_nothing(given: dict[str, str]):
+    """Gemini's STOP, Ollama's stop."""
+    assert run(agent(), chat("m", 1, ["STOP"], **given)).calls_unknown
+    assert not run(agent(), chat("m", 1, ["STOP"])).calls_unknown
+
+
+@pytest.mark.parametrize("finish", ["", "unknown", "completed", [], [""]])
+def test_words_that_are_no_reason_prove_nothing(finish: Any):
+    """The Responses API's states among them."""
+    assert run(agent(), chat("m", 1, finish)).calls_unknown
+
+
+def test_a_framework_and_its_client_tell_of_one_model_call():
+    """The outer span's table decides; what only the inner one recorded counts for both."""
+    langchain = "opentelemetry.instrumentation.genai.langchain"
+    outer = chat("m", 1, scope=langchain)
+    assert not run(agent(langchain), outer, chat("n", 1, ["tool_calls"], parent="m")).calls_unknown
+    outer = chat("m", 1, scope="my.agent")
+    assert run(agent(), outer, chat("n", 1, ["tool_calls"], parent="m")).calls_unknown
+    assert [call.name for call in run(agent(), outer, chat("n", 1, parent="m", **output(LOOK))).calls] == ["look"]
+
+
+def test_output_tools_of_a_table_are_no_missing_calls():
+    """They are asked for like tools, and nothing runs."""
+    table = convention_from_mapping({
+        "name": "mine", "scopes": ["mine"], "rules": [{"kind": "model", "key": "ask"}], "not_requests": ["final_*"],
+        "messages": [{"key": "said"}], "fields": {"finish_reasons": "why"}, "tool_finish_reasons": ["Werkzeug*"],
+    })  # fmt: skip
+    asked = {"ask": "m", "why": "werkzeuge", "said": json.dumps([{"parts": [{**LOOK, "name": "final_answer"}]}])}
+    answered = span("m", "", "ask", attributes=asked, scope="mine")
+    silent = span("m", "", "ask", attributes={"ask": "m", "why": "werkzeuge"}, scope="mine")
+    tables = (table, *TABLES)
+    assert run(answered, tables=tables).calls_unknown == ""
+    assert run(silent, tables=tables).calls_unknown
+
+
+def test_repetitions_cannot_be_told_where_only_some_requests_have_ids():
+    """Two spans beside each other may tell of one model call."""
+    nameless = {key: value for key, value in LOOK.items() if key != "id"}
+    assert run(agent(), chat("m", 1, **output(LOOK)), chat("n", 1, **output(nameless))).calls_unknown
+
+
+def test_scopes_that_yaml_would_misread_are_quoted():
+    """The line can be copied."""
+    assert 'records_tool_spans: ["@x/y: z"]' in run(chat("m", 1, ["tool_calls"], parent="", scope="@x/y: z")).calls_unknown
+
+
+def test_spans_without_times_are_answered_by_any_call():
+    """Some exports hold none."""
+    given = {
+        "m": {OP: "chat", "gen_ai.response.finish_reasons": ["tool_calls"]},
+        "n": {OP: "chat", "gen_ai.response.finish_reasons": ["stop"]},
+        "t": {OP: "execute_tool", "gen_ai.tool.name": "look"},
+    }
+    still = [agent(), *(span(each, "run", attributes=attributes) for each, attributes in given.items())]
+    assert not run(*still).calls_unknown
