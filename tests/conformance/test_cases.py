@@ -39,6 +39,41 @@ def test_a_recorded_case_gives_the_value_that_was_decided(case):
     assert outcome(case) == case["want"]
 
 
+SCORED = [case for case in CASES if "value" in case["want"]]
+SKIPPED = [case for case in CASES if "skipped" in case["want"]]
+
+
+def passes(spec: Mapping[str, Any], scored: Scored) -> bool:
+    """By the rule that is written down: 1 where nothing is given, the budget of `time_cost`, and only 1 where strict."""
+    if spec.get("strict"):
+        return scored.value == 1
+    if spec["type"] == "time_cost" and "threshold" not in spec:
+        return scored.details["elapsed_ms"] <= scored.details["max_ms"]
+    return scored.value >= spec.get("threshold", 1.0)
+
+
+@pytest.mark.parametrize("case", SCORED, ids=[case["id"] for case in SCORED])
+def test_a_recorded_case_passes_by_its_threshold(case):
+    """As given; also with thresholds just at the value and above it."""
+    run = trajectory(*[call(**fields) for fields in case["calls"]])
+    value = create_scorer(case["scorer"])(run).value
+    thresholds = [{}, {"threshold": value}, {"threshold": min(1.0, value + 1e-6)}, {"strict": True}]
+    for frame in thresholds:
+        spec = {**case["scorer"], **frame}
+        scored = create_scorer(spec)(run)
+        assert isinstance(scored, Scored)
+        assert scored.passed is passes(spec, scored), frame
+
+
+@pytest.mark.parametrize("case", SKIPPED, ids=[case["id"] for case in SKIPPED])
+def test_a_recorded_case_is_skipped_for_a_reason(case):
+    """What was not recorded; no threshold makes a skip a pass."""
+    for frame in ({}, {"threshold": 0.0}, {"strict": True}):
+        skipped = create_scorer({**case["scorer"], **frame})(trajectory(*[call(**fields) for fields in case["calls"]]))
+        assert isinstance(skipped, Skipped)
+        assert (skipped.reason, "not recorded" in skipped.why) == ("not_recorded", True)
+
+
 def test_all_cases_are_there():
     """390 of them, none twice."""
     assert len({case["id"] for case in CASES}) == len(CASES) == 390
