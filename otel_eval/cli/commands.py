@@ -96,9 +96,9 @@ def check(config: str) -> int:
 @cli.command()
 def schema() -> int:
     """Print the JSON Schema of the configuration."""
-    from otel_eval.config import EvalConfig
+    from otel_eval.app.schema import config_schema
 
-    click.echo(json.dumps(EvalConfig.model_json_schema(), indent=2))
+    click.echo(json.dumps(config_schema(), indent=2))
     return 0
 
 

@@ -14,7 +14,7 @@ from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.coroutines import completed
 from otel_eval.scorers.judging import Judge, JudgeError, ask, resolve
-from otel_eval.scorers.parameters import flag, optional, reads, share, text
+from otel_eval.scorers.parameters import STRING, described, flag, optional, reads, share, text
 from otel_eval.scorers.prompts import SCORE, TooLong
 
 __all__ = ["Asking", "asked", "at_once", "failed", "judge_of", "opinion_of"]
@@ -24,6 +24,7 @@ _LONGEST: Final = 2000  # of what a judge says for itself
 Opinion = Callable[[Trajectory], Awaitable[Finding | Outcome]]
 
 
+@described({"anyOf": [STRING, {"type": "object", "required": ["base_url", "model"]}]})
 def judge_of(key: str, value: Any) -> Judge:
     """A judge's name, an endpoint or a coroutine function."""
     return resolve(value, key)

@@ -19,7 +19,7 @@ from otel_eval.scorers.expectations import calls
 from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
-from otel_eval.scorers.parameters import gathered, one_of, optional, reads, share, shown, text, wrong
+from otel_eval.scorers.parameters import STRING, described, gathered, one_of, optional, reads, share, shown, text, wrong
 from otel_eval.scorers.prompts import TooLong, prompt_of, recorded
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
@@ -30,12 +30,14 @@ _COMPARED: Final = one_of("arguments", "result")
 _CALLS: Final = calls("arguments", "result")
 
 
+@described({"type": "array", "items": {"enum": ["arguments", "result"]}})
 def _compare(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise wrong(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
     return tuple(gathered(partial(_COMPARED, f"{key}[{place}]", each) for place, each in enumerate(value)))
 
 
+@described({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
 def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Names, or mappings of a name and whatever else tells a judge what the tool is for."""
     if not isinstance(value, list | tuple):

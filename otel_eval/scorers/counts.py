@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, count, gathered, optional, patterns, reads, wrong
+from otel_eval.scorers.parameters import Names, count, described, gathered, optional, patterns, reads, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import listed, plural, seen, tool
@@ -47,6 +47,16 @@ class Criterion(NamedTuple):
     expected: int
 
 
+_NUMBER: Final = {"type": "integer", "minimum": 0}
+_CRITERION: Final = {
+    "anyOf": [
+        {"type": "string", "pattern": rf"^{_WRITTEN.pattern}$"},
+        {"type": "array", "prefixItems": [{"enum": [*_OPERATORS]}, _NUMBER], "minItems": 2, "maxItems": 2},
+    ]
+}
+
+
+@described({"type": "object", "additionalProperties": _CRITERION, "minProperties": 1})
 def read_criteria(key: str, value: Any) -> tuple[Criterion, ...]:
     """Tool → `"<= 3"` or `["<=", 3]`."""
     if not isinstance(value, Mapping) or not value:

@@ -12,11 +12,27 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.expected import Expectation, Expected
-from otel_eval.scorers.parameters import did_you_mean, gathered, wrong
+from otel_eval.scorers.parameters import STRING, Schema, described, did_you_mean, gathered, wrong
 
 __all__ = ["calls", "names"]
 
 
+_SPELLINGS: Final[Mapping[str, str]] = {
+    "arguments": "arguments",
+    "args": "arguments",  # ADK, LangChain, UiPath
+    "input_parameters": "arguments",  # deepeval
+    "result": "result",
+    "output": "result",  # deepeval, UiPath
+}
+_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})  # beside a call in these libraries' own forms
+
+
+def _list_of(call: Schema) -> Schema:
+    """Calls and groups of calls."""
+    return {"type": "array", "items": {"anyOf": [call, {"type": "array", "items": call, "minItems": 1}]}}
+
+
+@described(_list_of(STRING))
 def names(key: str, value: Any) -> Expectation:
     """A list of tool names; a nested list holds names that may come in any order.
 
@@ -32,8 +48,12 @@ def calls(*fields: str) -> Callable[[str, Any], Expectation]:
     def read_call(key: str, value: Any) -> Expected:
         return _call(key, value, fields)
 
+    spelt: dict[str, Schema] = {word: {} for word, field in _SPELLINGS.items() if field in fields}
+    named = {"type": "object", "properties": {"name": STRING, **spelt}, "required": ["name"]}
+    function = {"type": "object", "properties": {"function": {"type": "object", "required": ["name"]}}, "required": ["function"]}
     example = ", ".join(f"{field}: …" for field in fields)
 
+    @described({"anyOf": [named, function, _list_of({"anyOf": [STRING, named, function]})]})
     def read(key: str, value: Any) -> Expectation:
         return _expectation(key, value, read_call, "a list of expected calls", f"[{{name: search, {example}}}]")
 
@@ -70,16 +90,6 @@ def _name(key: str, value: Any) -> Expected:
     if not isinstance(value, str) or not value:
         raise wrong(key, value, "the name of a tool", f"write e.g. {key}: search (names like 3 or true need quotes in YAML)")
     return Expected(value)
-
-
-_SPELLINGS: Final[Mapping[str, str]] = {
-    "arguments": "arguments",
-    "args": "arguments",  # ADK, LangChain, UiPath
-    "input_parameters": "arguments",  # deepeval
-    "result": "result",
-    "output": "result",  # deepeval, UiPath
-}
-_IGNORED: Final = frozenset({"id", "type", "description", "reasoning"})  # beside a call in these libraries' own forms
 
 
 def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:

@@ -13,7 +13,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding, late
 from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable, bind, compiled
-from otel_eval.scorers.parameters import optional, reads, wrong
+from otel_eval.scorers.parameters import STRING, described, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
 
@@ -23,6 +23,7 @@ _SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
 _MOST_SAID: Final = 80
 
 
+@described(STRING)
 def _program(key: str, value: Any) -> Program:
     program = compiled(key, value)
     if program.returns not in _SCORES:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.asking import Asking
 from otel_eval.scorers.fields import field_of
-from otel_eval.scorers.parameters import reads, text, wrong
+from otel_eval.scorers.parameters import STRING, described, reads, schema_of, text, wrong
 from otel_eval.scorers.prompts import calls_as_data, prompt_of, recorded
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
@@ -28,6 +28,7 @@ _JUDGE: Final = """You judge what an agent did: what it was asked, which tools i
 and what it answered. Judge by these criteria alone:"""
 
 
+@described(schema_of(reference))
 def _answer(key: str, value: Any) -> str | Reference:
     """A name, or where in a dataset the answer is."""
     return reference(key, value) if isinstance(value, Mapping | Reference) else text(key, value)
@@ -86,6 +87,7 @@ class AnswerAccuracy(Asking):
         return prompt_of(self.prompt or _COMPARE, data)
 
 
+@described({"anyOf": [STRING, {"type": "object", "minProperties": 1}]})
 def _rubric(key: str, value: Any) -> str:
     """A text, or scores from 0 to 1 and what each stands for, as one text."""
     if not isinstance(value, Mapping):

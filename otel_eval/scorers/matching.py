@@ -28,7 +28,7 @@ from otel_eval.scorers.counting import (
 )
 from otel_eval.scorers.differences import Reasons, explained
 from otel_eval.scorers.expected import Comparison, Expectation
-from otel_eval.scorers.parameters import flag, one_of, optional, reads, wrong
+from otel_eval.scorers.parameters import STRINGS, described, flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.subsequence import Prepared
 from otel_eval.scorers.tool_names import ToolNames
@@ -40,6 +40,7 @@ MATCHES: Final = ("exact", "in_order", "any_order")
 MEASURES: Final = ("recall", "precision", "f1")
 
 
+@described({"anyOf": [{"enum": [*MODES]}, STRINGS]})
 def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
     """How arguments are compared: one of the modes, or the dotted keys to compare."""
     if isinstance(value, str) and value in MODES:

@@ -12,15 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError
 from otel_eval.telling import did_you_mean, gathered, shown
 
 __all__ = [
+    "STRING",
+    "STRINGS",
     "Names",
     "Reader",
+    "Schema",
     "count",
+    "described",
     "did_you_mean",
     "flag",
     "gathered",
@@ -29,6 +33,7 @@ __all__ = [
     "patterns",
     "positive",
     "reads",
+    "schema_of",
     "selection",
     "share",
     "shown",
@@ -37,6 +42,30 @@ __all__ = [
 ]
 
 Reader = Callable[[str, Any], Any]
+_R = TypeVar("_R", bound=Callable[..., Any])
+
+
+Schema = Mapping[str, Any]
+"""A JSON Schema (draft 2020-12)."""
+
+STRING: Final[Schema] = {"type": "string", "minLength": 1}
+STRINGS: Final[Schema] = {"type": "array", "items": STRING, "minItems": 1}
+
+
+def described(schema: Schema) -> Callable[[_R], _R]:
+    """Attach to a reader the JSON Schema of what it takes, for editors. It may allow more than the reader, never less."""
+
+    def attach(reader: _R) -> _R:
+        reader.schema = schema  # type: ignore[attr-defined]
+        return reader
+
+    return attach
+
+
+def schema_of(reader: Reader) -> Schema:
+    """The JSON Schema of what a reader takes; any value where none is attached."""
+    found: Schema = getattr(reader, "schema", {})
+    return found
 
 
 def wrong(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
@@ -49,6 +78,7 @@ def reads(reader: Reader) -> dict[str, Reader]:
     return {"read": reader}
 
 
+@described({"type": "string", "pattern": r"\S"})
 def text(key: str, value: Any) -> str:
     """A text with something in it."""
     if not isinstance(value, str) or not value.strip():
@@ -56,6 +86,7 @@ def text(key: str, value: Any) -> str:
     return value
 
 
+@described({"type": "boolean"})
 def flag(key: str, value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
@@ -63,6 +94,7 @@ def flag(key: str, value: Any) -> bool:
     return value
 
 
+@described({"type": "number", "minimum": 0, "maximum": 1})
 def share(key: str, value: Any) -> float:
     """A number in [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -73,6 +105,7 @@ def share(key: str, value: Any) -> float:
 def positive(unit: str, example: Any) -> Reader:
     """A finite number above 0 of some unit."""
 
+    @described({"type": "number", "exclusiveMinimum": 0})
     def read(key: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value <= 0:
             raise wrong(key, value, f"a positive number of {unit}", f"write e.g. {key}: {example}")
@@ -91,6 +124,7 @@ def _is_finite(value: float) -> bool:
 def count(unit: str, example: int, *, least: int = 1) -> Reader:
     """A whole number, `least` or more."""
 
+    @described({"type": "integer", "minimum": least})
     def read(key: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise wrong(key, value, f"a whole number of {unit}, {least} or more", f"write e.g. {key}: {example}")
@@ -102,6 +136,7 @@ def count(unit: str, example: int, *, least: int = 1) -> Reader:
 def one_of(*allowed: str) -> Reader:
     """One of some words."""
 
+    @described({"enum": list(allowed)})
     def read(key: str, value: Any) -> str:
         if not isinstance(value, str) or value not in allowed:
             raise wrong(key, value, f"one of {', '.join(allowed)}", did_you_mean(value, allowed))
@@ -112,7 +147,12 @@ def one_of(*allowed: str) -> Reader:
 
 def optional(reader: Reader) -> Reader:
     """What the reader takes, or null for none."""
-    return lambda key, value: None if value is None else reader(key, value)
+
+    @described({"anyOf": [schema_of(reader), {"type": "null"}]})
+    def read(key: str, value: Any) -> Any:
+        return None if value is None else reader(key, value)
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +166,7 @@ class Names:
         return re.compile("|".join(map(translate, self.patterns))).match if self.patterns else lambda name: None
 
 
+@described(STRINGS)
 def patterns(key: str, value: Any) -> Names:
     """A list of glob patterns over names, with at least one."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not value or not all(map(_is_text, value)):
@@ -153,6 +194,7 @@ class Selection:
         return lambda name: (everything or bool(include(name))) and not exclude(name)
 
 
+@described({"type": "object", "properties": {"include": STRINGS, "exclude": STRINGS}, "additionalProperties": False})
 def selection(key: str, value: Any) -> Selection:
     """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
     if not isinstance(value, Mapping):

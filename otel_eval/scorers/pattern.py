@@ -15,7 +15,19 @@ from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.automaton import Automaton, Edit, TooLarge, TooMany, nearest
 from otel_eval.scorers.batches import batches
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import count, did_you_mean, flag, gathered, one_of, optional, reads, shown, wrong
+from otel_eval.scorers.parameters import (
+    STRING,
+    count,
+    described,
+    did_you_mean,
+    flag,
+    gathered,
+    one_of,
+    optional,
+    reads,
+    shown,
+    wrong,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import plural, seen, tool
@@ -27,9 +39,35 @@ _FORMS: Final = "a tool's name, a list, or one of sequence, any_order, choice, o
 _MOST_ANY_ORDER: Final = 10
 _MOST_COPIES: Final = 1000
 _DEEPEST: Final = 50
+_INNER: Final = {"$ref": "#/$defs/pattern"}
+_PATTERNS: Final = {"type": "array", "items": _INNER}
+_LIMITS: Final = {"min": {"type": "integer", "minimum": 0}, "max": {"type": ["integer", "null"], "minimum": 0}}
+_TIMES: Final = {"type": "object", "properties": {"of": _INNER, **_LIMITS}, "required": ["of"], "additionalProperties": False}
+_PATTERN: Final = {
+    "$ref": "#/$defs/pattern",
+    "$defs": {
+        "pattern": {
+            "anyOf": [
+                STRING,
+                _PATTERNS,
+                {
+                    "type": "object",
+                    "properties": {
+                        **dict.fromkeys(("sequence", "any_order", "choice"), _PATTERNS),
+                        "optional": _INNER,
+                        "repeat": {"anyOf": [_INNER, _TIMES]},
+                        **_LIMITS,
+                    },
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    },
+}
 _MOST_SAID: Final = 8
 
 
+@described(_PATTERN)
 def read_pattern(key: str, value: Any) -> Automaton:
     """A pattern as an automaton.
 

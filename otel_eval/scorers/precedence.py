@@ -18,7 +18,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.batches import batches, is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, gathered, one_of, reads, shown, wrong
+from otel_eval.scorers.parameters import STRINGS, Names, described, gathered, one_of, reads, shown, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import listed, seen
@@ -49,6 +49,7 @@ class Rule:
     within_ns: int | None = None
 
 
+@described(STRINGS)
 def read_rules(key: str, value: Any) -> tuple[Rule, ...]:
     """A list of rules, each of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:

@@ -17,7 +17,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Skipped, Trajectory
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.coroutines import is_awaited
-from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
+from otel_eval.scorers.parameters import STRING, described, did_you_mean, gathered, shown, text, wrong
 from otel_eval.scorers.registry import imported
 
 __all__ = ["Records", "Reference", "is_file", "reference", "references_of"]
@@ -108,6 +108,15 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+_IN_DATASET: Final = {
+    "type": "object",
+    "properties": {"dataset": {"type": ["string", "object"]}, "key": STRING, "field": STRING, "column": STRING},
+    "required": ["dataset", "key"],
+    "additionalProperties": False,
+}
+
+
+@described({"anyOf": [STRING, _IN_DATASET]})
 def reference(key: str, value: Any) -> Reference:
     """An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
     if isinstance(value, Reference):

@@ -14,7 +14,7 @@ from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.fields import field_of
-from otel_eval.scorers.parameters import did_you_mean, optional, reads, text, wrong
+from otel_eval.scorers.parameters import STRING, described, did_you_mean, optional, reads, text, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.wording import tool
 
@@ -24,6 +24,7 @@ _OF_A_CALL: Final = ("name", "arguments", "result", "error", "call_id", "span_id
 _MOST_SAID: Final = 5
 
 
+@described({"type": "array", "items": STRING})
 def _keys(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
         raise wrong(key, value, "a list of keys", f"write e.g. {key}: [arguments, result]")

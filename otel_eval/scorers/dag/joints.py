@@ -12,14 +12,15 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.cel import compiled
 from otel_eval.scorers.dag.shapes import PARTS, Node, Nodes, Verdict, words
-from otel_eval.scorers.dag.spelling import TYPES, Written, written
-from otel_eval.scorers.parameters import did_you_mean, shown, wrong
+from otel_eval.scorers.dag.spelling import NODE, TYPES, Written, written
+from otel_eval.scorers.parameters import described, did_you_mean, shown, wrong
 
 __all__ = ["ancestors", "nodes"]
 
 _GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRING", "DYN"), "a text")}
 
 
+@described({"type": "object", "additionalProperties": NODE, "minProperties": 1})
 def nodes(key: str, value: Any) -> Nodes:
     """The nodes of a tree, joined.
 

@@ -26,7 +26,7 @@ from otel_eval.scorers.dag.walk import Answer, Step, Walked, finished, walk
 from otel_eval.scorers.dag.whole import Whole, whole
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.judging import Judge
-from otel_eval.scorers.parameters import did_you_mean, flag, optional, reads, share, shown, wrong
+from otel_eval.scorers.parameters import STRING, STRINGS, described, did_you_mean, flag, optional, reads, share, shown, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, tool_names_of
@@ -37,6 +37,7 @@ _MOST_SAID: Final = 30  # steps of a way
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
 
 
+@described({"anyOf": [STRING, STRINGS]})
 def _roots(key: str, value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, Sequence) or not names or not all(isinstance(each, str) and each for each in names):

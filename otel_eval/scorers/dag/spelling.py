@@ -15,10 +15,10 @@ from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
 from otel_eval.scorers.building import create_scorer
 from otel_eval.scorers.dag.shapes import PARTS, Verdict, words
-from otel_eval.scorers.parameters import did_you_mean, gathered, shown, text, wrong
+from otel_eval.scorers.parameters import STRING, Schema, did_you_mean, gathered, shown, text, wrong
 from otel_eval.telling import nearest
 
-__all__ = ["TYPES", "Written", "written"]
+__all__ = ["NODE", "TYPES", "Written", "written"]
 
 _KINDS: Final = {
     "task": ("cel", "instructions", "reads", "output_label", "children"),
@@ -26,6 +26,28 @@ _KINDS: Final = {
     "choice": ("cel", "criteria", "reads", "children"),
     "verdict": ("verdict", "score", "then"),
 }
+_VERDICT: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "verdict": {"type": ["boolean", "string"]},
+        "score": {"type": "number", "minimum": 0, "maximum": 10},
+        "then": {"anyOf": [STRING, {"type": "object"}]},
+    },
+    "required": ["verdict"],
+}
+NODE: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": [*_KINDS]},
+        **dict.fromkeys(("cel", "instructions", "criteria", "output_label"), STRING),
+        "reads": {"type": "array"},
+        "children": {"type": "array", "items": {"anyOf": [STRING, _VERDICT]}},
+        **_VERDICT["properties"],
+    },
+    "required": ["type"],
+    "additionalProperties": False,
+}
+"""The JSON Schema of a node."""
 _ASKS: Final = {"task": "instructions", "binary": "criteria", "choice": "criteria"}
 _EXAMPLES: Final = {
     "binary": "[{verdict: true, score: 10}, {verdict: false, score: 0}]",
