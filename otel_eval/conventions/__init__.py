@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions import frameworks, gen_ai, openinference, terminals, traceloop, vendors
+from otel_eval.conventions import frameworks, gateways, gen_ai, openinference, terminals, traceloop, vendors
 from otel_eval.conventions.decode import decode
 from otel_eval.conventions.finish import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.mapping import convention_from_mapping
@@ -55,10 +55,13 @@ TABLES: Final[tuple[Convention, ...]] = (
     vendors.LANGFUSE,
     *openinference.DIALECTS,
     openinference.OPENINFERENCE,
+    gateways.LITELLM,
     *gen_ai.DIALECTS,
     vendors.LANGSMITH,
     *traceloop.DIALECTS,
     traceloop.TRACELOOP,
+    gateways.LITELLM_CALLER,
+    traceloop.TRACELOOP_MODELS,
     vendors.MLFLOW_LANGCHAIN,
     vendors.MLFLOW,
     vendors.VERCEL,

@@ -254,7 +254,8 @@ LOGFIRE_AGENTS: Final = Convention(
         Rule(Kind.TOOL, name="Function: {name}"),
         Rule(Kind.AGENT, name="Agent run: {name!r}"),
         Rule(Kind.MODEL, name="Chat completion with *|Responses API*"),
-        # Handoffs, turns, tasks, guardrails and speech.
+        Rule(Kind.OTHER, name="Handoff: *", handoff=True),
+        # Turns, tasks, guardrails and speech.
         Rule(Kind.OTHER, "logfire.span_type"),
     ),
     fields={

@@ -204,6 +204,7 @@ BEEAI: Final = replace(
     wrappers=("beeai_input",),
     not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("metadata.class_name", "FinalAnswerTool")),
     tool_spans=True,
+    failures_in_results=False,
 )
 
 # DSPy's own modules that only ask a model or combine what other modules answer.
@@ -238,7 +239,8 @@ DSPY: Final = replace(
     messages=(),
     # ReAct reserves this name for the tool that ends its loop.
     not_calls=frozenset({"finish"}),
-    tool_spans=False,
+    tool_spans=None,
+    failures_in_results=False,
 )
 
 DSPY_REACT: Final = replace(

@@ -125,11 +125,11 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         error=("is_error",),
     ),
     Shape(
-        "OpenAI Chat Completions tool messages",
+        "OpenAI Chat Completions tool messages; LiteLLM puts the content into a part",
         needs=("tool_call_id",),
         equals=(("role", "tool|function"),),
         call_id=("tool_call_id",),
-        payload=("content",),
+        payload=("content", "parts.0.content"),
         error=("is_error",),
     ),
     Shape(

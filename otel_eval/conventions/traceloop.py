@@ -16,7 +16,7 @@ from otel_eval.conventions.gen_ai import RULES as GEN_AI_RULES
 from otel_eval.conventions.table import Convention, Field, Mark, Rule
 from otel_eval.model import Kind
 
-__all__ = ["DIALECTS", "TRACELOOP"]
+__all__ = ["DIALECTS", "TRACELOOP", "TRACELOOP_MODELS"]
 
 KIND: Final = "traceloop.span.kind"
 RULES: Final = (
@@ -43,7 +43,7 @@ FIELDS: Final[Mapping[Field, tuple[str, ...]]] = with_fields(
 TRACELOOP: Final = Convention(
     name="traceloop",
     source="traceloop/openllmetry 0.62.4, opentelemetry-semantic-conventions-ai 0.5.1; E: langchain",
-    rules=RULES,
+    rules=tuple(rule for rule in RULES if rule.key == KIND),
     fields=FIELDS,
     span_name=("execute_tool *", "*.tool"),
     agent_span_name=("invoke_agent *", "*.workflow", "*.agent"),
@@ -51,6 +51,14 @@ TRACELOOP: Final = Convention(
     messages=MESSAGES,
     wrappers=("langchain_tool_start", "langchain_output", "python_call"),
     placeholders=PLACEHOLDERS,
+)
+
+TRACELOOP_MODELS: Final = replace(
+    TRACELOOP,
+    name="traceloop_models",
+    source="the same: model calls in the spelling that other libraries copied",
+    rules=tuple(rule for rule in RULES if rule.key != KIND),
+    tool_spans=False,
 )
 
 LANGCHAIN: Final = replace(
@@ -68,6 +76,7 @@ AGNO: Final = replace(
     source="opentelemetry-instrumentation-agno 0.62.4: agents and teams, no model spans; results are `repr` text, and only "
     "that says of a call that it failed; E",
     scopes=("opentelemetry.instrumentation.agno*",),
+    rules=RULES,
     fields=with_fields(FIELDS, agent_name=("agno.team.name",)),
     agent_span_name=("*.team", "*.agent"),
     errors=(Mark("traceloop.entity.output", "status='failure' *"),),

@@ -13,7 +13,7 @@ from otel_eval.conventions import Asked, Field, MessageRow, ReadTable, Side, dec
 from otel_eval.conventions.events import read_event
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.calls import Draft, named
-from otel_eval.trajectory.dialogue import Dialogue, Told, fill, join
+from otel_eval.trajectory.dialogue import Dialogue, Told, fill, ids_of, join
 from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Conversation"]
@@ -126,8 +126,10 @@ class Conversation:
                 if asked.call_id:
                     seen.add(asked.call_id)
                 requests.append((place, asked))
-        _forget_uneven(heard, [asked for _, asked in requests])
-        return [(place, _recovered(asked, heard, self._read.plan.needs)) for place, asked in requests]
+        ids = ids_of(heard, [(self.told(place), asked) for place, asked in requests])
+        _forget_uneven(heard, [(asked.name, call_id) for (_, asked), call_id in zip(requests, ids, strict=True)])
+        needs = self._read.plan.needs
+        return [(place, _recovered(asked, call_id, heard, needs)) for (place, asked), call_id in zip(requests, ids, strict=True)]
 
     def _repeats(self, place: int) -> bool:
         """Whether the model span describes the same model call as one around it (framework and client)."""
@@ -148,9 +150,9 @@ def _merged(told: Told, inner: list[Told]) -> Told:
     )
 
 
-def _forget_uneven(heard: Dialogue, requests: list[Asked]) -> None:
-    """Answers without ids belong to requests by their order, which holds only if none of them is missing."""
-    asked = Counter(each.name for each in requests if each.call_id not in heard.answers)
+def _forget_uneven(heard: Dialogue, requests: list[tuple[str, str]]) -> None:
+    """Answers without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
+    asked = Counter(name for name, call_id in requests if call_id not in heard.answers)
     for name in [name for name, answers in heard.nameless.items() if len(answers) != asked[name]]:
         del heard.nameless[name]
 
@@ -196,8 +198,8 @@ def _new_messages(value: Any, first_new: Any) -> Any:
     return value
 
 
-def _recovered(asked: Asked, heard: Dialogue, needs: frozenset[str]) -> ToolCall:
-    answer = heard.answers.get(asked.call_id) if asked.call_id else None
+def _recovered(asked: Asked, call_id: str, heard: Dialogue, needs: frozenset[str]) -> ToolCall:
+    answer = heard.answers.get(call_id) if call_id else None
     if answer is None and heard.nameless.get(asked.name):
         answer = heard.nameless[asked.name].pop(0)
     arguments = asked.arguments if "arguments" in needs else UNRECORDED

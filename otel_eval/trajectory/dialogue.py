@@ -5,7 +5,9 @@ Knows calls and answers as messages tell them; knows no span's attributes and de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +15,7 @@ from otel_eval.conventions import Answered, Asked, Side
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.calls import Draft, named
 
-__all__ = ["Dialogue", "Told", "fill", "join"]
+__all__ = ["Dialogue", "Told", "fill", "ids_of", "join"]
 
 
 @dataclass(slots=True)
@@ -91,6 +93,36 @@ def join(models: list[Told], agents: list[Told]) -> Dialogue:
         if not answer.call_id and answer.name:
             dialogue.nameless.setdefault(answer.name, []).append(answer)
     return dialogue
+
+
+def ids_of(heard: Dialogue, requests: Sequence[tuple[Told, Asked]]) -> list[str]:
+    """The call id of each request, in order of time: its own, else the one that the history of a later model call gives it.
+
+    A request without an id is the first of its name and arguments in the history that was not there when it was made. "" where
+    no later history holds it.
+    """
+    own = {asked.call_id for _, asked in requests}
+    if "" not in own:
+        return [asked.call_id for _, asked in requests]
+    repeated: dict[tuple[str, str], deque[str]] = {}
+    for call_id, earlier in heard.by_id.items():
+        if call_id not in own:
+            repeated.setdefault(_content(earlier), deque()).append(call_id)
+    known: dict[int, set[str]] = {id(told): {each.call_id for each in told.earlier} for told, _ in requests}
+    return [asked.call_id or _first_new(repeated.get(_content(asked), deque()), known[id(told)]) for told, asked in requests]
+
+
+def _first_new(ids: deque[str], known: set[str]) -> str:
+    """Take the first id that is not known yet; those before it belong to earlier requests, and to no later one."""
+    while ids:
+        call_id = ids.popleft()
+        if call_id not in known:
+            return call_id
+    return ""
+
+
+def _content(asked: Asked) -> tuple[str, str]:
+    return asked.name, json.dumps(asked.arguments, sort_keys=True, default=str)
 
 
 def fill(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str]) -> None:

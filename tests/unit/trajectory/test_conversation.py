@@ -220,3 +220,35 @@ def test_messages_are_left_alone_where_nothing_is_missing():
     whole = tool("a", 3, id="c1", arguments="{}", result="1")
     assert len(build(closed(RUN, guarded, whole), Plan(needs=frozenset({"arguments", "results"})))[0].trajectory.calls) == 1
     assert len(build(closed(RUN, guarded, tool("a", 3)), Plan())[0].trajectory.calls) == 1
+
+
+def turn(*calls: tuple[Any, str, Any]) -> tuple[dict[str, Any], ...]:
+    """What a history holds of calls of `look` (arguments, id, result): the requests and the answers."""
+    requests = [asked("look", arguments, call_id) for arguments, call_id, _ in calls]
+    return {"role": "assistant", "parts": requests}, *(answered(call_id, result) for _, call_id, result in calls)
+
+
+def test_a_request_without_an_id_finds_its_result_in_a_later_history():
+    """Equal requests in the order of the history; the last one was never answered."""
+    first = turn(({"q": 1}, "c1", "one"), ({"q": 2}, "c2", "two"))
+    second = (*first, *turn(({"q": 1}, "c3", "three")))
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1}), asked("look", {"q": 2})),
+        model("n", 5, asked("look", {"q": 1}), history=first),
+        model("o", 9, asked("look", {"q": 1}), history=second),
+    ).calls
+    assert [call.result for call in made] == ["one", "two", "three", UNRECORDED]
+
+
+def test_a_request_without_an_id_does_not_get_the_result_of_an_earlier_turn():
+    """The same question was answered before the run began."""
+    before = turn(({"q": 1}, "c1", "old"))
+    made = trajectory(
+        RUN,
+        model("m", 1, asked("look", {"q": 1}), history=before),
+        model("n", 5, history=(*before, *turn(({"q": 1}, "c2", "new")))),
+    ).calls
+    assert [call.result for call in made] == ["new"]
+    (alone,) = trajectory(RUN, model("m", 1, asked("look", {"q": 1}), history=before)).calls
+    assert alone.result is UNRECORDED
