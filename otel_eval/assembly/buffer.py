@@ -222,18 +222,24 @@ class TraceBuffer:
         self._check(now, _ALL)
         if self._backlog > self.limits.max_bytes // 2:
             return "closed traces that wait to be evaluated hold half of traces.max_bytes"
-        size, traces = self._needed(items)
+        ids = {item[0] for item in items}
+        size, traces = self._needed(items, ids)
         self._give_up_late(size, traces)
         while self._open and not self._fits(size, traces):
+            trace_id, trace = next(iter(self._open.items()))
             if self._oldest_is_over():
                 return "open traces fill traces.max_bytes or traces.max_traces, and the oldest closes soon"
             self._evict()
+            if trace_id in ids:  # it opens again
+                size, traces = size + trace.size, traces + 1
         return ""
 
-    def _needed(self, items: Collection[Sequence[Any]]) -> tuple[int, int]:
-        """Bytes and open traces that pushing these may add."""
+    def _needed(self, items: Collection[Sequence[Any]], ids: set[bytes]) -> tuple[int, int]:
+        """Bytes and open traces that pushing these may add, closed traces that open again included."""
         size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
-        return size, len({item[0] for item in items}.difference(self._open))
+        opened = ids.difference(self._open)
+        closed = (self._ready[each][0] if each in self._ready else self._late.get(each) for each in opened)
+        return size + sum(trace.size for trace in closed if trace is not None), len(opened)
 
     def _oldest_is_over(self) -> bool:
         trace_id, trace = next(iter(self._open.items()))

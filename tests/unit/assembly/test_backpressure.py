@@ -108,7 +108,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(requests)
 def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
     """Whatever comes: one and a half times `max_bytes` and a request, and `overflow` only for traces without a root."""
