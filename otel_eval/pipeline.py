@@ -106,6 +106,7 @@ class Pipeline:
         judged: told the id of each trace when every report on it was emitted but for what is pending, or none can be.
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
         keeper: writes down what happens.
+        between: called by the worker between two looks at what is due, ten times a second or more often; never raises.
         behind: says why nothing should be judged now, because nobody takes more reports; "" if they can be taken.
         evaluator: the id that reports carry; a random one if None.
         now_ns: Unix nanoseconds, of which reports carry when they were made.
@@ -123,12 +124,14 @@ class Pipeline:
         behind: Callable[[], str] = lambda: "",
         evaluator: str | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
         self._later = later
         self._keeper: Final = keeper
         self._behind: Final = behind
+        self._between: Final = between
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._tool_names = _tool_name_check(engine)
         self._buffer: Final = TraceBuffer(limits)
@@ -199,6 +202,7 @@ class Pipeline:
 
     def _work(self) -> None:
         while not self._stopping:
+            self._between()
             if not self.step():
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
@@ -341,6 +345,16 @@ class Pipeline:
                 return set(trace_ids)
             self._judging.release()
         return found
+
+    def compact(self) -> None:
+        """Have the buffer let go of what it keeps only to be quick."""
+        with self._lock:
+            self._buffer.compact(self._clock())
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload and overhead of the spans that are held."""
+        return self._buffer.held_bytes
 
     def counts(self) -> dict[str, Any]:
         """Everything the pipeline and its buffer counted, and what they hold now."""

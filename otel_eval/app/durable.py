@@ -177,7 +177,7 @@ class Durable:
 
     def _remember(self, buffer: TraceBuffer) -> None:
         ahead = self.now() - self._clock()
-        ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered().items()]
+        ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
         try:
             self.journal.commit(self.journal.append(Kind.GONE, [from_gone(ids)])[0])
         except OSError as error:  # a full disk has to be emptied all the same; after a crash some spans may be too late unseen

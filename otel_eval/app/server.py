@@ -14,6 +14,7 @@ from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.durable import Durable
 from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
+from otel_eval.app.idle_memory import IdleMemory
 from otel_eval.app.operating import Operating
 from otel_eval.app.outlets import delivery_of, metric_sinks
 from otel_eval.app.recovery import Recovery
@@ -88,9 +89,15 @@ class Server:
             keeper=self._durable,
             behind=self._delivery.behind,
             evaluator=self._durable.identity.evaluator if self._durable else None,
+            between=lambda: self._memory.look(),
         )
         relay = _relay(self._forward, self._pipeline, self._durable)
         self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
+        self._memory: Final = IdleMemory(
+            lambda: self._receiver.counters.total("requests"),
+            lambda: self._pipeline.held_bytes,
+            self._pipeline.compact,
+        )
         self.operating: Final = Operating(config.telemetry, self.counts, lambda: self._receiver.is_open)
 
     def _emit(self, report: Report) -> None:

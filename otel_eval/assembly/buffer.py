@@ -29,13 +29,14 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from otel_eval.assembly.evidence import Wait, outlook, rank
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, closed, reopen
 from otel_eval.assembly.limits import Limits, Tally
+from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.model import Completeness
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
 
@@ -55,7 +56,7 @@ class TraceBuffer:
         self.tally: Final = Tally()
         self._open: dict[bytes, HeldTrace] = {}
         self._late: dict[bytes, HeldTrace] = {}  # by the instant of closing
-        self._gone: dict[bytes, float] = {}  # ids only, by the instant they are forgotten
+        self._gone = Tombstones(self.limits.max_traces)
         self._checks: list[tuple[float, int, bytes, HeldTrace]] = []
         self._ready: dict[bytes, tuple[HeldTrace, Completeness]] = {}  # closed, not yet handed over
         self._bytes = 0  # of what is open
@@ -132,7 +133,7 @@ class TraceBuffer:
 
     def _enter(self, trace_id: bytes, now: float) -> HeldTrace | None:
         """The trace to put a span of an id that is not open into; None if it comes too late for any."""
-        if trace_id in self._gone:
+        if self._gone.holds(trace_id, now):
             self.tally.spans_too_late += 1
             return None
         trace = self._reopen(trace_id)
@@ -355,14 +356,11 @@ class TraceBuffer:
     def _expire(self, now: float) -> None:
         for trace_id in _older(self._late, now - self.limits.late_s):
             self._forget(trace_id, self._late.pop(trace_id))
-        for trace_id in [t for t, until in _head(self._gone, now)]:
-            del self._gone[trace_id]
+        self._gone.expire(now)
 
     def _forget(self, trace_id: bytes, trace: HeldTrace) -> None:
         self._late_bytes -= trace.size
-        self._gone[trace_id] = trace.touched + self.limits.max_age_s
-        if len(self._gone) > self.limits.max_traces:
-            del self._gone[next(iter(self._gone))]
+        self._gone.add(trace_id, trace.touched + self.limits.max_age_s)
 
     # ------------------------------------------------------- after a restart
 
@@ -375,14 +373,14 @@ class TraceBuffer:
         self._ready[trace_id] = (self._ready[trace_id][0], reason)
         return self._hand_over(trace_id, now)
 
-    def remembered(self) -> Mapping[bytes, float]:
+    def remembered(self) -> Iterator[tuple[bytes, float]]:
         """Ids of which only the id is remembered, and until when."""
-        return self._gone
+        return self._gone.items()
 
     def remember(self, trace_id: bytes, until: float) -> None:
         """Nothing of this trace is wanted any more: forget what is held of it and, until then, take no span of it."""
         self.drop(trace_id)
-        self._gone[trace_id] = until
+        self._gone.add(trace_id, until)
 
     def drop(self, trace_id: bytes) -> None:
         """Forget what is held of a trace."""
@@ -397,6 +395,12 @@ class TraceBuffer:
         """All that is held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
         trace = self._open.get(trace_id) or self._late.get(trace_id)
         return closed(trace_id, trace, Completeness.COMPLETE) if trace is not None and not trace.cut else None
+
+    def compact(self, now: float) -> None:
+        """Let go of memory that is kept only to be quick when much arrives; for when nothing does."""
+        self._gone.compact(now)
+        if not self._open:
+            self._checks = []
 
     # ---------------------------------------------------------------- state
 
@@ -447,10 +451,3 @@ def _older(traces: dict[bytes, HeldTrace], before: float) -> list[bytes]:
             break
         ids.append(trace_id)
     return ids
-
-
-def _head(times: dict[bytes, float], now: float) -> Iterator[tuple[bytes, float]]:
-    for trace_id, until in times.items():
-        if until > now:
-            return
-        yield trace_id, until

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.exchange import framed_of
+from otel_eval.sources.receiver.growth import resident
 from otel_eval.sources.receiver.intake import Intake, Origin, Relay
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
 from otel_eval.sources.receiver.tls import Certificates, Tls
 from otel_eval.sources.receiver.tokens import Tokens
-from otel_eval.sources.receiver.tuning import tune_gc, tune_malloc
+from otel_eval.sources.receiver.tuning import trim_malloc, tune_gc, tune_malloc
 
 __all__ = [
     "Bound",
@@ -24,6 +25,8 @@ __all__ = [
     "Tls",
     "Tokens",
     "framed_of",
+    "resident",
+    "trim_malloc",
     "tune_gc",
     "tune_malloc",
 ]

@@ -22,7 +22,7 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
     """A scorer slower than the load: closed traces pile up to half of `max_bytes`, then senders have to wait."""
     limit = 4 * MIB
     slow = ({"type": "fault_rig.broken:sleeps"},)
-    traces = {"max_bytes": limit, "max_bytes_per_trace": MIB, "late": 0, "settle": 0}
+    traces = {"max_bytes": limit, "max_bytes_per_trace": MIB, "late": 0, "settle": "200ms"}
     config = configuration(folder, traces=traces, scorers=slow)
     sent = [run_of(number, calls=40) for number in range(runs)]
     with Service(config) as service:
@@ -38,6 +38,8 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
         books = settled(service, sent, sender, within_s=60)
     assert len(sender.acknowledged) == runs, f"{len(sender.acknowledged)} of {runs} acknowledged"
     assert sender.told["refused"] > 0
+    cut_short = {row["trace_id"] for row in rows_of(service.results) if row["completeness"] == "overflow"}
+    assert not cut_short, f"{len(cut_short)} complete traces closed as overflow"
     assert grown < 4 * limit + 32 * MIB, f"grew by {grown // MIB} MiB"
     refused = sender.told["refused"]
     figures = f"max_bytes {limit // MIB} MiB: grew by {grown // MIB} MiB at most; refused by its own metrics as often as the"
@@ -46,7 +48,7 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
 
 
 def too_many_traces(folder: Path, *, runs: int) -> Outcome:
-    """More whole traces at once than `max_traces`, and as many without an end: the oldest are judged early, none is silent."""
+    """More whole traces at once than `max_traces`, and as many without an end: the latter are evaluated early, none is silent."""
     config = configuration(folder, traces={"max_traces": 50, "settle": "2s", "settle_partial": "2s"})
     sent = [run_of(number) for number in range(runs)]
     halves = [run_of(number, calls=3) for number in range(runs, 2 * runs)]
@@ -60,6 +62,7 @@ def too_many_traces(folder: Path, *, runs: int) -> Outcome:
     early = {row["trace_id"] for row in rows if row["completeness"] == "overflow"}
     assert told == unfinished, f"{len(unfinished - told)} unfinished traces without a word"
     assert early
+    assert early <= unfinished, f"{len(early - unfinished)} complete traces closed as overflow"
     figures = f"max_traces 50: {len(early)} judged early, marked overflow; {len(told)} without a root skipped as incomplete"
     return Outcome(f"{2 * runs} traces at once", len(early), books, figures)
 
