@@ -6,7 +6,7 @@ Knows evaluations and outcomes; knows no clock, no thread, no wire. The same clo
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from hashlib import blake2b
@@ -14,14 +14,14 @@ from typing import Any, Final, Literal
 
 from otel_eval.assembly import evidence_of
 from otel_eval.conventions import TABLES, Convention
-from otel_eval.model import Evidence, Failed, Outcome, Pending, Report, Result, Scored, Stamp, Trajectory
+from otel_eval.model import UNRECORDED, Evidence, Failed, Outcome, Pending, Report, Result, Scored, Stamp, Trajectory
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Scorer, Verdict
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import outcome_of
 from otel_eval.trajectory import Plan, Run, build
 
-__all__ = ["Engine", "Evaluation", "Match", "RunObserver", "draw_of", "result_id"]
+__all__ = ["Engine", "Evaluation", "FailedCondition", "Match", "RunObserver", "draw_of", "result_id"]
 
 _NO_STAMP: Final = Stamp()
 _new_result: Final = maker(Result)
@@ -68,6 +68,21 @@ class Evaluation:
         object.__setattr__(self, "later", tuple(scorer for scorer in self.scorers if _is_awaited(scorer)))
 
 
+@dataclass(frozen=True, slots=True)
+class FailedCondition:
+    """A condition of an evaluation that a run does not meet.
+
+    Attributes:
+        condition: its key in the configuration, such as `match.agent`.
+        wanted: what the configuration asks for.
+        actual: what the run has; `UNRECORDED` for an attribute that it does not have.
+    """
+
+    condition: str
+    wanted: Any
+    actual: Any
+
+
 RunObserver = Callable[[Trajectory, Sequence[Evaluation]], None]
 """Takes a run and the evaluations that match it."""
 
@@ -85,6 +100,7 @@ class _Matcher:
         self._outermost: Final = match.runs == "outermost"
         self._attributes: Final = [(key, _condition(value)) for key, value in match.attributes.items()]
         self._sample: Final = evaluation.sample
+        self._match: Final = match
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         if draw >= self._sample or (self._outermost and not trajectory.outermost):
@@ -94,6 +110,25 @@ class _Matcher:
         return all(fits(getattr(trajectory, name)) for name, fits in self._names) and all(
             key in trajectory.attributes and fits(trajectory.attributes[key]) for key, fits in self._attributes
         )
+
+    def failed(self, trajectory: Trajectory, draw: float) -> Iterator[FailedCondition]:
+        """The conditions that do not hold; none exactly where calling this object gives true."""
+        match = self._match
+        if draw >= self._sample:
+            yield FailedCondition("sample", self._sample, draw)
+        if self._outermost and not trajectory.outermost:
+            yield FailedCondition("match.runs", match.runs, "a run inside another run")
+        for name, fits in self._names:
+            if not fits(getattr(trajectory, name)):
+                key = _KEYS.get(name, name)
+                yield FailedCondition(f"match.{key}", getattr(match, key), getattr(trajectory, name))
+        for key, fits in self._attributes:
+            actual = trajectory.attributes.get(key, UNRECORDED)
+            if actual is UNRECORDED or not fits(actual):
+                yield FailedCondition(f"match.attributes.{key}", match.attributes[key], actual)
+
+
+_KEYS: Final = {"name": "span"}  # the field of a run → the key of `match`
 
 
 class Engine:
@@ -125,6 +160,11 @@ class Engine:
             asked=_asked(evaluations).union(exported),
             records_tool_spans=tuple(records_tool_spans),
         )
+
+    def failed_conditions(self, trajectory: Trajectory) -> list[tuple[Evaluation, tuple[FailedCondition, ...]]]:
+        """Each evaluation with the conditions that the run does not meet: none, and it matches."""
+        draw = draw_of(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
+        return [(evaluation, tuple(matcher.failed(trajectory, draw))) for evaluation, matcher in self._matchers]
 
     def judge(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None) -> list[Report]:
         """The reports of every run of the trace that is new, or changed since its last verdict.

@@ -25,7 +25,7 @@ from otel_eval.model import Report, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.sources.files import read_file
 
-__all__ = ["replay", "understand"]
+__all__ = ["Paths", "Problem", "closed_traces", "guarded", "ignore", "replay", "understand"]
 
 T = TypeVar("T")
 Problem = Callable[[str], None]
@@ -61,8 +61,8 @@ def replay(
     engine = engine_of(config)
     outlet = fanout_of(config) if export else None
     gathering = Gathering(lambda emit: later_of(config, engine, emit, unbounded=True))
-    closed = _closed(paths, config, on_problem, on_progress, on_notice)
-    judged = (report for trace in closed for report in _guarded(trace, partial(counted.evaluate, engine), on_problem))
+    closed = closed_traces(paths, config, on_problem, on_progress, on_notice)
+    judged = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
         for report in gathering.whole(judged):
             if outlet:
@@ -84,12 +84,12 @@ def understand(
 ) -> Iterator[Trajectory]:
     """Every run of stored traces as it was understood, runs within runs too (`outermost` tells)."""
     counted, plan = coverage or Coverage(), plan_of(config)
-    for trace in _closed(paths, config, on_problem, None, on_notice):
-        for run in _guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
+    for trace in closed_traces(paths, config, on_problem, None, on_notice):
+        for run in guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
             yield run.trajectory
 
 
-def _closed(
+def closed_traces(
     paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None, on_notice: Problem
 ) -> Iterator[ClosedTrace]:
     """Every trace of the files, whole, in the order in which they first appear."""
@@ -111,7 +111,7 @@ def _closed(
         on_problem(f"{buffer.tally.traces_over_limit} traces were judged early; raise traces.max_traces or traces.max_bytes")
 
 
-def _guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
+def guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
     """A trace that cannot be read costs itself, not the others."""
     try:
         return judge(trace)

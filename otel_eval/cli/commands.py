@@ -160,6 +160,24 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 @_FILES
 @_FORMAT
 @click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
+@click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins so.")
+@click.option("--redact", is_flag=True, help="Names and structure only, no values: for a bug report.")
+def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
+    """Explain why there is a score, or none.
+
+    Shows for each trace the scopes and spans, which convention recognised them and why others were ignored, why there is a
+    run or not, which evaluations match, which condition failed, and what each skipped scorer lacked. Judges are not asked.
+    """
+    from otel_eval.cli.stored import show_explanations
+    from otel_eval.config import load
+
+    return show_explanations(files, load(config), **options)
+
+
+@cli.command()
+@_FILES
+@_FORMAT
+@click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
 @click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped.")
 @click.option("--export", is_flag=True, help="Send the scores to the exporters of the configuration too.")
 @click.option("--allow-empty", is_flag=True, help="Exit 0 although nothing was evaluated.")

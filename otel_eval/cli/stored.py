@@ -19,7 +19,7 @@ from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
 
-__all__ = ["show_scores", "show_trajectories"]
+__all__ = ["show_explanations", "show_scores", "show_trajectories"]
 
 _NOTHING_EVALUATED: Final = 3  # exit code
 
@@ -58,6 +58,35 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
             _print([json_line(trajectory_fields(trajectory))] if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
         click.echo(f"otel-eval: {no_run_line(coverage)}; `otel-eval explain` with the same files shows why", err=True)
+    return 2 if problems.count else 0
+
+
+def show_explanations(files: Sequence[str], config: EvalConfig, *, form: str, trace_id: str, redact: bool) -> int:
+    """Print why each trace of the files has runs and scores, or none; 0, or 2 if some input could not be used.
+
+    Args:
+        files: of traces.
+        config: its evaluations, conventions and limits.
+        form: "table" for text, "json" for one line a trace.
+        trace_id: what the ids of the traces begin with; "" for all.
+        redact: whether values are left out.
+    """
+    from otel_eval import app
+    from otel_eval.cli.explain_fields import Disclosure, explanation_fields
+    from otel_eval.cli.explain_text import closing_lines, explanation_block
+
+    problems, disclosure, looked_for = _Problems(Progress(())), Disclosure(redact=redact), set[str]()
+    traces = with_run = 0
+    for explained in app.explain(files, config, on_problem=problems, on_notice=problems.notice):
+        if not explained.trace.trace_id.startswith(trace_id.lower()):
+            continue
+        fields = explanation_fields(explained, disclosure)
+        traces, with_run = traces + 1, with_run + bool(explained.runs)
+        if fields["no_run"]:
+            looked_for.update(key for keys in fields["looked_for"].values() for key in keys)
+        _print([json_line(fields)] if form == "json" else explanation_block(fields))
+    if form == "table" and (traces or not problems.count):
+        _print(closing_lines(traces, with_run, looked_for))
     return 2 if problems.count else 0
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from otel_eval.cli.rows import overlaps
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory
 
-__all__ = ["WIDTH", "columns", "label_line", "run_block", "score_block", "score_table", "tally_line"]
+__all__ = ["WIDTH", "columns", "cut", "label_line", "plain", "run_block", "score_block", "score_table", "tally_line"]
 
 WIDTH: Final = 100
 _SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
@@ -40,7 +40,7 @@ def _headlines(trajectory: Trajectory) -> list[str]:
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
     ]
-    text = " · ".join(_plain(fact) for fact in facts if fact)
+    text = " · ".join(plain(fact) for fact in facts if fact)
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
 
 
@@ -53,27 +53,27 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
     facts = [_call_facts(call, others) for call, others in zip(trajectory.calls, together, strict=True)]
     widths = [max(map(len, column)) for column in zip(*facts, strict=True)]
     room = max(20, WIDTH - 7 - sum(2 + width for width in widths if width))
-    texts = [_cut(_call_text(call) if arguments else _plain(call.name), room) for call in trajectory.calls]
+    texts = [cut(_call_text(call) if arguments else plain(call.name), room) for call in trajectory.calls]
     for i, (text, (took, beside, end)) in enumerate(zip(texts, facts, strict=True)):
         cells = (f"{text:<{max(map(len, texts))}}", f"{took:>{widths[0]}}", f"{beside:<{widths[1]}}", end)
-        yield _cut(f"  {i:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
+        yield cut(f"  {i:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
 
 
 def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
     """How long it took, the numbers of the calls beside it, how it ended."""
     beside = f"with {', '.join(str(j) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
     end = f"error {call.error.type}" if call.error else "ok"
-    return _duration(call.start_ns, call.end_ns), beside, _cut(_plain(end), 32)
+    return _duration(call.start_ns, call.end_ns), beside, cut(plain(end), 32)
 
 
 def _call_text(call: ToolCall) -> str:
     if call.arguments is UNRECORDED:
-        return f"{_plain(call.name)}(arguments not recorded)"
+        return f"{plain(call.name)}(arguments not recorded)"
     if isinstance(call.arguments, dict):
         inside = ", ".join(f"{key}={_json(value)}" for key, value in call.arguments.items())
     else:
         inside = _json(call.arguments)
-    return _plain(f"{call.name}({inside})")
+    return plain(f"{call.name}({inside})")
 
 
 def score_block(results: Sequence[Result]) -> list[str]:
@@ -103,14 +103,14 @@ def _place(details: Mapping[str, Any]) -> str:
     return f": {details['dataset']} line {details['line']}: {remedies}"
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = WIDTH) -> list[str]:
-    """Lines of aligned columns; the last one wraps within what is left of the width."""
-    rows = [tuple(map(_plain, row)) for row in rows]
-    widths = [min(32, max(len(row[i]) for row in (tuple(header), *rows))) for i in range(len(header) - 1)]
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = WIDTH, widest: int = 32) -> list[str]:
+    """Lines of aligned columns of at most `widest` characters; the last one wraps within what is left of the width."""
+    rows = [tuple(map(plain, row)) for row in rows]
+    widths = [min(widest, max(len(row[i]) for row in (tuple(header), *rows))) for i in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
     lines = []
     for row in (tuple(header), *rows):
-        start = "".join(f"{_cut(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
+        start = "".join(f"{cut(cell, size):<{size}}  " for cell, size in zip(row, widths, strict=False))
         wrapped = textwrap.wrap(row[-1], max(20, width - indent), max_lines=4, placeholder=" …") or [""]
         lines += [(start + wrapped[0]).rstrip(), *(" " * indent + more for more in wrapped[1:])]
     return lines
@@ -127,7 +127,7 @@ def label_line(summary: Mapping[str, Any]) -> str:
     counted = zip(summary["labels"], summary["fractions"], strict=True)
     shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in counted]
     skew = f"; skew {summary['skew']:.2f}"
-    return _cut(_plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
+    return cut(plain(", ".join(shares) or "no labels"), WIDTH - len(skew)) + skew
 
 
 def _duration(start_ns: int | None, end_ns: int | None) -> str:
@@ -141,10 +141,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """One line without control characters: names come from traces and must not drive the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """The text, or its beginning and an ellipsis where it is longer."""
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -16,7 +16,7 @@ from otel_eval.conventions.decode import decode
 from otel_eval.conventions.finish import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.mapping import convention_from_mapping
 from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
-from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable, ScopeReader
+from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable, Recognition, ScopeReader
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.conventions.tool_spans import ToolReader, ToolWords
 from otel_eval.conventions.wrappers import WRAPPERS, unwrap
@@ -37,6 +37,7 @@ __all__ = [
     "ReadTable",
     "Reader",
     "Reading",
+    "Recognition",
     "Rule",
     "ScopeReader",
     "Side",

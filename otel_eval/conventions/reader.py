@@ -18,7 +18,7 @@ from otel_eval.conventions.wrappers import RESULT_WRAPPERS
 from otel_eval.model import Kind
 from otel_eval.ports import View, Wanted
 
-__all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "ScopeReader", "glob"]
+__all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "Recognition", "ScopeReader", "glob"]
 
 # More combinations than this, or longer ones, come from attributes with free text: memory matters more than speed then.
 MEMO_LIMIT: Final = 4096
@@ -160,6 +160,22 @@ class Reading:
     handoff: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """Why a span was read as what it is.
+
+    Attributes:
+        table, rule: the convention and the first of its rules that holds; "" and None if no rule does.
+        evaluation_mark: the mark by which the span belongs to an evaluation and is left out, or None.
+        looked_at: of the attributes that rules look at those that the span has, with their values.
+    """
+
+    table: str = ""
+    rule: Rule | None = None
+    evaluation_mark: Mark | None = None
+    looked_at: Mapping[str, Any] = field(default_factory=dict)
+
+
 NOTHING: Final = Reading(Kind.OTHER)
 DROPPED: Final = Reading(Kind.OTHER)
 
@@ -245,13 +261,27 @@ class ScopeReader:
         return known
 
     def _decide(self, read: Mapping[str, Any], name: str) -> Reading:
-        for mark in EVALUATION_MARKS:
-            if text_of(read.get(mark.key)).upper() == mark.value.upper():
-                return DROPPED
-        found = next((rule.reading for rule in self._rules if rule.holds(read, name)), NOTHING)
+        if self._evaluation_mark(read) is not None:
+            return DROPPED
+        rule = self._deciding(read, name)
+        found = NOTHING if rule is None else rule.reading
         if found.kind is Kind.MODEL and found.table is not None and found.table.tool_spans is not True:
             self.unsure = True
         return found
+
+    def _evaluation_mark(self, read: Mapping[str, Any]) -> Mark | None:
+        return next((mark for mark in EVALUATION_MARKS if text_of(read.get(mark.key)).upper() == mark.value.upper()), None)
+
+    def _deciding(self, read: Mapping[str, Any], name: str) -> _Compiled | None:
+        return next((rule for rule in self._rules if rule.holds(read, name)), None)
+
+    def explain(self, view: View) -> Recognition:
+        """Why the span is what `read` returns; not remembered."""
+        read = view.attributes(self.wanted)
+        mark, decided = self._evaluation_mark(read), self._deciding(read, view.name)
+        if mark is not None or decided is None:
+            return Recognition(evaluation_mark=mark, looked_at=read)
+        return Recognition(table=decided.table.name, rule=decided.rule, looked_at=read)
 
 
 class Reader:

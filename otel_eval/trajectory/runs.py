@@ -27,7 +27,7 @@ from otel_eval.conventions.local_root import parent_is_remote
 from otel_eval.model import Kind
 from otel_eval.trajectory.survey import Survey
 
-__all__ = ["CUT", "NEVER_ARRIVED", "Candidate", "find_runs"]
+__all__ = ["CUT", "NEVER_ARRIVED", "Candidate", "find_runs", "tops_of"]
 
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
@@ -61,9 +61,9 @@ class _Origin(Enum):
     """Where a tree comes from."""
 
     ROOT = "no parent"
-    REMOTE = "a parent in another process"
-    LOST = "a parent in the same process that is not here"
-    UNKNOWN = "a parent that is not here, of which nothing is known"
+    REMOTE = "its parent is in another process"
+    LOST = "its parent is a span of the same process that did not arrive"
+    UNKNOWN = "its parent did not arrive; without flags it may be a span of this process or of another one"
 
 
 @dataclass(slots=True)
@@ -126,6 +126,12 @@ def find_runs(read: Survey) -> list[Candidate]:
     fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in own]
     lost = _lost_run(read, fragments, runs, by_top)
     return [*runs, lost] if lost is not None else runs
+
+
+def tops_of(read: Survey) -> list[tuple[int, bytes, str]]:
+    """The place of each top span, the id of its parent that did not arrive (b"" for a root), and where the top comes from."""
+    trees = [_tree(read, top) for top in read.forest.tops]
+    return [(tree.top, tree.missing, tree.origin.value) for tree in trees]
 
 
 def _runs_of_whole(read: Survey) -> list[Candidate]:

@@ -17,7 +17,7 @@ from otel_eval.trajectory.forest import Forest, plant
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.walks import link, recognise
 
-__all__ = ["MAX_ENCLOSING", "Survey", "survey"]
+__all__ = ["MAX_ENCLOSING", "Survey", "recognised", "survey"]
 
 # Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the trace.
 MAX_ENCLOSING: Final = 64
@@ -91,13 +91,14 @@ class Survey:
 
 def survey(trace: ClosedTrace, plan: Plan) -> Survey:
     """Plant the spans and ask what they are; then `calls.drafts` looks at tool spans, and `link` follows."""
-    read, dropped = _recognise(trace, trace.frames, plan)
+    read, dropped = recognised(trace, trace.frames, plan)
     if dropped:
-        read, _ = _recognise(trace, _without(trace.frames, dropped), plan)
+        read, _ = recognised(trace, _without(trace.frames, dropped), plan)
     return read
 
 
-def _recognise(trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan) -> tuple[Survey, set[bytes]]:
+def recognised(trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan) -> tuple[Survey, set[bytes]]:
+    """The trees of these frames with what each span is, and the ids of the spans of evaluations among them."""
     forest = plant(frames)
     views, envelopes, readings, kinds, dropped = recognise(frames, forest.ids, plan.reader.of_scope)
     return Survey(trace, plan, forest, views, envelopes, readings, kinds), dropped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -49,5 +50,31 @@ def config(tmp_path: Path) -> Callable[..., Path]:
         lines = ["evaluations:", "  - name: one", "    scorers:", *(f"      - {scorer}" for scorer in scorers), more]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
+
+    return write
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a file of one trace: spans as (id, parent, attributes); an id is 16 times one hex digit."""
+
+    def write(*spans: tuple[str, str, dict[str, str]], scope: str = "my.agent", name: str = "trace.json") -> Path:
+        made = [
+            {
+                "traceId": "ab" * 16,
+                "spanId": span_id * 16,
+                "parentSpanId": parent * 16,
+                "flags": 0x100,
+                "name": f"step {span_id}",
+                "startTimeUnixNano": str(1_700_000_000_000_000_000 + place),
+                "endTimeUnixNano": str(1_700_000_001_000_000_000 - place),
+                "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+            }
+            for place, (span_id, parent, attributes) in enumerate(spans)
+        ]
+        group = {"scope": {"name": scope}, "spans": made}
+        document = {"resourceSpans": [{"resource": {}, "scopeSpans": [group]}]}
+        (tmp_path / name).write_text(json.dumps(document), encoding="utf-8")
+        return tmp_path / name
 
     return write

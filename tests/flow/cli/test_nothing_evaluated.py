@@ -6,7 +6,6 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,36 +20,16 @@ NOT_APPLICABLE = "{type: error_recovery}"
 LABEL = "{type: label_distribution, label: case.id}"
 
 
-def write(path: Path, *spans: tuple[str, str, dict[str, Any]], scope: str = "my.agent") -> Path:
-    """A file of one trace: spans as (id, parent, attributes); the id is 16 hex digits, made of one character."""
-    made = [
-        {
-            "traceId": "ab" * 16,
-            "spanId": span_id * 16,
-            "parentSpanId": parent * 16,
-            "flags": 0x100,
-            "name": attributes.get("gen_ai.operation.name", "step"),
-            "startTimeUnixNano": str(1_700_000_000_000_000_000 + place),
-            "endTimeUnixNano": str(1_700_000_001_000_000_000 - place),
-            "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
-        }
-        for place, (span_id, parent, attributes) in enumerate(spans)
-    ]
-    group = {"scope": {"name": scope}, "spans": made}
-    path.write_text(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [group]}]}), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(traced: Callable[..., Path]) -> Path:
     """A trace of one agent run with one call."""
-    return write(tmp_path / "run.json", ("1", "", AGENT), ("2", "1", TOOL))
+    return traced(("1", "", AGENT), ("2", "1", TOOL), name="run.json")
 
 
 @pytest.fixture
-def incomplete(tmp_path: Path) -> Path:
+def incomplete(traced: Callable[..., Path]) -> Path:
     """A trace with a run of which spans are missing."""
-    return write(tmp_path / "incomplete.json", ("1", "", AGENT), ("2", "1", TOOL), ("3", "9", TOOL))
+    return traced(("1", "", AGENT), ("2", "1", TOOL), ("3", "9", TOOL), name="incomplete.json")
 
 
 def code_and_lines(done: subprocess.CompletedProcess[str]) -> tuple[int, list[str]]:
@@ -58,9 +37,9 @@ def code_and_lines(done: subprocess.CompletedProcess[str]) -> tuple[int, list[st
     return done.returncode, done.stderr.splitlines()
 
 
-def test_no_run_found(otel_eval: Run, config: Write, tmp_path: Path) -> None:
+def test_no_run_found(otel_eval: Run, config: Write, traced: Callable[..., Path]) -> None:
     """The spans and their scopes are named, with the command that explains."""
-    plain = write(tmp_path / "plain.json", ("1", "", {}), ("2", "1", {"http.method": "GET"}), scope="my.http")
+    plain = traced(("1", "", {}), ("2", "1", {"http.method": "GET"}), scope="my.http")
     code, (line,) = code_and_lines(otel_eval("replay", plain, "--config", config(PASSES)))
     assert code == 3
     assert line.startswith("otel-eval: nothing was evaluated: no agent run found in 2 spans of scopes 'my.http' (2); ")
@@ -170,9 +149,9 @@ def test_a_record_behind_a_tree_counts_too(otel_eval: Run, run: Path, config: Wr
     assert "1 of 2 records matched no run: 'two'" in done.stderr
 
 
-def test_trajectory_names_what_holds_no_run(otel_eval: Run, run: Path, tmp_path: Path) -> None:
+def test_trajectory_names_what_holds_no_run(otel_eval: Run, run: Path, traced: Callable[..., Path]) -> None:
     """On stderr, so that JSON stays JSON; the runs that are there are printed."""
-    plain = write(tmp_path / "plain.json", ("1", "", {}), scope="my.http")
+    plain = traced(("1", "", {}), scope="my.http")
     plain.write_text(plain.read_text(encoding="utf-8").replace("ab" * 16, "cd" * 16), encoding="utf-8")
     done = otel_eval("trajectory", plain, run, "--format", "json")
     assert done.returncode == 0

@@ -1,0 +1,195 @@
+"""`otel-eval explain`: what was recognised, why there is a run or not, and what each evaluation did with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval.cli import main
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Write = Callable[..., Path]
+
+FOLDER = Path(__file__).parents[2] / "traces"
+FILES = sorted(path for path in FOLDER.glob("*.json") if "resourceSpans" in json.loads(path.read_text(encoding="utf-8")))
+EVALUATIONS = """
+evaluations:
+  - {name: all, match: {runs: all}, scorers: [{type: tool_errors}, {type: step_efficiency, max_tokens: 9}]}
+  - {name: travel, match: {service: travel*}, scorers: [{type: time_cost}]}
+  - {name: agents, match: {agent: "*agent*", attributes: {gen_ai.operation.name: invoke_agent}}, scorers: [{type: tool_errors}]}
+"""
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    """The objects of JSON Lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_agrees_with_replay(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For every recorded trace: the same runs, the same matches, the same outcomes for the same reasons."""
+    (tmp_path / "eval.yaml").write_text(EVALUATIONS, encoding="utf-8")
+    words = [str(path), "--config", str(tmp_path / "eval.yaml"), "--format", "json"]
+    assert main(["replay", *words, "--allow-empty"]) in (0, 1)
+    replayed = rows(capsys.readouterr().out)
+    assert main(["explain", *words]) == 0
+    explained = rows(capsys.readouterr().out)
+    results = {
+        (trace["trace_id"], run["span_id"], run["agent"], evaluation["evaluation"], result["scorer"]): result
+        for trace in explained
+        for run in trace["runs"]
+        for evaluation in run["evaluations"]
+        if evaluation["matched"]
+        for result in evaluation["results"]
+    }
+    keys = ("trace_id", "span_id", "agent", "evaluation", "scorer")
+    facts = ("outcome", "value", "passed", "reason")
+    assert {key: [each[fact] for fact in facts] for key, each in results.items()} == {
+        tuple(row[key] for key in keys): [row[fact] for fact in facts] for row in replayed
+    }
+    assert [bool(trace["no_run"]) for trace in explained] == [not trace["runs"] for trace in explained]
+
+
+def test_its_text_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """100 columns, no control characters, for every recorded trace; and in the redacted form."""
+    for options in ([], ["--redact"]):
+        assert main(["explain", *map(str, FILES), *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 100
+        assert all(line.isprintable() for line in lines)
+
+
+AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+
+
+def flat(text: str) -> str:
+    """The text on one line, as wrapping does not matter."""
+    return " ".join(text.split())
+
+
+def test_a_trace_without_a_run(otel_eval: Run, traced: Callable[..., Path]) -> None:
+    """Which spans of which scopes there are, what they have, what rules look at, and what to do."""
+    path = traced(("1", "", {"http.method": "GET"}), ("2", "1", {"gen_ai.operation.name": "ponder"}), scope="my.http")
+    done = otel_eval("explain", path)
+    said = flat(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "my.http 2 2 none" in said
+    assert 'ignored: no rule of a convention holds; none accepts gen_ai.operation.name="ponder"' in said
+    assert "2 spans of my.http fit no rule; their attributes: gen_ai.operation.name, http.method" in said
+    assert "no agent run: no span was recognised as an agent, a model call or a tool call." in said
+    assert "under `conventions` in the configuration" in said
+    assert "Attributes that rules look at: " in said
+    assert said.endswith("1 trace, 0 with an agent run")
+
+
+def test_a_missing_parent(otel_eval: Run, traced: Callable[..., Path]) -> None:
+    """Where it is, as far as the flags tell; and what it does to the run."""
+    said = flat(otel_eval("explain", traced(("1", "", AGENT), ("2", "1", TOOL), ("3", "9", TOOL))).stdout)
+    assert "its parent is a span of the same process that did not arrive (9999999999999999)" in said
+    assert "incomplete: a parent of spans within the run never arrived" in said
+    assert "ignored: outside of every agent run" in said
+    assert "tool_errors skipped, incomplete" in said
+
+
+def test_the_conditions_that_fail(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
+    """With what is wanted and what the run has."""
+    more = "    match: {service: shop*, agent: Helper, attributes: {tenant: a*}}"
+    path = traced(("1", "", AGENT), ("2", "1", TOOL))
+    said = flat(otel_eval("explain", path, "--config", config("{type: tool_errors}", more=more)).stdout)
+    assert "evaluation one does not match:" in said
+    assert 'match.service wants "shop*", and the run has ""' in said
+    assert 'match.agent wants "Helper", and the run has "helper"' in said
+    assert 'match.attributes.tenant wants "a*", and the run has none' in said
+
+
+def test_what_a_skipped_scorer_lacked(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
+    """Its reason and text; a scorer that failed by the type of its error."""
+    scorers = [
+        "{type: tool_call_args, expected: [{name: search, arguments: {q: 1}}]}",
+        "{type: tool_call_order, reference: nowhere}",
+    ]
+    path = traced(("1", "", AGENT), ("2", "1", TOOL))
+    said = flat(otel_eval("explain", path, "--config", config(*scorers)).stdout)
+    assert "tool_call_args skipped, not_recorded" in said
+    assert "tool_call_order skipped, no_reference no reference: nowhere not recorded" in said
+
+
+def test_judges_are_not_asked(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
+    """Explaining costs nothing, and needs no endpoint that answers."""
+    judge = 'judges: {main: {base_url: "http://127.0.0.1:9/v1", model: m, api_key_env: KEY}}'
+    path = config("{type: llm_judge, judge: main, criteria: polite}", more=judge)
+    done = otel_eval("explain", traced(("1", "", AGENT), ("2", "1", TOOL)), "--config", path, KEY="k")
+    assert done.returncode == 0
+    assert "llm_judge not asked" in flat(done.stdout)
+
+
+def test_only_one_trace_and_an_unusable_file(otel_eval: Run, traced: Callable[..., Path], recorded: Path) -> None:
+    """Traces by the beginning of their id; what cannot be read is one line and exit 2."""
+    path = traced(("1", "", AGENT))
+    assert len(rows(otel_eval("explain", path, recorded, "--format", "json").stdout)) == 2
+    (trace,) = rows(otel_eval("explain", path, recorded, "--format", "json", "--trace", "ABAB").stdout)
+    assert trace["trace_id"] == "ab" * 16
+    done = otel_eval("explain", path, "nowhere.json")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "1 trace, 1 with an agent run" in done.stdout
+
+
+def plant(document: Any, spared: set[str], keys: set[str]) -> int:
+    """Append a secret to every text value but those that are names or that rules look at; how many there were."""
+    if isinstance(document, list):
+        return sum(plant(each, spared, keys) for each in document)
+    if not isinstance(document, dict):
+        return 0
+    planted = 0
+    for key in ("stringValue", "message"):
+        if isinstance(document.get(key), str) and document[key] not in spared:
+            document[key] += "SECRET"
+            planted += 1
+    return planted + sum(plant(value, spared, keys) for value in document.values() if document.get("key") not in keys)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_redacted_it_holds_names_and_no_value(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No id, time, service, attribute, event or status of any recorded trace; the names of spans stay."""
+    assert main(["explain", str(path), "--format", "json"]) == 0
+    plain = rows(capsys.readouterr().out)
+    runs = [run for trace in plain for run in trace["runs"]]
+    spans = [span for trace in plain for span in trace["spans"]]
+    names = {name for run in runs for name in (run["agent"], *run["calls"])} | {"unknown"}  # a placeholder of AG2
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert plant(document, names, {key for span in spans for key in span["looked_at"]}) > 5
+    (tmp_path / "planted.json").write_text(json.dumps(document), encoding="utf-8")
+    for form in ("table", "json"):
+        assert main(["explain", str(tmp_path / "planted.json"), "--redact", "--format", form]) == 0
+        told = capsys.readouterr().out
+        assert "SECRET" not in told
+        assert [each for each in (*plain, *spans) if each.get("span_id", each.get("trace_id")) in told] == []
+        assert spans[0]["name"] in told
+
+
+def test_redacted_it_holds_no_value_of_the_configuration(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
+    """Patterns and what they were compared with; attributes that no rule accepts; texts of scorers of one's own."""
+    (traced(("1", "", {})).parent / "own.py").write_text(
+        "from otel_eval import Skipped\ndef mine(run):\n    return Skipped('SECRET', reason='not_recorded')\n",
+        encoding="utf-8",
+    )
+    path = traced(("1", "", {**AGENT, "tenant": "SECRET"}), ("2", "1", {"gen_ai.operation.name": "SECRET"}), ("3", "1", TOOL))
+    more = "\n".join(
+        [
+            "    match: {service: SECRET, attributes: {tenant: b-SECRET}}",
+            "  - {name: two, scorers: [{type: 'own:mine', name: mine}]}",
+        ]
+    )
+    words = ["explain", path, "--config", config("{type: tool_errors}", more=more)]
+    assert otel_eval(*words, PYTHONPATH=f"{path.parent}:{Path(__file__).parents[3]}").stdout.count("SECRET") >= 5
+    done = otel_eval(*words, "--redact", PYTHONPATH=f"{path.parent}:{Path(__file__).parents[3]}")
+    assert done.returncode == 0, done.stderr
+    assert "match.attributes.tenant" in done.stdout
+    assert "not_recorded" in done.stdout
+    assert "SECRET" not in done.stdout
