@@ -157,6 +157,7 @@ _TABLE: Final[Keys] = {
     "fields": (_fields, {}),
     "span_name": (texts, ()),
     "agent_span_name": (texts, ()),
+    "mcp_names": (texts, ()),
     "errors": (partial(rows, _MARK, Mark), ()),
     "events": (partial(rows, _EVENT, EventRow), ()),
     "messages": (partial(rows, _MESSAGE, MessageRow), ()),

@@ -97,11 +97,15 @@ OPENAI_AGENTS: Final = replace(
 CLAUDE_AGENT_SDK: Final = replace(
     OPENINFERENCE,
     name="openinference_claude_agent_sdk",
-    source="openinference-instrumentation-claude-agent-sdk 0.1.7 (fixture): tool.parameters holds the arguments; a "
-    "sub-agent is a tool `Agent` or `Task` around an AGENT span",
-    scopes=("openinference.instrumentation.claude_agent_sdk*",),
+    source="openinference-instrumentation-claude-agent-sdk 0.1.22: tool.parameters holds the arguments; a sub-agent is a tool "
+    "`Agent` or `Task` around an AGENT span, or beside it where it runs in the background, and has that tool's name; no model "
+    "spans; an MCP server in the process records spans of its own; E",
+    scopes=("openinference.instrumentation.claude_agent_sdk*|@arizeai/openinference-instrumentation-claude-agent-sdk*",),
     fields=with_fields(FIELDS, arguments=("input.value", "tool.parameters")),
     tool_spans=True,
+    agent_span_name=(),
+    mcp_names=("mcp__*__*",),
+    placeholders={**OPENINFERENCE.placeholders, "agent.name": frozenset({"Agent", "Task"})},
 )
 
 GOOGLE_ADK: Final = replace(

@@ -67,6 +67,7 @@ class ReadTable:
             for mark in (*convention.errors, *convention.not_call_marks, *convention.unreliable_finish_reasons)
         }
         self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
+        self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
         self._not_requests = tuple(glob(each) for each in convention.not_requests)
         self.finish_wanted = Wanted(
             frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
@@ -120,6 +121,11 @@ class ReadTable:
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The agent's name, found likewise."""
         return self.text(read, Field.AGENT_NAME) or _captured(self._agent_names, span_name)
+
+    def name_in_mcp(self, name: str) -> str:
+        """The name by which an MCP server knows the tool, if the table says how it is written; else the name itself."""
+        found = next((match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None)
+        return name if found is None else found.groups()[-1] or name
 
     def is_call(self, read: Mapping[str, Any], name: str) -> bool:
         """False for tool spans that are artefacts."""

@@ -144,6 +144,7 @@ class Convention:
         fields: attributes that hold a field, in order of preference.
         span_name: globs with one `*` that stands for the tool's name where no attribute has it; the first that fits.
         agent_span_name: the same for an agent's name.
+        mcp_names: globs of tools' names whose last `*` is the name that an MCP server knows the tool by.
         errors: marks of a failed call beside the span's status.
         events: fields of tool spans that events hold.
         messages: message attributes of model and agent spans.
@@ -170,6 +171,7 @@ class Convention:
     fields: Mapping[Field, tuple[str, ...]] = field(default_factory=dict)
     span_name: tuple[str, ...] = ()
     agent_span_name: tuple[str, ...] = ()
+    mcp_names: tuple[str, ...] = ()
     errors: tuple[Mark, ...] = ()
     events: tuple[EventRow, ...] = ()
     messages: tuple[MessageRow, ...] = ()

@@ -36,6 +36,7 @@ CLAUDE_CODE: Final = Convention(
         Field.INPUT_TOKENS: ("input_tokens", "gen_ai.usage.input_tokens"),
         Field.OUTPUT_TOKENS: ("output_tokens", "gen_ai.usage.output_tokens"),
     },
+    mcp_names=("mcp__*__*",),
     errors=(Mark("success", "false"),),
     events=(EventRow("tool.output", Field.RESULT, "output"),),
     placeholders={"*": frozenset({"<REDACTED>"})},

@@ -9,6 +9,8 @@ that left a span of its own stays a call:
   each is a call, the outer span only wraps them.
 * Beside: spans of two instrumentations, one interval within the other, with equal call ids, or, unless both have
   ids, with arguments that are equal or that one of them did not record.
+
+A tool has one name, or that name and the one by which an MCP server knows it.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
             for key in open_spans.pop()[1]:
                 nearest[key].pop()
         draft, agent = drafts[place], read.agent_above[place]
-        keys = [(agent, "name", draft.name), (agent, "id", draft.call_id)][: 2 if draft.call_id else 1]
+        keys = [(agent, "name", _tool(draft)), (agent, "id", draft.call_id)][: 2 if draft.call_id else 1]
         # Without any agent above, two trees share a key; the stack is empty again between them.
         above = nearest.get(keys[-1] if draft.unnamed else keys[0])
         if above:
@@ -79,7 +81,7 @@ def _resolve(read: Survey, outer: Draft, inner: Sequence[_Group]) -> _Group:
     others = [draft for group in inner for draft in group.others]
     same: list[Draft] = []
     for group in inner:
-        (others if _differ(read, outer, group.same[0]) else same).extend(group.same)
+        (others if _other_tool(outer, group.same[0]) or _differ(read, outer, group.same[0]) else same).extend(group.same)
     attempts = _attempts(same)
     if len(attempts) > 1:
         for attempt in attempts:
@@ -91,6 +93,15 @@ def _resolve(read: Survey, outer: Draft, inner: Sequence[_Group]) -> _Group:
     for each in attempts:
         outer.inherit(each)
     return _Group([outer], others)
+
+
+def _tool(draft: Draft) -> str:
+    return draft.table.name_in_mcp(draft.name)
+
+
+def _other_tool(one: Draft, other: Draft) -> bool:
+    """Whether both names are of MCP tools, and of different ones."""
+    return one.name != other.name and _tool(one) not in (one.name, other.name)
 
 
 def _differ(read: Survey, outer: Draft, inner: Draft) -> bool:
@@ -120,7 +131,7 @@ def merge_beside(read: Survey, calls: list[Draft]) -> list[Draft]:
         return calls
     by_name: dict[str, list[Draft]] = {}
     for draft in calls:
-        by_name.setdefault(draft.name, []).append(draft)
+        by_name.setdefault(_tool(draft), []).append(draft)
     kept = [draft for group in by_name.values() for draft in _merge_group(read, group)]
     return sorted(kept, key=lambda draft: draft.place)
 
@@ -133,7 +144,7 @@ def _merge_group(read: Survey, group: list[Draft]) -> list[Draft]:
     for draft in sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id)):
         for place, (outer, scopes) in enumerate(kept):
             if draft.scope not in scopes and outer.end >= draft.end and _one_call(read, outer, draft):
-                merged = replace(outer)
+                merged = replace(outer, name=max(outer.name, draft.name, key=len))
                 merged.inherit(draft)
                 kept[place] = (merged, scopes | {draft.scope})
                 break
@@ -143,6 +154,8 @@ def _merge_group(read: Survey, group: list[Draft]) -> list[Draft]:
 
 
 def _one_call(read: Survey, outer: Draft, inner: Draft) -> bool:
+    if _other_tool(outer, inner):
+        return False
     if outer.call_id and inner.call_id:
         return outer.call_id == inner.call_id
     return not _differ(read, outer, inner)

@@ -140,6 +140,32 @@ def test_two_instrumentations_of_one_call_are_one(outer: Any, inner: Any, number
     assert len(made) == number
 
 
+CLAUDE = "openinference.instrumentation.claude_agent_sdk"
+
+
+def claude_tool(span_id: str, parent: str, name: str, start: int, end: int) -> FakeSpan:
+    attributes = {"openinference.span.kind": "TOOL", "tool.name": name, "input.value": '{"q": 1}'}
+    return span(span_id, parent, name, start_ns=start, end_ns=end, attributes=attributes, scope=CLAUDE)
+
+
+@pytest.mark.parametrize("parent", ["run", "a"])
+def test_a_tool_and_the_mcp_server_that_runs_it_are_one_call(parent: str):
+    """Claude writes the server's name before the tool's; the server's span lies beside the call's or below it."""
+    (call,) = calls(
+        claude_tool("a", "run", "mcp__trip__search", 1, 9),
+        tool("b", parent, "search", 2, 8, scope="mcp-python-sdk", status=2, attributes={"mcp.method.name": "tools/call"}),
+    )
+    assert (call.name, call.arguments, call.error is not None) == ("mcp__trip__search", {"q": 1}, True)
+
+
+@pytest.mark.parametrize("parent", ["run", "a"])
+@pytest.mark.parametrize("other", ["mcp__fly__search", "find", "mcp__search"])
+def test_tools_of_different_mcp_servers_are_different_calls(parent: str, other: str):
+    """The name alone makes no call of two servers one."""
+    inner = tool("b", parent, other, 2, 8, scope="mcp-python-sdk", attributes={"mcp.method.name": "tools/call"})
+    assert len(calls(claude_tool("a", "run", "mcp__trip__search", 1, 9), inner)) == 2
+
+
 def test_calls_of_two_instrumentations_that_only_touch_are_two():
     """Neither interval contains the other."""
     made = calls(
