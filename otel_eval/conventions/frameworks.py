@@ -172,6 +172,7 @@ AG2: Final = Convention(
     placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
     truncated={"gen_ai.tool.call.result": "ag2.tool.call.result.truncated"},
     tool_spans=True,
+    failures_in_results=False,
 )
 
 CREWAI: Final = Convention(
@@ -198,6 +199,7 @@ CREWAI: Final = Convention(
         for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages")
     },
     tool_spans=True,
+    failures_in_results=False,
 )
 
 CREWAI_STEPS: Final = replace(
