@@ -12,6 +12,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 __all__ = [
+    "UNKNOWN_REASONS",
     "UNRECORDED",
     "Completeness",
     "Evidence",
@@ -219,6 +220,10 @@ SkipReason = Literal["incomplete", "calls_unknown", "not_recorded", "no_referenc
 """
 
 
+UNKNOWN_REASONS: Final = ("calls_unknown", "incomplete", "not_recorded", "no_reference")
+"""Reasons of skips that leave a run unevaluated; the other reasons mean that there was nothing to score."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """No score, because it is unknown or does not apply. Unknown is never zero, and never a pass.
@@ -236,11 +241,19 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The scorer itself broke. `message` may quote content and stays in the process."""
+    """The scorer itself broke.
+
+    Attributes:
+        error_type: the class name of an exception, or a word such as `timeout`.
+        message: may quote content and stays in the process.
+        details: JSON.
+        place: file and line of a user's scorer that raised, or ""; stays in the process.
+    """
 
     error_type: str
     message: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
 
 
 Outcome = Scored | Skipped | Failed

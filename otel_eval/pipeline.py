@@ -48,6 +48,10 @@ def _tool_name_check(engine: Engine) -> ToolNameCheck:
     return ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=True)
 
 
+Watch = Callable[[Engine, ClosedTrace, Sequence[tuple[Trajectory, Sequence[Evaluation]]], Sequence[Report]], None]
+"""Takes an evaluated trace: the runs that were found, each with the evaluations that match it, and the reports on them."""
+
+
 class Later(Protocol):
     """Brings what is pending in reports."""
 
@@ -110,6 +114,7 @@ class Pipeline:
         behind: says why nothing should be judged now, because nobody takes more reports; "" if they can be taken.
         evaluator: the id that reports carry; a random one if None.
         now_ns: Unix nanoseconds, of which reports carry when they were made.
+        watch: takes each evaluated trace, for diagnostics.
     """
 
     def __init__(
@@ -125,6 +130,7 @@ class Pipeline:
         evaluator: str | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         between: Callable[[], None] = lambda: None,
+        watch: Watch = lambda *_: None,
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
@@ -134,6 +140,8 @@ class Pipeline:
         self._between: Final = between
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._tool_names = _tool_name_check(engine)
+        self._watch: Final = watch
+        self._found: list[tuple[Trajectory, Sequence[Evaluation]]] = []  # runs of the trace that is evaluated now
         self._buffer: Final = TraceBuffer(limits)
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
@@ -316,14 +324,18 @@ class Pipeline:
                 self._tell(trace, reports)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
+        self._found, engine = [], self._engine
         try:
-            return self._engine.judge(trace, Stamp(self._evaluator, self._now_ns()), self._observe)
+            reports = engine.judge(trace, Stamp(self._evaluator, self._now_ns()), self._observe)
+            self._watch(engine, trace, self._found, reports)
+            return reports
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
             self._tally.traces_failed += 1
             _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
             return []
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[Evaluation]) -> None:
+        self._found.append((trajectory, evaluations))
         for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
             _log.warning("%s", warning)
 

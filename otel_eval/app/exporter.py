@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
+from otel_eval.app.diagnostics import Diagnostics
 from otel_eval.app.guard import MOST_HUNG, Guard
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks
 from otel_eval.assembly import Limits
@@ -43,6 +44,10 @@ _TICK_S: Final = 0.05
 _BATCH: Final = 512
 _SHUTDOWN_S: Final = 30.0
 _LATE_S: Final = 1.0
+_UNSEEN: Final = (
+    "nothing was exported; "
+    "check that a span processor with the EvalSpanExporter is on the provider that the agent uses, and the sampler"
+)
 _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 Framed = tuple[bytes, bytes, Frame, int]
@@ -93,8 +98,10 @@ class EvalSpanExporter(SpanExporter):
             )
         self._waiting = Waiting(engine)
         self._held = HeldSpans()
-        later = later_of(self._settings, engine, self._outlet.emit)
-        self._core = Pipeline(engine, self._outlet.emit, _limits(self._settings), judged=self._judged, later=later)
+        self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, one_process=True)
+        emit, watch = self._diagnostics.counted(self._outlet.emit), self._diagnostics.evaluated
+        later = later_of(self._settings, engine, emit)
+        self._core = Pipeline(engine, emit, _limits(self._settings), judged=self._judged, later=later, watch=watch)
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
         self._leaving_lock = threading.Lock()  # guards _leaving
@@ -235,11 +242,12 @@ class EvalSpanExporter(SpanExporter):
             self._tally.add("exporter.failed_spans", len(self._leaving))
             self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))
         self._outlet.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
+        self._diagnostics.end()
         self._inner.shutdown()
 
     def counts(self) -> dict[str, Any]:
         """What every part counted, and how many spans wait."""
-        waiting = self._outlet.counts() | {"exporter.held_spans": len(self._held)}
+        waiting = self._diagnostics.counts() | self._outlet.counts() | {"exporter.held_spans": len(self._held)}
         return self._core.counts() | self._tally.snapshot() | references.counts() | waiting
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
+from otel_eval.app.diagnostics import Diagnostics
 from otel_eval.app.guard import Guard
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
@@ -21,10 +22,11 @@ from otel_eval.config import EvalConfig, load
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import Frame
+from otel_eval.sinks import providers
 from otel_eval.sinks.ambient import AmbientSink
 from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.tally import Tally
-from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of
+from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of, neighbours
 from otel_eval.trajectory import build
 
 if TYPE_CHECKING:
@@ -105,8 +107,10 @@ class EvalSpanProcessor(InProcessSource):
     def _begin(self) -> None:
         """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
         engine = engine_of(self._settings, Guard(self._settings.judging.function_timeout, self._counters))
-        later = later_of(self._settings, engine, self._outlet.emit)
-        self._core = Pipeline(engine, self._outlet.emit, limits_of(self._settings), later=later)
+        self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
+        emit = self._diagnostics.counted(self._outlet.emit)
+        later = later_of(self._settings, engine, emit)
+        self._core = Pipeline(engine, emit, limits_of(self._settings), later=later, watch=self._diagnostics.evaluated)
 
     def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
         self._core.whole(trace_id, spans, _WHY[why])
@@ -124,6 +128,26 @@ class EvalSpanProcessor(InProcessSource):
         self._core.stop_waiting(timeout_s * _FOR_JUDGES)
         longest_s = DELIVERY_S / 2 if self._outlet.blocked_s() else DELIVERY_S
         self._outlet.close(max(0.0, min(longest_s, deadline - time.monotonic())))
+        if not self.is_doubled:
+            self._diagnostics.end()
+
+    def _unseen(self) -> str:
+        """Why no span of this process may have reached the processor."""
+        provider = providers.global_tracer_provider()
+        if provider is None:
+            return (
+                "no SDK TracerProvider is set in this process; "
+                "call opentelemetry.trace.set_tracer_provider with the one that has the EvalSpanProcessor"
+            )
+        if self not in neighbours(getattr(provider, "_active_span_processor", None)):
+            return (
+                "the global TracerProvider does not have this EvalSpanProcessor; "
+                "call add_span_processor on the provider that the agent's instrumentation uses"
+            )
+        return (
+            f"its TracerProvider recorded no span (sampler {providers.sampler_of(provider)}); "
+            "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"
+        )
 
     def equals(self, other: InProcessSource) -> bool:
         """Whether the other evaluates by an equal configuration and sends its scores to the same providers."""
@@ -136,7 +160,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
-        mine = self._outlet.counts() | self._counters.snapshot() | references.counts()
+        mine = self._diagnostics.counts() | self._outlet.counts() | self._counters.snapshot() | references.counts()
         return self._core.counts() | super().counts() | mine
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
+from otel_eval.app.diagnostics import Diagnostics
 from otel_eval.app.durable import Durable
 from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
@@ -39,6 +41,14 @@ __all__ = ["Server"]
 
 _NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage", "telemetry", "window")
 
+_REQUESTS: Final = (
+    "requests",
+    "refused_requests",
+    "unauthenticated_requests",
+    "bad_requests",
+    "oversized_requests",
+    "internal_errors",
+)
 _DRAIN_S: Final = 24 * 3600.0  # nobody waits for traces that are open; judges and a full disk may take their time
 _LOOK_S: Final = 1.0
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
@@ -71,6 +81,9 @@ class Server:
     def __init__(self, config: EvalConfig) -> None:
         self._config: Final = config
         self._counters: Final = Tally()
+        self._diagnostics: Final = Diagnostics(self.counts, self._unseen)
+        self._send: Final = self._diagnostics.counted(self._send_out)
+        self._bound: Bound | None = None
         engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = _forward_of(config, engine, self._counters, self._durable)
@@ -90,6 +103,7 @@ class Server:
             behind=self._delivery.behind,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             between=lambda: self._memory.look(),
+            watch=self._diagnostics.evaluated,
         )
         relay = _relay(self._forward, self._pipeline, self._durable)
         self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
@@ -101,8 +115,19 @@ class Server:
         self.operating: Final = Operating(config.telemetry, self.counts, lambda: self._receiver.is_open)
 
     def _emit(self, report: Report) -> None:
+        self._send(report)
+
+    def _send_out(self, report: Report) -> None:
         self._outlet.emit(report)
         self._delivery.emit(report)
+
+    def _unseen(self) -> str:
+        """Why no span may have arrived at the receiver."""
+        counted = self._receiver.counters.as_dict()
+        asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
+        requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
+        places = " and ".join(f"{name} {place}" for name, place in _addresses(self._bound) if place)
+        return f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
 
     def _settled(self, sink: str, reports: Sequence[Report]) -> None:
         if self._durable:
@@ -144,7 +169,8 @@ class Server:
         self._pipeline.start()
         if self._forward:
             self._forward.start()
-        return self._receiver.start()
+        self._bound = self._receiver.start()
+        return self._bound
 
     def drain(self, told: threading.Event) -> bool:
         """Score and deliver what storage kept, without listening; False if `told` came first."""
@@ -174,6 +200,8 @@ class Server:
         if self._durable:
             self._durable.close()
         self.operating.stop(max(0.2, min(2.0, deadline - time.monotonic())))
+        if self._bound is not None:  # else it never began
+            self._diagnostics.end()
         return scored and delivered and passed_on
 
     def _pass_on(self, left_s: float) -> bool:
@@ -218,8 +246,12 @@ class Server:
         """What every part counted."""
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
-        waiting |= self._delivery.counts() | references.counts()
+        waiting |= self._delivery.counts() | self._diagnostics.counts() | references.counts()
         return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
+
+
+def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:
+    return [("grpc", bound.grpc), ("http", bound.http)] if bound is not None else []
 
 
 def _forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Durable | None) -> Forward | None:

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from otel_eval.app import Coverage
+from otel_eval.model import UNKNOWN_REASONS
 from otel_eval.telling import shown
 
-__all__ = ["UNKNOWN", "no_run_line", "nothing_evaluated", "unused_records"]
-
-UNKNOWN: Final = ("calls_unknown", "incomplete", "not_recorded", "no_reference")
-"""Reasons of skips that leave a run unevaluated; the other reasons mean that there was nothing to score."""
+__all__ = ["no_run_line", "nothing_evaluated", "unused_records"]
 
 _EXPLAIN: Final = "`otel-eval explain` with the same files and --config shows why"
 _SHOWN: Final = 5
@@ -26,7 +24,7 @@ def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, 
         evaluated: results that are scored, failed, or skipped because a run was too large.
         skipped: skipped results by reason.
     """
-    unknown = Counter({reason: skipped[reason] for reason in UNKNOWN if skipped.get(reason)})
+    unknown = Counter({reason: skipped[reason] for reason in UNKNOWN_REASONS if skipped.get(reason)})
     remedy = f"{_EXPLAIN}; --allow-empty accepts it"
     if not coverage.runs:
         yield f"nothing was evaluated: {no_run_line(coverage)}; {remedy}"

@@ -37,6 +37,11 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "results.emitted": ("exporter_sent_results", "{results}"),
     "results.failed": ("exporter_send_failed_results", "{results}"),
     "results.refused": ("exporter_enqueue_failed_results", "{results}"),
+    "results.waiting": ("exporter_queued_results", "{results}"),
+    "results.skipped": ("results_skipped", "{results}"),
+    "scorers.results": ("scorer_results", "{results}"),
+    "exports.outages": ("exporter_outages", "{outages}"),
+    "exports.recovered": ("exporter_recoveries", "{outages}"),
     "forward.sent": ("exporter_sent_items", "{items}"),
     "forward.refused": ("exporter_send_failed_items", "{items}"),
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
@@ -53,10 +58,13 @@ _GAUGES: Final = frozenset(
         "storage.bytes",
         "storage.reports_waiting",
         "late_pending",
+        "results.waiting",
     }
 )
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
-_LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}")
+_LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
+_PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +109,7 @@ def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     found = _LABELLED.fullmatch(key)
     if found is None:
         return key, ()
-    pairs = (pair.partition("=") for pair in found[2].split(","))
-    labels = [(_LABELS.get(label, label), value) for label, _, value in pairs]
+    labels = [(_LABELS.get(label, label), _ESCAPE.sub(r"\1", value)) for label, value in _PAIR.findall(found[2])]
     if found[1].startswith("forward."):
         labels.append(("exporter", "forward"))
     return found[1], tuple(sorted(labels))

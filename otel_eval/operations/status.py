@@ -1,6 +1,6 @@
 """The state of a receiver on one page, for a person or a program.
 
-Knows which counts mean that something was lost, and how a page looks. Shows numbers only: no name of a trace, no content.
+Shows numbers by names of exporters, scorers and instrumentation scopes: no trace, no content of spans.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ DROPS: Final[Mapping[str, str]] = {
     "storage.records_damaged": "damaged on disk",
 }
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
-_QUEUES: Final = ("late_pending", "forward.waiting_bytes", "forward.held_spans", "storage.bytes", "storage.reports_waiting")
+_UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
+_QUEUES: Final = (
+    "late_pending",
+    "results.waiting",
+    "forward.waiting_bytes",
+    "forward.held_spans",
+    "storage.bytes",
+    "storage.reports_waiting",
+)
 
 
 def status(counts: Mapping[str, Any], *, ready: bool, uptime_s: float) -> dict[str, Any]:
@@ -45,6 +53,8 @@ def status(counts: Mapping[str, Any], *, ready: bool, uptime_s: float) -> dict[s
         "uptime_s": round(uptime_s, 1),
         "traces": {told: flat.get(key, 0) for told, key in _TRACES.items()},
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
+        "unevaluated": {key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)},
+        "failures": {key: value for key, value in flat.items() if key.startswith("scorers.results") and "outcome=failed" in key},
         "drops": {
             key: {"count": value, "why": DROPS[key.partition("{")[0]]}
             for key, value in flat.items()
@@ -66,6 +76,8 @@ def page(told: Mapping[str, Any]) -> str:
     tables = [
         ("Open traces", told["traces"]),
         ("Queues", told["queues"]),
+        ("Not evaluated", told["unevaluated"] or {"nothing": 0}),
+        ("Scorers that failed", told["failures"] or {"none": 0}),
         ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
         ("Everything", told["counts"]),
     ]

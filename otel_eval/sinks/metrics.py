@@ -12,6 +12,7 @@ from typing import Any, Final
 from otel_eval.model import Report, Scored, ToolCall
 from otel_eval.sinks import attributes as names
 from otel_eval.sinks.context import quiet, run_context
+from otel_eval.sinks.tally import OTHER, BoundedNames
 from otel_eval.sinks.window import WindowLimits
 from otel_eval.sinks.window_gauges import gauges_of
 
@@ -21,10 +22,8 @@ _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
 _MAX_SETS: Final = 5000
-_LONGEST: Final = 200  # characters: an agent may be called anything, a megabyte too
 _CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not by whoever sends spans
 _REMEMBERED_TRACES: Final = 64  # reports of one run come one after another; interleaved at most by other traces' revisions
-OTHER: Final = "other"
 
 
 class _Bounded:
@@ -34,29 +33,18 @@ class _Bounded:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._known: defaultdict[str, set[str]] = defaultdict(set)
+        self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(limit))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
 
     def labels(self, labels: dict[str, str]) -> dict[str, str]:
         """The labels to use."""
-        told = {key: self._value(key, names.sendable(value)) for key, value in labels.items() if value}
+        told = {key: self._known[key].name(names.sendable(value)) for key, value in labels.items() if value}
         one = tuple(told.items())
         if one not in self._sets:
             if len(self._sets) >= _MAX_SETS:
                 return {key: value if key in _CONFIGURED else OTHER for key, value in one}
             self._sets.add(one)
         return told
-
-    def _value(self, key: str, value: str) -> str:
-        if len(value) > _LONGEST:
-            value = f"{value[: _LONGEST - 1]}…"
-        known = self._known[key]
-        if value not in known:
-            if len(known) >= self._limit:
-                return OTHER
-            known.add(value)
-        return value
 
 
 class _Counted:

@@ -20,6 +20,7 @@ __all__ = [
     "has_no_processor",
     "is_real",
     "is_shut_down",
+    "sampler_of",
 ]
 
 _API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
@@ -43,6 +44,12 @@ def global_meter_provider() -> Any:
 def global_tracer_provider() -> Any:
     """The global one, if somebody set one."""
     return _real(get_tracer_provider())
+
+
+def sampler_of(provider: Any) -> str:
+    """The description of a tracer provider's sampler, or "unknown"."""
+    sampler: Any = getattr(provider, "sampler", None)
+    return str(sampler.get_description()) if hasattr(sampler, "get_description") else "unknown"
 
 
 def _real(provider: Any) -> Any:

@@ -11,11 +11,16 @@ import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-__all__ = ["Counters", "Outage", "Tally", "Warnings", "renew_after_fork"]
+__all__ = ["BoundedNames", "Counters", "Outage", "Tally", "Warnings", "named_count", "renew_after_fork"]
 
 _log = logging.getLogger("otel_eval")
+
+OTHER: Final = "other"
+_LONGEST_NAME: Final = 200  # characters: an agent may be called anything, a megabyte too
+_ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 
 
 class Counters(Protocol):
@@ -49,7 +54,7 @@ class Tally:
         """Every count as `name{label=value,…}`."""
         with self._lock:
             rows = list(self._counts.items())
-        return {name + _braced(labels): count for (name, labels), count in sorted(rows)}
+        return {named_count(name, dict(labels)): count for (name, labels), count in sorted(rows)}
 
 
 def renew_after_fork(holder: Any) -> None:
@@ -66,8 +71,32 @@ def renew_after_fork(holder: Any) -> None:
     os.register_at_fork(after_in_child=renew)
 
 
-def _braced(labels: tuple[tuple[str, str], ...]) -> str:
-    return "{" + ",".join(f"{key}={value}" for key, value in labels) + "}" if labels else ""
+def named_count(name: str, labels: Mapping[str, str]) -> str:
+    r"""The key of a count: `name{label=value,…}`, labels in order; commas and backslashes in values are escaped.
+
+    >>> named_count("a", {"y": "1,2", "x": ""})
+    'a{x=,y=1\\,2}'
+    """
+    pairs = [f"{key}={value.translate(_ESCAPED)}" for key, value in sorted(labels.items())]
+    return f"{name}{{{','.join(pairs)}}}" if pairs else name
+
+
+class BoundedNames:
+    """The first `limit` names as they are, though not longer than 200 characters; further ones are "other"."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: Final[set[str]] = set()
+
+    def name(self, name: str) -> str:
+        """The name to count under."""
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[: _LONGEST_NAME - 1]}…"
+        if name not in self._known:
+            if len(self._known) >= self._limit:
+                return OTHER
+            self._known.add(name)
+        return name
 
 
 class Warnings:

@@ -87,6 +87,11 @@ class Outbox:
         """Reports that wait or are under way."""
         return len(self._queue)
 
+    def waiting_results(self) -> int:
+        """Results of the reports that wait or are under way."""
+        with self._changed:
+            return sum([len(report.results) for report in self._queue])
+
     @property
     def is_full(self) -> bool:
         """Whether nothing more should come."""

@@ -76,8 +76,8 @@ class Delivery:
             self._dead.close()
 
     def counts(self) -> dict[str, Any]:
-        """Reports that wait, by sink."""
-        return {f"results.waiting{{sink={outbox.name}}}": len(outbox) for outbox in self._outboxes}
+        """Results that wait, by sink."""
+        return {f"results.waiting{{sink={outbox.name}}}": outbox.waiting_results() for outbox in self._outboxes}
 
 
 def _slim(report: Report) -> Report:

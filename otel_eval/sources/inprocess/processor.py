@@ -111,7 +111,7 @@ class InProcessSource(SpanProcessor):
         self._worker.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
-            if self._is_doubled(pipeline):
+            if self._finds_double(pipeline):
                 return
             self._pipeline, self._resource = pipeline, span.resource
             self._at_once = not move_to_front(self, pipeline)
@@ -119,7 +119,7 @@ class InProcessSource(SpanProcessor):
             self._last_at_exit = True
             self.be_last_registered_at_exit()
 
-    def _is_doubled(self, pipeline: Any) -> bool:
+    def _finds_double(self, pipeline: Any) -> bool:
         """Whether an older processor of this pipeline does the same: then this one stays inactive, and a warning says so."""
         for other in neighbours(pipeline):
             if isinstance(other, InProcessSource) and other.number < self.number and other.is_active and self.equals(other):
@@ -136,6 +136,11 @@ class InProcessSource(SpanProcessor):
     def equals(self, other: InProcessSource) -> bool:
         """Whether another processor would do the same with each trace."""
         return other is self
+
+    @property
+    def is_doubled(self) -> bool:
+        """Whether an older processor of the same provider does the same, so that this one is inactive."""
+        return self._inactive
 
     @property
     def is_active(self) -> bool:
@@ -208,9 +213,14 @@ class InProcessSource(SpanProcessor):
             self._flushing.acquire(blocking=False)  # what is closed needs no flush when a provider asks for one
             self._close(max(0.0, deadline - time.monotonic()))
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, Any]:
         """What was dropped and what went wrong, as counts that only rise, and the number of open traces."""
-        mine = {"open_traces": len(self._recorder), "callback_errors": self._errors, "handover_errors": self._worker.failures}
+        mine = {
+            "open_traces": len(self._recorder),
+            "oldest_trace_s": round(self._recorder.oldest_s(time.monotonic()), 3),
+            "callback_errors": self._errors,
+            "handover_errors": self._worker.failures,
+        }
         return dict(self._recorder.counts) | mine
 
     def _reset_locks(self) -> None:

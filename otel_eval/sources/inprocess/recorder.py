@@ -105,6 +105,13 @@ class Recorder:
     def __len__(self) -> int:
         return len(self._traces)
 
+    def oldest_s(self, now: float) -> float:
+        """For how many seconds the oldest trace has been open; 0 if none is."""
+        try:
+            return now - next(iter(self._traces.values())).since
+        except (StopIteration, RuntimeError):  # none, or another thread changed the dictionary
+            return 0.0
+
     # ------------------------------------------------------------------ the callbacks
 
     def started(self, span: Any, parent_context: Any) -> None:

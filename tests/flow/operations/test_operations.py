@@ -163,6 +163,46 @@ def test_the_status_tells_what_was_lost_and_why(begin: Begin) -> None:
     assert "script" not in text
 
 
+def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None:
+    """In the metrics and on the page: traces without a run by scope, unmatched runs, skips by reason, results by scorer."""
+    scorers = [{"type": "tool_errors"}, {"type": f"{__name__}:broken", "name": "mine, too"}]
+    match = {"name": "policy", "match": {"agent": "a"}, "scorers": scorers}
+    server, bound = begin(traces={"settle": 0.05, "settle_partial": 0.1}, evaluations=[match])
+    send(bound, "a", "b")
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"http://{bound.grpc}", insecure=True)))
+    provider.get_tracer('odd"\nscope').start_span("GET /").end()
+    until = time.monotonic() + 10
+    while (counts := server.counts())["traces_without_run"] < 1 or counts.get("results.emitted{sink=jsonl}", 0) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    told = metrics_text(server)
+    assert 'otel_eval_processor_spans_without_run{scope="odd\\"?scope"} 1' in told
+    assert "otel_eval_processor_traces_without_run 1" in told
+    assert "otel_eval_processor_runs_unmatched 1" in told
+    assert 'otel_eval_results_skipped{reason="not_applicable"} 1' in told
+    assert 'otel_eval_scorer_results{error_type="ZeroDivisionError",outcome="failed",scorer="mine, too"} 1' in told
+    assert 'otel_eval_exporter_queued_results{exporter="jsonl"} 0' in told
+    page = json.loads(got(server, "/status")[2])
+    assert page["unevaluated"] == {
+        "runs_unmatched": 1,
+        "traces_without_run": 1,
+        'spans_without_run{scope=odd"?scope}': 1,
+        "results.skipped{reason=not_applicable}": 1,
+    }
+    assert list(page["failures"].values()) == [1]
+
+
+def broken(run: Any) -> float:
+    """A scorer that divides by zero."""
+    return 1 / 0
+
+
+def metrics_text(server: Server) -> list[str]:
+    """The lines of /metrics."""
+    return got(server, "/metrics")[2].splitlines()
+
+
 def test_pages_answer_while_a_client_holds_connections(begin: Begin) -> None:
     """A silent client is let go."""
     server, _ = begin()

@@ -1,0 +1,253 @@
+"""Why scores are missing: counts of what was not evaluated, and one warning per process when nothing was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from weakref import WeakSet
+
+from otel_eval.app.lost_context import LostContext
+from otel_eval.app.result_counts import ResultCounts
+from otel_eval.engine import Engine, Evaluation
+from otel_eval.model import Completeness, Report, Trajectory
+from otel_eval.ports import ClosedTrace
+from otel_eval.sinks.tally import BoundedNames, named_count, renew_after_fork
+from otel_eval.telling import shown
+
+__all__ = ["CHECK_AFTER_S", "Diagnostics"]
+
+_log = logging.getLogger("otel_eval")
+
+CHECK_AFTER_S: Final = 60.0
+_END_IT: Final = "a run is evaluated when its own span has ended"
+_LONGEST_SCOPE: Final = 200
+_NAMED: Final = 5  # scopes, services and the like that one line names
+_MOST_SCOPES: Final = 100
+
+
+class Diagnostics:
+    """Watches the evaluation of traces and the results that come of it. May be called from any thread.
+
+    Args:
+        counts: what all parts counted, for the warning.
+        unseen: explains why no span may have arrived, for the warning.
+        one_process: every span is of this process, so that tool spans outside the run that was open are of that run.
+    """
+
+    def __init__(
+        self,
+        counts: Callable[[], Mapping[str, Any]],
+        unseen: Callable[[], str],
+        *,
+        one_process: bool = False,
+    ) -> None:
+        self._counts, self._unseen = counts, unseen
+        self._lost: Final = LostContext() if one_process else None
+        self._results: Final = ResultCounts()
+        self._made: Final = time.monotonic()
+        self._lock = threading.Lock()  # guards what follows
+        renew_after_fork(self)
+        self._runs = self._matched = self._traces = self._unended = 0
+        self._scopes: Final = BoundedNames(_MOST_SCOPES)
+        self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
+        self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
+        self._evaluations: Sequence[Evaluation] = ()
+        self._ended = False
+        _watch(self)
+
+    # ------------------------------------------------------------------ what happens
+
+    def evaluated(
+        self,
+        engine: Engine,
+        trace: ClosedTrace,
+        found: Sequence[tuple[Trajectory, Sequence[Evaluation]]],
+        reports: Sequence[Report],
+    ) -> None:
+        """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
+        if not found and not trace.verdicts and trace.changed is None:
+            self._without_run(trace)
+        for run, matching in found:
+            verdict = trace.verdicts.get(bytes.fromhex(run.span_id))
+            if verdict is None or not verdict.revision:
+                self._new_run(engine, run, bool(matching))
+        if _log.isEnabledFor(logging.DEBUG):
+            for run, _ in found:
+                _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))
+
+    def _new_run(self, engine: Engine, run: Trajectory, matched: bool) -> None:
+        if self._lost is not None:
+            self._lost.add(run)
+        with self._lock:
+            self._evaluations = engine.evaluations
+            self._runs += 1
+            self._matched += matched
+            called = f"service {shown(run.service)} agent {shown(run.agent)} span {shown(run.name)}"
+            if not matched and (called in self._unmatched or len(self._unmatched) < _MOST_SCOPES):
+                self._unmatched[called] += 1
+
+    def _without_run(self, trace: ClosedTrace) -> None:
+        scopes = Counter([_printable(frame[2].scope_name) for frame in trace.frames.values()])
+        with self._lock:
+            self._traces += 1
+            self._unended += trace.reason is Completeness.SHUTDOWN
+            for scope, spans in scopes.items():
+                self._spans_of[self._scopes.name(scope)] += spans
+
+    def counted(self, emit: Callable[[Report], None]) -> Callable[[Report], None]:
+        """`emit` that counts results on their way out, and logs scorers that fail."""
+
+        def count_and_emit(report: Report) -> None:
+            self._results.add(report)
+            emit(report)
+
+        return count_and_emit
+
+    def counts(self) -> dict[str, int]:
+        """Runs, what was not evaluated, results by scorer and outcome, and tool spans that lost their run."""
+        with self._lock:
+            found = {"runs": self._runs, "runs_unmatched": self._runs - self._matched, "traces_without_run": self._traces}
+            spans = sorted(self._spans_of.items())
+        found |= {named_count("spans_without_run", {"scope": scope}): count for scope, count in spans}
+        if self._lost is not None:
+            found["context_lost_spans"] = self._lost.spans
+        return found | self._results.counts()
+
+    # ------------------------------------------------------------------ when nothing came of it
+
+    def check(self, when: str) -> None:
+        """Log one warning in this process if nothing was evaluated by now; `when` says by when."""
+        if self._ended or self._results.evaluated:
+            return
+        try:
+            why = self._why()
+        except Exception as error:  # noqa: BLE001 - a diagnosis must not harm the process
+            why = f"the reason is unknown ({type(error).__name__})"
+        if why and _first_in_process():
+            _log.warning("nothing was evaluated %s: %s", when, why)
+
+    def age_s(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._made
+
+    def end(self) -> None:
+        """The process or its evaluation ends: check for the last time."""
+        self.check("before the end")
+        self._ended = True
+
+    def _why(self) -> str:
+        with self._lock:
+            runs, matched, traces = self._runs, self._matched, self._traces
+        if not runs:
+            return self._why_no_run(traces)
+        if not matched:
+            return self._why_no_match(runs)
+        skipped = self._results.skipped()
+        if skipped:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in skipped)
+            return f"every scorer was skipped ({reasons}); the results' explanations tell what is missing"
+        return ""  # results are pending, or a judge's sample left every run out
+
+    def _why_no_run(self, traces: int) -> str:
+        counts = self._counts()
+        opened = counts.get("open_traces", 0)
+        if not traces and not opened and not counts.get("spans_kept", 0):
+            return "" if _has_forked else f"no span arrived; {self._unseen()}"
+        oldest_s = counts.get("oldest_trace_s", 0)
+        still = f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}" if opened else ""
+        if not traces:
+            return still or "no trace was closed"
+        with self._lock:
+            scopes, unended = self._spans_of.most_common(), self._unended
+        found = f"no agent run in {traces} traces with {sum(count for _, count in scopes)} spans of scopes {_named(scopes)}"
+        cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
+        return "; ".join(
+            each for each in (found, cut, still, "`otel-eval explain FILE` with the stored traces shows why") if each
+        )
+
+    def _why_no_match(self, runs: int) -> str:
+        with self._lock:
+            called, evaluations = self._unmatched.most_common(_NAMED), self._evaluations
+        wanted = "; ".join(f"{shown(each.name)} wants {_conditions(each)}" for each in evaluations[:_NAMED])
+        seen = ", ".join(f"{name} ({count})" for name, count in called)
+        return f"no evaluation matched any of {runs} runs: {wanted}; the runs are {seen}"
+
+
+def _named(counted: Sequence[tuple[str, int]]) -> str:
+    named = ", ".join(f"{shown(name) if name else '(unnamed)'} ({count})" for name, count in counted[:_NAMED])
+    return named + (f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else "")
+
+
+def _printable(text: str) -> str:
+    """The name of a scope as metrics and pages show it: senders choose it."""
+    return text if text.isprintable() else "".join([each if each.isprintable() else "?" for each in text[:_LONGEST_SCOPE]])
+
+
+def _conditions(evaluation: Evaluation) -> str:
+    match = evaluation.match
+    given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(match.attributes)
+    found = [f"{key} {shown(value)}" for key, value in given.items() if value != "*"]
+    found += ["outermost runs"] if match.runs == "outermost" and not found else []
+    return ", ".join(found) + (f", a sample of {evaluation.sample:g}" if evaluation.sample < 1 else "")
+
+
+def _line(run: Trajectory, reports: Sequence[Report]) -> str:
+    """One run for the log: what it is called, and how its results came out; no content."""
+    outcomes = Counter([type(result.outcome).__name__.lower() for report in reports for result in report.results])
+    outcomes["pending"] = sum(len(report.pending) for report in reports)
+    told = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
+    matched = ",".join(report.evaluation for report in reports) or "none"
+    called = f"agent={shown(run.agent)} service={shown(run.service)} calls={len(run.calls)}"
+    return f"run trace_id={run.trace_id} span_id={run.span_id} {called} {run.completeness} evaluations={matched} {told}".rstrip()
+
+
+# ---------------------------------------------------------------------- once per process, after a minute
+
+_watched: Final[WeakSet[Diagnostics]] = WeakSet()
+_timer: threading.Timer | None = None
+_warned_in = 0  # the process that has logged the warning
+_has_forked = False  # a server that forks workers serves nothing itself
+
+
+def _first_in_process() -> bool:
+    global _warned_in
+    first, _warned_in = _warned_in != os.getpid(), os.getpid()
+    return first
+
+
+def _watch(diagnostics: Diagnostics) -> None:
+    """Have it checked after a minute, by one thread for all of the process."""
+    global _timer
+    _watched.add(diagnostics)
+    if _timer is None or not _timer.is_alive():
+        _timer = threading.Timer(CHECK_AFTER_S, _check_all)
+        _timer.daemon = True
+        _timer.name = "otel-eval-check"
+        try:
+            _timer.start()
+        except RuntimeError:  # the interpreter is ending
+            _timer = None
+
+
+def _check_all() -> None:
+    global _timer
+    _timer = None
+    for each in list(_watched):
+        if each.age_s() >= CHECK_AFTER_S:
+            each.check(f"in {CHECK_AFTER_S:.0f} s")
+        else:
+            _watch(each)  # it is younger than the timer
+
+
+def _note_fork() -> None:
+    global _has_forked
+    _has_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=_note_fork)

@@ -1,0 +1,308 @@
+"""The twelve likeliest mistakes of a first hour: each program runs as a user would run it, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# An agent as a user's program has it; `processor` is what the test adds.
+PROGRAM = """
+from concurrent.futures import ThreadPoolExecutor
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from otel_eval import EvalSpanProcessor
+
+provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
+RESULTS = {"exporters": {"jsonl": {"path": "-"}}}
+
+def agent(tracer, *tools, name="helper"):
+    span = tracer.start_span(
+        f"invoke_agent {name}", attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+    )
+    with trace.use_span(span):
+        for tool in tools:
+            call(tracer, tool)
+    return span
+
+def call(tracer, tool):
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    tracer.start_span(f"execute_tool {tool}", attributes=attributes).end()
+
+"""
+
+
+def run(code: str, *, cwd: Path, **environment: str) -> tuple[list[dict[str, Any]], str]:
+    """What a program printed as results, and as warnings."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM + code],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd=cwd,
+        env={**kept, "PYTHONPATH": str(ROOT), **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"trace_id"')], done.stderr
+
+
+def otel_eval(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command line."""
+    return subprocess.run(
+        [sys.executable, "-m", "otel_eval", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def only_line(stderr: str) -> str:
+    """The one line that was logged."""
+    (line,) = stderr.splitlines()
+    return line
+
+
+def test_no_convention_matched(tmp_path: Path):
+    """The scopes are named, and the command that explains more."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+tracer = trace.get_tracer("my.framework")
+with tracer.start_as_current_span("work"):
+    tracer.start_span("step").end()
+""",
+        cwd=tmp_path,
+    )
+    assert rows == []
+    assert only_line(stderr) == (
+        "nothing was evaluated before the end: no agent run in 1 traces with 2 spans of scopes 'my.framework' (2); "
+        "`otel-eval explain FILE` with the stored traces shows why"
+    )
+
+
+def test_match_service_matches_nothing(tmp_path: Path):
+    """What is wanted stands beside what is there."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+match = {"name": "policy", "match": {"service": "shpo"}, "scorers": [{"type": "tool_errors"}]}
+provider.add_span_processor(EvalSpanProcessor(RESULTS | {"evaluations": [match]}))
+agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+    )
+    assert rows == []
+    assert only_line(stderr) == (
+        "nothing was evaluated before the end: no evaluation matched any of 1 runs: 'policy' wants service 'shpo'; "
+        "the runs are service 'shop' agent 'helper' span 'invoke_agent helper' (1)"
+    )
+
+
+def test_the_sampler_is_off(tmp_path: Path):
+    """The sampler is named."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+        OTEL_TRACES_SAMPLER="always_off",
+    )
+    assert rows == []
+    assert only_line(stderr) == (
+        "nothing was evaluated before the end: no span arrived; its TracerProvider recorded no span (sampler AlwaysOffSampler); "
+        "check OTEL_TRACES_SAMPLER, and that the agent is instrumented"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setup", "reason"),
+    [
+        ("trace.set_tracer_provider(TracerProvider())", "the global TracerProvider does not have this EvalSpanProcessor"),
+        ("", "no SDK TracerProvider is set in this process"),
+    ],
+    ids=["another one is global", "none is global"],
+)
+def test_the_processor_is_on_the_wrong_provider(setup: str, reason: str, tmp_path: Path):
+    """The agent uses the global one."""
+    rows, stderr = run(
+        f"""
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+{setup}
+agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+    )
+    assert rows == []
+    assert f"nothing was evaluated before the end: no span arrived; {reason}" in only_line(stderr)
+
+
+def test_a_tool_is_misspelt_in_a_policy(tmp_path: Path):
+    """The name that was meant is suggested, in a replay at once; the score is printed all the same."""
+    trace = files("otel_eval.demo").joinpath("recorded_trace.json").read_bytes()
+    (tmp_path / "trace.json").write_bytes(trace)
+    (tmp_path / "eval.yaml").write_text(
+        "evaluations: [{name: policy, scorers: [{type: required_tools, patterns: [get_wether]}]}]"
+    )
+    done = otel_eval("replay", "trace.json", "--config", "eval.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "`get_wether` was never called; did you mean `get_weather`?" in only_line(done.stderr)
+
+
+def test_no_key_of_a_dataset_is_known(tmp_path: Path):
+    """A run that carries a key without a record is skipped; the replay exits with 3 and names the records that were not used."""
+    trace = files("otel_eval.demo").joinpath("recorded_trace.json").read_bytes()
+    (tmp_path / "trace.json").write_bytes(trace)
+    (tmp_path / "cases.jsonl").write_text('{"case": "a", "expected": ["get_weather"]}\n')
+    (tmp_path / "eval.yaml").write_text(
+        "evaluations: [{name: policy, scorers: [{type: tool_call_order, "
+        "reference: {dataset: cases.jsonl, column: case, key: gen_ai.agent.name}}]}]"
+    )
+    done = otel_eval("replay", "trace.json", "--config", "eval.yaml", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "nothing was evaluated: every scorer was skipped (no_reference 1)" in done.stderr
+    assert "cases.jsonl: 1 of 1 record matched no run: 'a'" in done.stderr
+
+
+def test_the_sender_uses_the_wrong_port(tmp_path: Path):
+    """The receiver names the addresses where it listens, and that no request came; the line comes at exit at the latest."""
+    (tmp_path / "eval.yaml").write_text(
+        'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}}}}'
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", "eval.yaml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).startswith("ready"):
+            assert line
+        (grpc, http) = re.findall(r"127\.0\.0\.1:\d+", line)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert (
+        "nothing was evaluated before the end: no span arrived; "
+        f"the receiver listens on grpc {grpc} and http {http} (no request came); check the sender's endpoint and protocol"
+    ) in stderr
+
+
+def test_the_exporters_endpoint_is_dead(tmp_path: Path):
+    """Each signal that was not delivered is named, and the program ends soon."""
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    rows, stderr = run(
+        f"""
+trace.set_tracer_provider(provider)
+to = {{"endpoint": "http://127.0.0.1:{port}", "signals": ["logs"]}}
+provider.add_span_processor(EvalSpanProcessor({{"exporters": {{"otlp": to}}}}))
+agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+    )
+    assert rows == []
+    assert only_line(stderr) == "otlp.logs did not deliver 2 results before the end"
+
+
+@pytest.mark.parametrize("console", [False, True], ids=["nothing else", "a span exporter"])
+def test_the_logger_provider_has_no_processor(console: bool, tmp_path: Path):
+    """The scores leave as a span instead; where nothing can take that either, one line tells the remedy."""
+    code = """
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+set_logger_provider(LoggerProvider())
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor())
+if CONSOLE:
+    import sys
+    console = ConsoleSpanExporter(out=sys.stderr, formatter=lambda span: span.name + "\\n")
+    provider.add_span_processor(SimpleSpanProcessor(console))
+agent(trace.get_tracer("app")).end()
+"""
+    _, stderr = run(code.replace("CONSOLE", str(console)), cwd=tmp_path)
+    if console:
+        assert stderr.splitlines() == ["invoke_agent helper", "evaluate default"]
+    else:
+        assert only_line(stderr) == (
+            "scores cannot be sent as spans: there is no tracer provider with another processor; "
+            "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters"
+        )
+
+
+def test_the_root_never_ends(tmp_path: Path):
+    """A run whose own span was never ended has no score; the line says so."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+span = agent(trace.get_tracer("app"))
+with trace.use_span(span):
+    trace.get_tracer("app").start_span("step").end()
+""",
+        cwd=tmp_path,
+    )
+    assert rows == []
+    assert only_line(stderr) == (
+        "nothing was evaluated before the end: no agent run in 1 traces with 1 spans of scopes 'app' (1); "
+        "1 of the traces had a span that never ended; a run is evaluated when its own span has ended; "
+        "`otel-eval explain FILE` with the stored traces shows why"
+    )
+
+
+def test_the_context_is_lost_in_a_thread_pool(tmp_path: Path):
+    """The tool spans became traces of their own."""
+    _, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+provider.add_span_processor(EvalSpanProcessor(RESULTS))
+tracer = trace.get_tracer("app")
+span = agent(tracer)
+with trace.use_span(span), ThreadPoolExecutor(2) as pool:
+    list(pool.map(lambda tool: call(tracer, tool), ["search", "open"]))
+provider.force_flush()
+span.end()
+""",
+        cwd=tmp_path,
+    )
+    assert only_line(stderr) == (
+        "context was lost: 2 tool spans started in threads without the run's context and are missing from it; "
+        "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; 2 so far"
+    )
+
+
+def test_the_processor_is_added_twice(tmp_path: Path):
+    """Each run is scored once, and one line says that the second processor is inactive."""
+    rows, stderr = run(
+        """
+trace.set_tracer_provider(provider)
+for _ in range(2):
+    provider.add_span_processor(EvalSpanProcessor(RESULTS))
+agent(trace.get_tracer("app"), "search").end()
+""",
+        cwd=tmp_path,
+    )
+    assert sorted(row["scorer"] for row in rows) == ["time_cost", "tool_errors"]
+    assert "a second EvalSpanProcessor with the same configuration was added" in only_line(stderr)
