@@ -30,7 +30,7 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
-    """In a process of its own, without a word on stderr."""
+    """In a process of its own, with nothing on stderr, unless it adds a processor and runs no agent."""
     (tmp_path / "eval.yaml").write_text("traces: {settle: 1s}\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
@@ -39,7 +39,8 @@ def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         timeout=50,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    idle = "nothing was evaluated before the end: no span arrived;"
+    assert (done.returncode, [line for line in done.stderr.splitlines() if not line.startswith(idle)]) == (0, [])
 
 
 @pytest.mark.parametrize("text", blocks("yaml", WHOLE))

@@ -151,27 +151,37 @@ def test_names_of_metrics_are_each_of_one_type(begin: Begin) -> None:
 
 def test_the_status_tells_what_was_lost_and_why(begin: Begin) -> None:
     """For a program as JSON, for a person as a page; nothing that a span said is in it."""
-    server, bound = begin(traces={"max_traces": 1, "settle": 5, "settle_partial": 6})
-    send(bound, "<script>a", "b", "c")
+    server, bound = begin(traces={"max_spans_per_trace": 1, "settle": 5, "settle_partial": 6})
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"http://{bound.grpc}", insecure=True)))
+    with provider.get_tracer("t").start_as_current_span("<script>a"):
+        provider.get_tracer("t").start_span("<script>b").end()
+    provider.shutdown()
+    send(bound, "c")
     status, kind, text = got(server, "/status")
     told = json.loads(text)
     assert (status, kind, told["ready"], told["traces"]["open"]) == (200, "application/json", True, 1)
-    assert told["drops"]["traces_over_limit"]["count"] >= 1
+    assert told["drops"]["spans_over_limit"]["count"] == 1
     status, kind, text = got(server, "/status", Accept="text/html,*/*")
     assert (status, kind) == (200, "text/html; charset=utf-8")
-    assert "judged too early" in text
+    assert "over max_spans_per_trace" in text
     assert "script" not in text
 
 
 def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None:
     """In the metrics and on the page: traces without a run by scope, unmatched runs, skips by reason, results by scorer."""
-    scorers = [{"type": "tool_errors"}, {"type": f"{__name__}:broken", "name": "mine, too"}]
+    scorers = [{"type": "error_recovery"}, {"type": f"{__name__}:broken", "name": "mine, too"}]
     match = {"name": "policy", "match": {"agent": "a"}, "scorers": scorers}
     server, bound = begin(traces={"settle": 0.05, "settle_partial": 0.1}, evaluations=[match])
-    send(bound, "a", "b")
+    send(bound, "b")
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"http://{bound.grpc}", insecure=True)))
     provider.get_tracer('odd"\nscope').start_span("GET /").end()
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    with provider.get_tracer("t").start_as_current_span("a", attributes=agent):
+        tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+        provider.get_tracer("t").start_span("search", attributes=tool).end()
+    provider.shutdown()
     until = time.monotonic() + 10
     while (counts := server.counts())["traces_without_run"] < 1 or counts.get("results.emitted{sink=jsonl}", 0) < 2:
         assert time.monotonic() < until

@@ -1,0 +1,87 @@
+"""When nothing was evaluated one warning of the process tells why, after a minute or at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from otel_eval import EvalSpanProcessor
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import os, time
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from otel_eval import EvalSpanProcessor
+from otel_eval.app import diagnostics
+diagnostics.CHECK_AFTER_S = 1.0
+provider = TracerProvider()
+trace.set_tracer_provider(provider)
+def run(attributes):
+    provider.get_tracer("app").start_span("invoke_agent a", attributes=attributes).end()
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+def processor(**config):
+    return EvalSpanProcessor({"exporters": {"jsonl": {"path": os.devnull}}, **config})
+def add(**config):
+    provider.add_span_processor(processor(**config))
+"""
+
+
+def lines(code: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM + code],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("add(); add()\ntime.sleep(1.5)", ["in 1 s: no span arrived"]),
+        (
+            "add()\nspan = provider.get_tracer('a').start_span('b')\ntime.sleep(1.5)",
+            ["in 1 s: 1 traces are still open, the oldest for 1 s; a run is evaluated when its own span has ended"],
+        ),
+        ("add()\nrun({})", ["before the end: no agent run in 1 traces"]),
+        (
+            "add(evaluations=[{'name': 'e', 'scorers': [{'type': 'required_tools', 'patterns': ['a']}]}])\nrun(AGENT)",
+            ["before the end: every scorer was skipped (calls_unknown 1)"],
+        ),
+        ("add()\nrun(AGENT)\ntime.sleep(1.5)", []),
+        ("p = processor()\nif os.fork() == 0: os._exit(0)\ntime.sleep(1.5)", []),
+    ],
+    ids=["no span", "an open trace", "no run", "unknown", "evaluated", "a server that forked"],
+)
+def test_one_warning_tells_why(code: str, expected: list[str]):
+    """And none where something was evaluated."""
+    found = lines(code)
+    assert [line.startswith(f"nothing was evaluated {each}") for line, each in zip(found, expected, strict=True)] == [True] * len(
+        expected
+    ), found
+
+
+def test_debug_logs_one_line_per_run(caplog: pytest.LogCaptureFixture):
+    """Names, ids and numbers."""
+    caplog.set_level(logging.DEBUG, "otel_eval")
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(EvalSpanProcessor({"exporters": {"jsonl": {"path": os.devnull}}}))
+    agent: dict[str, Any] = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
+    span = provider.get_tracer("app").start_span("invoke_agent helper", attributes=agent)
+    span.end()
+    provider.shutdown()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    trace_id, span_id = f"{span.get_span_context().trace_id:032x}", f"{span.get_span_context().span_id:016x}"
+    assert line.startswith(f"run trace_id={trace_id} span_id={span_id} agent='helper' service='")
+    assert line.endswith("calls=0 complete evaluations=default scored=1 skipped=1")
