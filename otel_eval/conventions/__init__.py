@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions import frameworks, gateways, gen_ai, openinference, terminals, traceloop, vendors
+from otel_eval.conventions import frameworks, gateways, gen_ai, named_spans, openinference, terminals, traceloop, vendors
 from otel_eval.conventions.decode import decode
 from otel_eval.conventions.finish import Finish, finish_of, finish_of_messages
 from otel_eval.conventions.mapping import convention_from_mapping
@@ -71,8 +71,9 @@ TABLES: Final[tuple[Convention, ...]] = (
     terminals.CLAUDE_CODE,
     terminals.GEMINI_CLI,
     frameworks.LIVEKIT,
-    frameworks.LOGFIRE_WORKFLOW,
-    frameworks.LOGFIRE_AGENTS,
+    named_spans.LOGFIRE_WORKFLOW,
+    named_spans.LOGFIRE_AGENTS,
+    named_spans.CAMEL,
     frameworks.LOONGSUITE,
     frameworks.AG2,
     frameworks.CREWAI,

@@ -23,8 +23,6 @@ __all__ = [
     "GENKIT",
     "HAYSTACK",
     "LIVEKIT",
-    "LOGFIRE_AGENTS",
-    "LOGFIRE_WORKFLOW",
     "LOONGSUITE",
     "WEAVE",
 ]
@@ -243,49 +241,4 @@ AGENTOPS: Final = Convention(
     messages=MESSAGES,
     wrappers=("python_call",),
     placeholders=PLACEHOLDERS,
-)
-
-LOGFIRE_AGENTS: Final = Convention(
-    name="logfire_openai_agents",
-    source="logfire 5.0.0 _internal/integrations/openai_agents.py: a span's name is the template of its message, attributes "
-    "are the fields of OpenAI Agents' own spans, and None is written as `null`; E",
-    scopes=("logfire.openai_agents",),
-    rules=(
-        # Logfire's own exporter sends each span a second time when it starts.
-        Rule(Kind.OTHER, "logfire.span_type", "pending_span"),
-        Rule(Kind.TOOL, name="Function: {name}"),
-        Rule(Kind.AGENT, name="Agent run: {name!r}"),
-        Rule(Kind.MODEL, name="Chat completion with *|Responses API*"),
-        Rule(Kind.OTHER, name="Handoff: *", handoff=True),
-        # Turns, tasks, guardrails and speech.
-        Rule(Kind.OTHER, "logfire.span_type"),
-    ),
-    fields={
-        Field.TOOL_NAME: ("name",),
-        Field.ARGUMENTS: ("input",),
-        Field.RESULT: ("output",),
-        Field.AGENT_NAME: ("name",),
-        Field.INPUT: ("input", "raw_input"),
-        Field.OUTPUT: ("output", "response"),
-        Field.CONVERSATION: ("group_id",),
-        Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
-        Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
-    },
-    errors=(Mark("error", "{*"),),
-    messages=(
-        MessageRow("output"),
-        MessageRow("response"),
-        MessageRow("input", Side.HISTORY),
-        MessageRow("raw_input", Side.HISTORY),
-    ),
-    placeholders={"*": frozenset({"null"})},
-    tool_spans=True,
-)
-
-LOGFIRE_WORKFLOW: Final = replace(
-    LOGFIRE_AGENTS,
-    name="logfire_openai_agents_trace",
-    source="the same: the outermost span names the workflow and no agent",
-    rules=(LOGFIRE_AGENTS.rules[0], Rule(Kind.AGENT, name="OpenAI Agents trace: {name}")),
-    fields={Field.CONVERSATION: ("group_id",)},
 )
