@@ -24,10 +24,10 @@ _MOST_SCOPES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class UnusedRecords:
-    """Records of a dataset file whose key no evaluated run carried: `keys` of `total` records."""
+    """Records of a dataset file whose key no evaluated run carried: line and key of each, of `total` records."""
 
     path: Path
-    keys: tuple[str, ...]
+    records: tuple[tuple[int, str], ...]
     total: int
 
 
@@ -103,11 +103,10 @@ class Coverage:
         sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
         found = []
         for key, dataset in datasets.items():
-            unused = (
-                () if key in sampled else tuple(each for each in dataset.record_keys() if each not in self._keys.get(key, ()))
-            )
+            keys, used = dataset.record_keys(), self._keys.get(key, set())
+            unused = tuple((dataset.line_of(each), each) for each in keys if key not in sampled and each not in used)
             if unused:
-                found.append(UnusedRecords(dataset.path, unused, len(dataset.record_keys())))
+                found.append(UnusedRecords(dataset.path, unused, len(keys)))
         return found
 
 

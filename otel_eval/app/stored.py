@@ -23,7 +23,7 @@ from otel_eval.config import EvalConfig
 from otel_eval.errors import InputError
 from otel_eval.model import Report, Trajectory
 from otel_eval.ports import ClosedTrace
-from otel_eval.sources.files import read_file
+from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_file
 
 __all__ = ["Paths", "Problem", "closed_traces", "guarded", "ignore", "replay", "understand"]
 
@@ -114,7 +114,7 @@ def closed_traces(
 def guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
     """A trace that cannot be read costs itself, not the others."""
     try:
-        return judge(trace)
+        return judge(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
     except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         on_problem(f"trace {trace.trace_id.hex()}: cannot be judged: {type(error).__name__}")
         return ()

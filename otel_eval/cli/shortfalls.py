@@ -50,9 +50,10 @@ def no_run_line(coverage: Coverage) -> str:
 def unused_records(coverage: Coverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
     for each in coverage.unused_records():
-        keys = ", ".join(map(shown, each.keys[:_SHOWN])) + (", …" if len(each.keys) > _SHOWN else "")
+        named = ", ".join(f"line {line} {shown(key)}" for line, key in each.records[:_SHOWN])
+        more = ", …" if len(each.records) > _SHOWN else ""
         yield (
-            f"{each.path}: {len(each.keys)} of {_count(each.total, 'record')} matched no run: {keys}; "
+            f"{each.path}: {len(each.records)} of {_count(each.total, 'record')} matched no run: {named}{more}; "
             "record the missing cases or check the key; --allow-unused accepts it"
         )
 

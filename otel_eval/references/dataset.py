@@ -73,7 +73,11 @@ class Dataset:
 
     def place_of(self, key: str) -> Mapping[str, Any]:
         """The file's name and the line of the record of a key."""
-        return {"dataset": self.path.name, "line": self._lines.get(key, 0)}
+        return {"dataset": self.path.name, "line": self.line_of(key)}
+
+    def line_of(self, key: str) -> int:
+        """The line of the record of a key, from 1; 0 if there is none."""
+        return self._lines.get(key, 0)
 
     def record_keys(self) -> list[str]:
         """The keys of the records, in the order of the file."""

@@ -5,6 +5,7 @@ Knows file formats. Knows no socket and nothing of what the spans mean.
 
 from __future__ import annotations
 
+from otel_eval.sources.files.console import NO_SCOPES, lacks_scopes
 from otel_eval.sources.files.reading import read_file
 
-__all__ = ["read_file"]
+__all__ = ["NO_SCOPES", "lacks_scopes", "read_file"]

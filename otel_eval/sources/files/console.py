@@ -9,18 +9,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from otel_eval.errors import InputError
+from otel_eval.ports import ClosedTrace, Wanted
 from otel_eval.sources.files.binary import Readable, Say
 from otel_eval.sources.otlp import Framed, frame_json
 
-__all__ = ["NOTICE", "frame_console", "is_console"]
+__all__ = ["NOTICE", "NO_SCOPES", "frame_console", "is_console", "lacks_scopes"]
 
 NOTICE: Final = (
-    "output of the Python SDK's console exporter, which lacks scopes, flags and nanoseconds: conventions that need the scope "
-    "do not apply and times are rounded to microseconds; an OTLP export has all of it"
+    "output of the Python SDK's console exporter, which lacks scopes, flags and nanoseconds: runs can be shown and are not "
+    "scored, because for many instrumentations the scope decides what a span means; export OTLP to score them"
 )
+NO_SCOPES: Final = "the console exporter records no scopes, which decide what a span means"
+"""Why a run that was read from such output is not scored."""
+
+_ORIGIN: Final = "otel_eval.read_from"  # an attribute of the scope that the output does not have
+_MARKED: Final = Wanted(frozenset({_ORIGIN}))
 
 _SPAN: Final = re.compile(rb'^\{\s*"name":\s*"(?:[^"\\\n]|\\.)*",\s*"context":\s*\{\s*"trace_id":\s*"0x', re.MULTILINE)
 _MARK: Final = b"\xef\xbb\xbf"  # byte order mark, as PowerShell writes
+_SCOPE: Final = {"attributes": [{"key": _ORIGIN, "value": {"stringValue": "console"}}]}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_SPAN: Final = 64 * 1024 * 1024  # bytes of the JSON of one span
 
@@ -28,6 +35,11 @@ _MAX_SPAN: Final = 64 * 1024 * 1024  # bytes of the JSON of one span
 def is_console(start: bytes) -> bool:
     """Whether a span as the console exporter prints it begins in these bytes."""
     return _SPAN.search(start.removeprefix(_MARK)) is not None
+
+
+def lacks_scopes(trace: ClosedTrace) -> bool:
+    """Whether spans of the trace were read from such output."""
+    return any(envelope.shared(_MARKED) for envelope in {frame[2] for frame in trace.frames.values()})
 
 
 def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[Framed]:
@@ -90,7 +102,7 @@ def _parsed(text: bytes) -> Mapping[str, Any] | None:
 def _group(span: Mapping[str, Any]) -> dict[str, Any]:
     resource = span.get("resource")
     attributes = resource.get("attributes") if isinstance(resource, dict) else None
-    return {"resource": {"attributes": _attributes(attributes)}, "scopeSpans": [{"spans": [_span(span)]}]}
+    return {"resource": {"attributes": _attributes(attributes)}, "scopeSpans": [{"scope": _SCOPE, "spans": [_span(span)]}]}
 
 
 def _span(span: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ __all__ = ["read_file"]
 
 _GZIP: Final = b"\x1f\x8b"
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
+_HEAD: Final = 256 * 1024  # bytes in which the format shows, although log records may be printed before the first span
 _HELD: Final = 100
 _NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
 
@@ -92,21 +93,21 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """The bytes of the file, unzipped if they are gzip."""
     if os.fspath(path) == "-":
         stdin: Any = sys.stdin.buffer
-        stream = io.BufferedReader(stdin)
+        stream = io.BufferedReader(stdin, _HEAD)
         try:
             yield _unzipped(stream)
         finally:
             stream.detach()  # or standard input would be closed with it
         return
-    with open(path, "rb") as stream:
-        yield _unzipped(stream)
+    with open(path, "rb", buffering=0) as raw:
+        yield _unzipped(io.BufferedReader(raw, _HEAD))
 
 
 def _unzipped(stream: io.BufferedReader) -> io.BufferedReader:
     if stream.peek(2)[:2] != _GZIP:
         return stream
     member: Any = gzip.GzipFile(fileobj=stream)
-    return io.BufferedReader(member)
+    return io.BufferedReader(member, _HEAD)
 
 
 def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:

@@ -73,6 +73,29 @@ def test_every_scorer_was_skipped(otel_eval: Run, incomplete: Path, config: Writ
     assert otel_eval("replay", incomplete, "--config", config(*scorers), "--allow-empty").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("spans", "scorer", "reason"),
+    [
+        ([AGENT], PASSES, "calls_unknown"),
+        ([AGENT, TOOL], "{type: tool_call_args, expected: [{name: search, arguments: {q: 1}}]}", "not_recorded"),
+        ([AGENT, TOOL], "{type: tool_call_order, reference: my.expected}", "no_reference"),
+    ],
+)
+def test_each_reason_that_leaves_a_run_unevaluated(
+    otel_eval: Run, traced: Callable[..., Path], config: Write, spans: list[dict[str, str]], scorer: str, reason: str
+) -> None:
+    """Unknown is never a pass; beside a score it is no failure, but with `--strict`."""
+    model = {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": "tool_calls"}
+    members = [*spans, *([model] if reason == "calls_unknown" else [])]
+    path = traced(*((str(place), "1" if place > 1 else "", each) for place, each in enumerate(members, 1)))
+    code, (line,) = code_and_lines(otel_eval("replay", path, "--config", config(scorer, NOT_APPLICABLE)))
+    assert code == 3
+    assert f"every scorer was skipped ({reason} " in line
+    beside = config(scorer, "{type: time_cost}")
+    assert code_and_lines(otel_eval("replay", path, "--config", beside)) == (0, [])
+    assert otel_eval("replay", path, "--config", beside, "--strict").returncode == 1
+
+
 @pytest.mark.parametrize("scorers", [[NOT_APPLICABLE], [LABEL], [NOT_APPLICABLE, LABEL]])
 @pytest.mark.parametrize("options", [[], ["--strict"]])
 def test_nothing_to_score_is_no_failure(otel_eval: Run, run: Path, config: Write, scorers: list[str], options: list[str]) -> None:
@@ -105,7 +128,7 @@ def test_a_record_that_matched_no_run(otel_eval: Run, run: Path, config: Write, 
     code, (line,) = code_and_lines(otel_eval("replay", run, "--config", config(ORDER)))
     assert code == 3
     assert line.startswith("otel-eval: ")
-    assert "cases.jsonl: 2 of 3 records matched no run: 'two', 'three'; " in line
+    assert "cases.jsonl: 2 of 3 records matched no run: line 2 'two', line 3 'three'; " in line
     assert "--allow-unused" in line
     assert code_and_lines(otel_eval("replay", run, "--config", config(ORDER), "--allow-unused")) == (0, [])
     assert otel_eval("replay", run, "--config", config(ORDER), "--allow-empty").returncode == 3
@@ -146,7 +169,7 @@ def test_a_record_behind_a_tree_counts_too(otel_eval: Run, run: Path, config: Wr
     )
     done = otel_eval("replay", run, "--config", config(tree))
     assert done.returncode == 3
-    assert "1 of 2 records matched no run: 'two'" in done.stderr
+    assert "1 of 2 records matched no run: line 2 'two'" in done.stderr
 
 
 def test_trajectory_names_what_holds_no_run(otel_eval: Run, run: Path, traced: Callable[..., Path]) -> None:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProces
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from otel_eval import app
+from otel_eval import Scored, app
 from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.ports import View, Wanted
@@ -79,7 +79,13 @@ def test_the_spans_are_those_of_otlp(tmp_path: Path, formatter: Callable[[Readab
 
 @pytest.mark.parametrize(
     ("before", "between", "after"),
-    [("", "", ""), ("the agent said: hello\n" * 1000, "", ""), ("", '{"answer": 1}\n', "bye\n"), ("\ufeff", "{\n  42\n}\n", "")],
+    [
+        ("", "", ""),
+        ("the agent said: hello\n" * 1000, "", ""),
+        ("", '{"answer": 1}\n', "bye\n"),
+        ("\ufeff", "{\n  42\n}\n", ""),
+        ('{\n    "body": "a log record"\n}\n' * 999, "", ""),
+    ],
 )
 def test_what_the_program_prints_itself_is_skipped(tmp_path: Path, before: str, between: str, after: str) -> None:
     """Text, JSON or a byte order mark; a notice counts what is no span, and no problem is reported."""
@@ -91,10 +97,23 @@ def test_what_the_program_prints_itself_is_skipped(tmp_path: Path, before: str, 
     assert [(run.agent, [call.name for call in run.calls]) for run in runs] == [("helper", ["search"])]
     assert problems == []
     assert "lacks scopes, flags and nanoseconds" in notices[0]
-    others = before.count("\n") + bool(between) + bool(after)
+    others = before.count("hello") + before.count("body") + bool(between) + bool(after)
     assert notices[1:] == (
         [f"{tmp_path / 'out.txt'}: {others} printed lines or objects that are no spans were skipped"] * bool(others)
     )
+
+
+def test_a_run_without_scopes_is_shown_and_not_scored(tmp_path: Path) -> None:
+    """For many instrumentations the scope decides what a span means, so any score could be wrong."""
+    (tmp_path / "spans.txt").write_text(record()[0], encoding="utf-8")
+    (tmp_path / "spans.pb").write_bytes(record()[1])
+    (shown,) = app.understand([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
+    assert [call.name for call in shown.calls] == ["search"]
+    assert "no scopes" in shown.incomplete
+    (skipped,) = app.replay([tmp_path / "spans.txt"], load(None), on_problem=pytest.fail)
+    assert {getattr(result.outcome, "reason", None) for result in skipped.results} == {"incomplete"}
+    (scored,) = app.replay([tmp_path / "spans.pb"], load(None), on_problem=pytest.fail)
+    assert {type(result.outcome) for result in scored.results} == {Scored}
 
 
 def test_a_cut_span_is_a_problem_with_its_line(tmp_path: Path) -> None:
