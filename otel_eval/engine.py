@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from otel_eval.assembly import evidence_of
-from otel_eval.conventions import TABLES, Convention
-from otel_eval.model import UNRECORDED, Evidence, Failed, Outcome, Pending, Report, Result, Scored, Stamp, Trajectory
+from otel_eval.conventions import DROPPED, TABLES, Convention
+from otel_eval.model import (
+    UNRECORDED,
+    Completeness,
+    Evidence,
+    Failed,
+    Kind,
+    Outcome,
+    Pending,
+    Report,
+    Result,
+    Scored,
+    Skipped,
+    Stamp,
+    Trajectory,
+)
 from otel_eval.native import maker
-from otel_eval.ports import ClosedTrace, Scorer, Verdict
+from otel_eval.ports import ClosedTrace, Frame, Scorer, Verdict
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import outcome_of
-from otel_eval.trajectory import Plan, Run, build
+from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "Evaluation", "FailedCondition", "Match", "RunObserver", "draw_of", "result_id"]
 
@@ -166,6 +180,16 @@ class Engine:
         draw = draw_of(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
         return [(evaluation, tuple(matcher.failed(trajectory, draw))) for evaluation, matcher in self._matchers]
 
+    def is_agent(self, frame: Frame) -> bool:
+        """Whether a span is an agent's; False too for one that cannot be read."""
+        _, payload, envelope = frame
+        scope = self.plan.reader.of_scope(envelope.scope_name)
+        try:
+            reading = DROPPED if scope.dropped else scope.read(envelope.view(payload))
+        except Exception:  # noqa: BLE001 - where the trace is evaluated it costs that trace alone; here it would stop all
+            return False
+        return reading is not DROPPED and reading.kind is Kind.AGENT
+
     def judge(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None) -> list[Report]:
         """The reports of every run of the trace that is new, or changed since its last verdict.
 
@@ -178,19 +202,34 @@ class Engine:
         reports = []
         evidence: Evidence | None = None
         for run in build(trace, self.plan):
-            revision = _revision(trace, run)
+            said = trace.verdicts.get(run.span_id)
+            revision = _revision(trace, run, said)
             if revision is None:
                 continue
-            trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete)
-            matching = [evaluation for evaluation, applies in self._matchers if applies(run.trajectory, draw)]
+            trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete, run.trajectory.outermost)
+            if revision < 0:
+                continue
+            inner = self._no_longer_outermost(run, said, draw)
+            matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, said) else []
             if on_run is not None:
                 on_run(run.trajectory, matching)
-            if matching:
+            if matching or inner:
                 evidence = evidence or evidence_of(trace.frames)
                 occasion = (self._exports(run.trajectory), evidence, stamp)
                 reports += [_report(run.trajectory, each, revision, draw, occasion) for each in matching]
+                reports += [_report(run.trajectory, each, revision, draw, occasion, run.enclosing) for each in inner]
         # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
         return [report for report in reports if report.results or report.pending] if self.waits else reports
+
+    def _matching(self, run: Trajectory, draw: float) -> list[Evaluation]:
+        return [evaluation for evaluation, applies in self._matchers if applies(run, draw)]
+
+    def _no_longer_outermost(self, run: Run, said: Verdict | None, draw: float) -> list[Evaluation]:
+        """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
+        if said is None or said.revision < 0 or not said.outermost or run.trajectory.outermost:
+            return []
+        as_it_was = replace(run.trajectory, outermost=True)
+        return [each for each in self._matching(as_it_was, draw) if each.match.runs == "outermost"]
 
     def _exports(self, run: Trajectory) -> dict[str, Any]:
         """The attributes that leave with the results."""
@@ -204,18 +243,41 @@ def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
     return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 
-def _revision(trace: ClosedTrace, run: Run) -> int | None:
-    """The revision to score a run under; None if nothing about it changed."""
-    said = trace.verdicts.get(run.span_id)
-    if said is None:
-        return 0
+def _revision(trace: ClosedTrace, run: Run, said: Verdict | None) -> int | None:
+    """The revision to score a run under; -1 to put it off; None if nothing about it changed, or it is not to be evaluated."""
+    if trace.part is not None and run.members[0] not in trace.part.spans:
+        return None
+    if said is None or said.revision < 0:
+        if _is_released(trace, run):
+            return None
+        return -1 if trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT else 0
+    is_inner = said.outermost and not run.trajectory.outermost
+    return said.revision + 1 if is_inner or _is_changed(trace, run, said) else None
+
+
+def _is_changed(trace: ClosedTrace, run: Run, said: Verdict | None) -> bool:
+    """Whether the run is to be scored: it is new, or its spans changed, or what is missing of it."""
+    if said is None or said.revision < 0:
+        return True
     changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
-    return said.revision + 1 if changed or said.incomplete != run.trajectory.incomplete else None
+    return not _is_released(trace, run) and (changed or said.incomplete != run.trajectory.incomplete)
 
 
-def _report(trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float, occasion: _Occasion) -> Report:
-    results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
+def _is_released(trace: ClosedTrace, run: Run) -> bool:
+    """Whether only the run's own span is left, since it was evaluated."""
+    return trace.released is not None and run.span_id in trace.released.runs
+
+
+def _report(
+    trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float, occasion: _Occasion, enclosing: bytes = b""
+) -> Report:
+    """What an evaluation reports of a run; of one that turned out to lie inside another, that it does."""
     asked = [scorer for scorer in evaluation.later if draw < _share(scorer)]
+    if enclosing:
+        inner = Skipped(f"part of run {enclosing.hex()}")
+        skipped = [_of(trajectory, evaluation.name, each, revision, inner) for each in (*evaluation.at_once, *asked)]
+        return _new_report(trajectory, evaluation.name, revision, tuple(skipped), (), False, *occasion)
+    results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
     pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
     return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion)
 
@@ -250,9 +312,12 @@ def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
 
 
 def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:
+    return _of(trajectory, evaluation, scorer, revision, _outcome(scorer, trajectory))
+
+
+def _of(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, outcome: Outcome) -> Result:
     name = scorer.name
     made_of = result_id(trajectory.trace_id, trajectory.span_id, evaluation, name, revision)
-    outcome = _outcome(scorer, trajectory)
     threshold = _threshold(scorer, outcome)
     return _new_result(evaluation, name, scorer.type, scorer.version, outcome, revision, made_of, threshold)
 

@@ -68,6 +68,7 @@ class Completeness(StrEnum):
     AGED = "aged"
     OVERFLOW = "overflow"
     SHUTDOWN = "shutdown"
+    DETACHED = "detached"
 
 
 @dataclass(frozen=True, slots=True)

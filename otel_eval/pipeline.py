@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.engine import Engine, Evaluation
 from otel_eval.errors import Overloaded
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
@@ -86,7 +86,7 @@ class Keeper(Protocol):
         """Wait until the request survives a crash. Overloaded: that cannot be known."""
         ...
 
-    def closing(self, traces: Sequence[tuple[bytes, Completeness]]) -> bool:
+    def closing(self, traces: Sequence[Closing]) -> bool:
         """Write down which traces are about to be judged; False if that cannot be written now."""
         ...
 
@@ -142,7 +142,7 @@ class Pipeline:
         self._tool_names = _tool_name_check(engine)
         self._watch: Final = watch
         self._found: list[tuple[Trajectory, Sequence[Evaluation]]] = []  # runs of the trace that is evaluated now
-        self._buffer: Final = TraceBuffer(limits)
+        self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
         self._lock = threading.Lock()  # guards _buffer
@@ -272,7 +272,7 @@ class Pipeline:
             self._judge_first()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
-                if self._keeper is not None and not self._keeper.closing([(each.trace_id, each.reason) for each in closed]):
+                if self._keeper is not None and not self._keeper.closing(list(map(Closing.of, closed))):
                     return False
             for index in range(0, len(closed), _AT_ONCE):
                 if deadline is not None and self._clock() > deadline:
@@ -345,7 +345,12 @@ class Pipeline:
             self._emit(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
-        self._judged(trace.trace_id)
+        if trace.part is None or not self._is_open(trace.trace_id):
+            self._judged(trace.trace_id)
+
+    def _is_open(self, trace_id: bytes) -> bool:
+        with self._lock:
+            return self._buffer.is_undecided(trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces that are still to be judged, or may be judged right now; every report on the others was emitted."""

@@ -23,6 +23,8 @@ __all__ = [
     "Frame",
     "LogEnvelope",
     "LogFrame",
+    "Part",
+    "Released",
     "Scorer",
     "Sink",
     "SpanEvent",
@@ -158,10 +160,38 @@ LogFrame = tuple[Any, LogEnvelope]
 
 
 class Verdict(NamedTuple):
-    """What was last said of a run: the revision, and why it could not be judged ("" if it could)."""
+    """The last evaluation of a run.
+
+    Attributes:
+        revision: -1 if it was put off, because spans that are missing may still arrive.
+        incomplete: why it could not be scored, "" if it could.
+        outermost: whether it was a run inside no other.
+    """
 
     revision: int
     incomplete: str
+    outermost: bool = True
+
+
+class Part(NamedTuple):
+    """The part of a trace that is evaluated while the rest of it is open: ids of the tops of its trees, and of its spans."""
+
+    tops: tuple[bytes, ...]
+    spans: frozenset[bytes]
+
+
+class Released(NamedTuple):
+    """What was evaluated of a trace before and is not among its frames.
+
+    Attributes:
+        parents: ids of parents that had not arrived, of trees that were evaluated.
+        lost: those of them that spans were below which are no longer known.
+        runs: runs of which only the own span is known, and the missing parents that they hang from.
+    """
+
+    parents: frozenset[bytes]
+    lost: frozenset[bytes]
+    runs: Mapping[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +206,8 @@ class ClosedTrace:
         cut: "" or the limit that dropped spans of this trace.
         changed: None the first time; later the ids of spans that are new or replaced since the last closing.
         verdicts: run's span id → what was said of it; the engine writes it, the buffer keeps it while the trace is kept.
+        part: the runs to evaluate, if not all; other frames show only whether something of these is missing.
+        released: what was evaluated before and is not in `frames`.
     """
 
     trace_id: bytes
@@ -185,6 +217,8 @@ class ClosedTrace:
     cut: str = ""
     changed: frozenset[bytes] | None = None
     verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+    part: Part | None = None
+    released: Released | None = None
 
 
 @runtime_checkable

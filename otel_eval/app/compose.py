@@ -31,6 +31,8 @@ def limits_of(config: EvalConfig) -> Limits:
     return Limits(
         settle_s=traces.settle,
         settle_partial_s=traces.settle_partial,
+        settle_detached_s=min(max(traces.settle_detached, traces.settle_partial), traces.idle_timeout),
+        keep_s=traces.max_age,
         late_s=traces.late,
         idle_s=traces.idle_timeout,
         max_age_s=traces.max_age,

@@ -15,10 +15,10 @@ from typing import Any, Final
 from otel_eval.app.forms import form_of
 from otel_eval.app.moving import records_of, weight_of
 from otel_eval.app.onward import Kept, Onward
-from otel_eval.assembly import TraceBuffer
+from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.errors import Overloaded
-from otel_eval.model import Completeness, Pending, Report
+from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace
 from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
@@ -30,6 +30,7 @@ from otel_eval.storage.entries import (
     from_delivered,
     from_gone,
     from_judgements,
+    from_parts,
     nesting,
 )
 
@@ -105,10 +106,16 @@ class Durable:
         self._warnings.say("unwritten", "storage cannot be written (%s): senders are told to come again", why)
         return Overloaded(f"storage cannot be written ({why}); come again")
 
-    def closing(self, traces: Sequence[tuple[bytes, Completeness]]) -> bool:
+    def closing(self, traces: Sequence[Closing]) -> bool:
         """Write down that these are judged on what came until now."""
+        closings = [Closing(*each) for each in traces]
+        parts = [each for each in closings if each.tops]
+        whole = [(each.trace_id, each.reason) for each in closings if not each.tops]
         try:
-            self.journal.append(Kind.CLOSED, [from_closings(traces)])
+            if parts:
+                self.journal.append(Kind.PART, [from_parts(parts)])
+            if whole or not parts:
+                self.journal.append(Kind.CLOSED, [from_closings(whole)])
         except OSError as error:
             self._unwritten(error)
             return False

@@ -11,9 +11,9 @@ from typing import Final
 
 from otel_eval.app.forms import form_of
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace
+from otel_eval.ports import ClosedTrace, Part, Released
 from otel_eval.sources.otlp import logs_again, traces_again
-from otel_eval.storage.entries import Judgement, Kind, from_closings, from_judgements
+from otel_eval.storage.entries import Judgement, Kind, from_closings, from_judgements, from_parts, from_released
 
 __all__ = ["records_of", "weight_of"]
 
@@ -30,6 +30,8 @@ def weight_of(trace: ClosedTrace) -> int:
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[Kind, bytes]] | None:
     """Records that make the same trace again: what was judged, the verdicts, what came since. None if that cannot be told."""
+    if trace.part is not None and trace.released is not None:
+        return _records_of_parts(trace, trace.part, trace.released)
     judged = not is_open or trace.changed is not None
     since = (trace.changed or frozenset()) if judged and is_open else frozenset()
     if judged and not trace.frames.keys() - since:
@@ -40,6 +42,15 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[Kind, bytes]]
         records.append((Kind.JUDGED, from_judgements([Judgement(trace.trace_id, trace.verdicts)])))
         records += _bodies(trace, lambda span_id: span_id in since)
     return records
+
+
+def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[Kind, bytes]]:
+    """The same of a trace that is open and of which trees were closed on their own."""
+    records = list(_bodies(trace, lambda span_id: span_id in part.spans))
+    records.append((Kind.PART, from_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
+    records.append((Kind.JUDGED, from_judgements([Judgement(trace.trace_id, trace.verdicts)])))
+    records.append((Kind.RELEASED, from_released(trace.trace_id, released)))
+    return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
 
 
 def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Kind, bytes]]:

@@ -22,7 +22,18 @@ from otel_eval.ports import ClosedTrace, Verdict
 from otel_eval.sources.otlp import UNLIMITED, Framed, frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
 from otel_eval.storage import Entry, Segment, key_of
-from otel_eval.storage.entries import Judgement, Kind, closings, delivered, gone, judgements, nested
+from otel_eval.storage.entries import (
+    Closing,
+    Judgement,
+    Kind,
+    closings,
+    delivered,
+    gone,
+    judgements,
+    nested,
+    parts,
+    released_from,
+)
 
 __all__ = ["Recovered", "Recovery"]
 
@@ -76,7 +87,9 @@ class Recovery:
         """Replay everything; the traces that were closed and not judged."""
         does: dict[int, Callable[[Entry], None]] = {
             Kind.BODY: lambda entry: self._push(buffer, entry, now),
-            Kind.CLOSED: lambda entry: self._close(buffer, entry.payload, now),
+            Kind.CLOSED: lambda entry: self._close(buffer, closings(entry.payload), now),
+            Kind.PART: lambda entry: self._close(buffer, parts(entry.payload), now),
+            Kind.RELEASED: lambda entry: buffer.release_again(*released_from(entry.payload)),
             Kind.JUDGED: lambda entry: self._judge(judgements(entry.payload), entry.segment),
             Kind.DELIVERED: lambda entry: self._deliver(entry.payload),
             Kind.GONE: lambda entry: self._forget(buffer, entry.payload, now),
@@ -131,9 +144,9 @@ class Recovery:
             origin = Origin("traces", "protobuf", entry.payload)
             self._resuming.took(entry, origin, frame_traces(entry.payload), held=True)
 
-    def _close(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
-        for trace_id, reason in closings(payload):
-            trace = buffer.close_again(trace_id, reason, now)
+    def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
+        for trace_id, reason, tops in closed:
+            trace = buffer.close_again(trace_id, reason, now, tops)
             if trace is not None:
                 self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.verdicts)))
 

@@ -3,5 +3,6 @@
 from otel_eval.assembly.buffer import TraceBuffer
 from otel_eval.assembly.digest import evidence_of
 from otel_eval.assembly.limits import Limits, Tally
+from otel_eval.assembly.store import Closing
 
-__all__ = ["Limits", "Tally", "TraceBuffer", "evidence_of"]
+__all__ = ["Closing", "Limits", "Tally", "TraceBuffer", "evidence_of"]

@@ -6,8 +6,10 @@ Knows the shape; when a trace closes and what it may hold is the buffer's to say
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
+from otel_eval.assembly.subtrees import SpanTrees
 from otel_eval.model import Completeness
 from otel_eval.native import extension, maker
 from otel_eval.ports import ClosedTrace, Frame, LogFrame, Verdict
@@ -31,6 +33,13 @@ class HeldTrace:
     cut: str = ""
     changed: set[bytes] | None = None
     verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+    look: float = inf  # when its trees are looked at, however many spans arrive
+    trees: SpanTrees | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of `size`, what is kept of trees that were evaluated."""
+        return 0 if self.trees is None else self.trees.kept.size
 
 
 _new_closed: Final = maker(ClosedTrace)
@@ -39,7 +48,8 @@ _new_closed: Final = maker(ClosedTrace)
 def closed(trace_id: bytes, trace: HeldTrace, reason: Completeness) -> ClosedTrace:
     """The trace as whoever judges it gets it: what it holds is not changed any more, see `reopen`."""
     changed = None if trace.changed is None else frozenset(trace.changed)
-    return _new_closed(trace_id, trace.frames, reason, trace.logs, trace.cut, changed, trace.verdicts)
+    released = None if trace.trees is None else trace.trees.kept.released()
+    return _new_closed(trace_id, trace.frames, reason, trace.logs, trace.cut, changed, trace.verdicts, None, released)
 
 
 def reopen(trace: HeldTrace) -> None:

@@ -12,10 +12,15 @@ __all__ = ["Limits", "Tally"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long and how much a buffer holds. Times in seconds, sizes in bytes; the defaults are the configuration's."""
+    """How long and how much a buffer holds. Times in seconds, sizes in bytes; the defaults are the configuration's.
+
+    `keep_s`: how long a part of a trace that was evaluated while the trace is open is kept for an enclosing agent.
+    """
 
     settle_s: float = 1.0
     settle_partial_s: float = 6.0
+    settle_detached_s: float = 60.0
+    keep_s: float = 3600.0
     late_s: float = 30.0
     idle_s: float = 300.0
     max_age_s: float = 3600.0
@@ -31,6 +36,7 @@ class Tally:
 
     traces_opened: int = 0
     traces_closed: int = 0
+    parts_closed: int = 0  # trees of traces that stay open
     spans_kept: int = 0
     spans_duplicate: int = 0  # one of two spans with the same id was put aside: harmless
     spans_late: int = 0  # arrived after the verdict and in time to change it

@@ -36,6 +36,8 @@ class Traces(Shape):
     """How long after its last span a whole trace of one service is judged. 0: at once."""
     settle_partial: Seconds = 6.0
     """The same where a parent is missing or several services take part."""
+    settle_detached: Seconds = 60.0
+    """How long after the last span of its subtree an agent's run is evaluated whose parent has not arrived."""
     late: Seconds = 30.0
     """How long a judged trace is kept for late spans, which make a new revision. 0: not at all."""
     idle_timeout: Seconds = 300.0
@@ -58,6 +60,11 @@ class Traces(Shape):
             if getattr(self, lesser) > getattr(self, greater):
                 limit = f"{getattr(self, greater):g}"
                 yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
+        if "settle_detached" in self.model_fields_set and not self.settle_partial <= self.settle_detached <= self.idle_timeout:
+            yield (
+                f"settle_detached: {self.settle_detached:g} is not between settle_partial ({self.settle_partial:g}) and "
+                f"idle_timeout ({self.idle_timeout:g}); change it or one of them"
+            )
         if self.max_age == 0:
             yield "max_age: 0 would close every trace at once; write e.g. 1h"
 

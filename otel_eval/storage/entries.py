@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import Completeness, Report
-from otel_eval.ports import ClosedTrace, Verdict
+from otel_eval.ports import ClosedTrace, Released, Verdict
 from otel_eval.storage.reports import pending_of, report_from, report_to
 
 __all__ = [
@@ -27,18 +27,24 @@ __all__ = [
     "from_delivered",
     "from_gone",
     "from_judgements",
+    "from_parts",
     "from_passed",
+    "from_released",
     "gone",
     "judgements",
     "nested",
     "nesting",
+    "parts",
     "passed",
+    "released_from",
 ]
 
-_REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown")))
+_REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown", "detached")))
 """By their place here they are on disks."""
 _NESTED: Final = struct.Struct("<BI")
 _GONE: Final = struct.Struct("<16sd")
+_PART: Final = struct.Struct("<16sBI")
+_RELEASED: Final = struct.Struct("<III")
 _PASSED: Final = struct.Struct("<QQI")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
 
@@ -62,18 +68,62 @@ class Kind(IntEnum):
     """Within MOVED: a request of the trace's spans that wait to be passed on, in the place of those that came before."""
     PASSED = 8
     """Requests that were passed on, or all of them but the spans that wait for their scores."""
+    PART = 9
+    """Trees of traces that stay open, which were closed on what came before."""
+    RELEASED = 10
+    """Within MOVED: what is no longer known of trees of the trace that were closed on their own."""
 
 
 class Closing(NamedTuple):
-    """A trace and why it was closed."""
+    """A trace and why it was closed, or of one that stays open the tops of the trees that were."""
 
     trace_id: bytes
     reason: Completeness
+    tops: tuple[bytes, ...] = ()
 
 
 def from_closings(closed: Iterable[tuple[bytes, Completeness]]) -> bytes:
     """The payload of CLOSED."""
     return b"".join(trace_id + bytes((_REASONS.index(reason),)) for trace_id, reason in closed)
+
+
+def from_parts(closed: Iterable[tuple[bytes, Completeness, Sequence[bytes]]]) -> bytes:
+    """The payload of PART."""
+    return b"".join(_PART.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed)
+
+
+def parts(payload: bytes) -> Iterator[Closing]:
+    """The closings in a PART record."""
+    at = 0
+    while at < len(payload):
+        trace_id, reason, count = _PART.unpack_from(payload, at)
+        at += _PART.size
+        yield Closing(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
+        at += 8 * count
+
+
+def from_released(trace_id: bytes, released: Released) -> bytes:
+    """The payload of RELEASED: missing parents, those of which spans are gone first, and runs with theirs."""
+    parents = [*released.lost, *(released.parents - released.lost)]
+    runs = [each for pair in released.runs.items() for each in pair]
+    counts = _RELEASED.pack(len(released.lost), len(parents), len(released.runs))
+    return trace_id + counts + b"".join([*parents, *runs])
+
+
+def released_from(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
+    """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
+    lost, count, runs = _RELEASED.unpack_from(payload, 16)
+    parents = _ids(payload, 28, count)
+    pairs = _ids(payload, 28 + 8 * count, 2 * runs)
+    return (
+        payload[:16],
+        {each: place < lost for place, each in enumerate(parents)},
+        dict(zip(pairs[::2], pairs[1::2], strict=True)),
+    )
+
+
+def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
+    return [payload[at + 8 * place : at + 8 * place + 8] for place in range(count)]
 
 
 def closings(payload: bytes) -> Iterator[Closing]:
@@ -100,7 +150,10 @@ class Judgement:
     @classmethod
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> Judgement:
         """What was said of a closed trace just now."""
-        return cls(trace.trace_id, trace.verdicts, reports)
+        if trace.part is None:
+            return cls(trace.trace_id, trace.verdicts, reports)
+        runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
+        return cls(trace.trace_id, {each: trace.verdicts[each] for each in runs if each in trace.verdicts}, reports)
 
 
 def from_judgements(judged: Iterable[Judgement]) -> bytes:

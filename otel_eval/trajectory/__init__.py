@@ -13,10 +13,12 @@ from otel_eval.trajectory.build import build
 from otel_eval.trajectory.explanation import Ignored, RunOrigin, SpanExplanation, TraceExplanation, explain_trace
 from otel_eval.trajectory.plan import ALL_NEEDS, Plan
 from otel_eval.trajectory.run import Run
+from otel_eval.trajectory.runs import CUT
 from otel_eval.trajectory.walks import recognise
 
 __all__ = [
     "ALL_NEEDS",
+    "CUT",
     "Ignored",
     "Plan",
     "Run",

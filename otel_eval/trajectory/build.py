@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Kind, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
@@ -21,7 +21,7 @@ from otel_eval.trajectory.missing import Evidence
 from otel_eval.trajectory.plain import plain_run
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.run import Run
-from otel_eval.trajectory.runs import Candidate, find_runs
+from otel_eval.trajectory.runs import Candidate, Origin, find_runs
 from otel_eval.trajectory.same_call import merge_beside, merge_within
 from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 
@@ -73,7 +73,14 @@ class _Work:
         read = self.read
         ranges = ((run.first, run.last), *run.others)
         members = [span_id for first, last in ranges for span_id in read.forest.ids[first:last]]
-        return Run(self._trajectory(run), members, run.span_id)
+        return Run(self._trajectory(run), members, run.span_id, b"" if run.outermost else self._enclosing_run(run.first))
+
+    def _enclosing_run(self, place: int) -> bytes:
+        """The id of the outermost agent span around one."""
+        above = self.read.agent_above
+        while above[place] >= 0:
+            place = above[place]
+        return self.read.forest.ids[place]
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         read, facts, first = self.read, self.facts, run.first
@@ -99,7 +106,7 @@ class _Work:
             visits(read, run) if "spans" in read.plan.needs else (),
             facts.labels(run),
             facts.conversation(run, agents or models),
-            read.trace.reason,
+            _completeness(read, run),
             run.incomplete,
             calls_unknown,
             run.outermost,
@@ -160,6 +167,16 @@ class _Work:
             path.extend([name] if name and path[-1:] != [name] else [])
             agent = self.read.agent_above[agent]
         return tuple(reversed(path))
+
+
+def _completeness(read: Survey, run: Candidate) -> Completeness:
+    """Why the run was evaluated: by where its tree comes from, unless a limit or the end of the process closed the trace."""
+    reason = read.trace.reason
+    if reason not in (Completeness.ORPHANED, Completeness.DETACHED) or run.origin is Origin.ROOT:
+        return reason
+    if run.origin is Origin.REMOTE or run.fragment or not read.agents:
+        return Completeness.ORPHANED
+    return Completeness.DETACHED
 
 
 def _between(places: list[int], run: Candidate) -> list[int]:

@@ -27,7 +27,8 @@ _Facts = tuple[tuple[str, ...], str, str]
 
 def plain_run(trace: ClosedTrace, plan: Plan) -> Run | None:
     """The only run of the trace, if nothing about it needs a closer look and nobody needs content, tokens or spans."""
-    if _forest is None or plan.needs or trace.logs or trace.cut or type(trace.frames) is not dict:
+    unusual = trace.logs or trace.cut or trace.part is not None or trace.released is not None
+    if _forest is None or plan.needs or unusual or type(trace.frames) is not dict:
         return None
 
     def facts(view: View, reading: Reading) -> _Facts:

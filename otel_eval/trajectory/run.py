@@ -16,9 +16,12 @@ class Run:
 
     Attributes:
         members: ids of the spans of the run's subtree, or of all its fragments, each once, in any order.
+            The first is the run's own span, or the top of a fragment, unless the run is the only one of its trace.
         span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
+        enclosing: the same of the outermost run around it, b"" if there is none.
     """
 
     trajectory: Trajectory
     members: Sequence[bytes] = field(compare=False)
     span_id: bytes
+    enclosing: bytes = b""

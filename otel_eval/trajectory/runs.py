@@ -27,12 +27,22 @@ from otel_eval.conventions.local_root import parent_is_remote
 from otel_eval.model import Kind
 from otel_eval.trajectory.survey import Survey
 
-__all__ = ["CUT", "NEVER_ARRIVED", "Candidate", "find_runs", "tops_of"]
+__all__ = ["CUT", "NEVER_ARRIVED", "RELEASED", "Candidate", "Origin", "find_runs", "tops_of"]
 
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
+RELEASED = "a run within it was evaluated and released before the run's own span arrived"
 # Each run lists its spans, so runs within runs without end would cost the square of the trace.
 MAX_NESTED = 64
+
+
+class Origin(Enum):
+    """Where a tree comes from."""
+
+    ROOT = "no parent"
+    REMOTE = "its parent is in another process"
+    LOST = "its parent is a span of the same process that did not arrive"
+    UNKNOWN = "its parent did not arrive; without flags it may be a span of this process or of another one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class Candidate:
         span_id: the id of the run's own span, or the one that fragments say it has.
         incomplete: "" or why it cannot be judged.
         outermost: no other run is around it.
+        origin: where the tree comes from that it is in.
         fragment: its own span is not there.
         others: ranges of further fragments that tell of the same missing run.
     """
@@ -53,17 +64,9 @@ class Candidate:
     span_id: bytes
     incomplete: str = ""
     outermost: bool = True
+    origin: Origin = Origin.ROOT
     fragment: bool = False
     others: tuple[tuple[int, int], ...] = ()
-
-
-class _Origin(Enum):
-    """Where a tree comes from."""
-
-    ROOT = "no parent"
-    REMOTE = "its parent is in another process"
-    LOST = "its parent is a span of the same process that did not arrive"
-    UNKNOWN = "its parent did not arrive; without flags it may be a span of this process or of another one"
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class _Tree:
     top: int
     last: int
     missing: bytes
-    origin: _Origin
+    origin: Origin
     start: int
     service: str
     agents: bool
@@ -112,16 +115,15 @@ def find_runs(read: Survey) -> list[Candidate]:
     if len(tops) == 1 and not read.forest.missing[tops[0]]:
         return _runs_of_whole(read)
     trees = [_tree(read, top) for top in tops]
-    places = _addressable(read) or [
-        tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)
-    ]
+    places = _addressable(read) or _local_roots(read, trees)
     strong, weak = _orphans(trees)
     by_top = {tree.top: tree for tree in trees}
     runs = []
     for place in places:
         tree = by_top[read.forest.top_of(place)]
-        cut = read.trace.cut or (CUT if _is_cut(read, place, tree, strong, weak) else "")
-        runs.append(Candidate(place, read.end(place), read.forest.ids[place], cut, read.agent_above.get(place, -1) < 0))
+        cut = read.trace.cut or _released(read, place) or (CUT if _is_cut(read, place, tree, strong, weak) else "")
+        outermost = read.agent_above.get(place, -1) < 0
+        runs.append(Candidate(place, read.end(place), read.forest.ids[place], cut, outermost, tree.origin))
     own = set(places)
     fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in own]
     lost = _lost_run(read, fragments, runs, by_top)
@@ -137,8 +139,27 @@ def tops_of(read: Survey) -> list[tuple[int, bytes, str]]:
 def _runs_of_whole(read: Survey) -> list[Candidate]:
     """The runs of one tree with a true root, as nearly every trace is: no orphan can cut them."""
     ids, size, agent_above, cut = read.forest.ids, read.forest.size, read.agent_above, read.trace.cut
-    places = _addressable(read) or ([0] if read.models or read.tools else [])
-    return [Candidate(place, place + size[place], ids[place], cut, agent_above.get(place, -1) < 0) for place in places]
+    places = _addressable(read) or ([0] if (read.models or read.tools) and read.trace.released is None else [])
+    return [
+        Candidate(place, place + size[place], ids[place], cut or _released(read, place), agent_above.get(place, -1) < 0)
+        for place in places
+    ]
+
+
+def _released(read: Survey, place: int) -> str:
+    """Why a run is incomplete from which spans hung that were released; "" if it is not one."""
+    released = read.trace.released
+    if released is None or not (released.lost or released.runs):
+        return ""
+    own = read.forest.ids[place : read.end(place)]
+    return RELEASED if not released.lost.isdisjoint(own) or not released.runs.keys().isdisjoint(own[1:]) else ""
+
+
+def _local_roots(read: Survey, trees: list[_Tree]) -> list[int]:
+    """The runs of a trace without an agent span, evaluated parts of it included."""
+    if read.trace.released is not None:
+        return []
+    return [tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)]
 
 
 def _addressable(read: Survey) -> list[int]:
@@ -156,7 +177,7 @@ def _tree(read: Survey, top: int) -> _Tree:
         top=top,
         last=last,
         missing=missing,
-        origin=_origin(read, top) if missing else _Origin.ROOT,
+        origin=_origin(read, top) if missing else Origin.ROOT,
         start=read.views[top].start_ns,
         service=read.envelopes[top].service,
         agents=_holds(read.agents, top, last),
@@ -168,18 +189,18 @@ def _holds(places: list[int], first: int, last: int) -> bool:
     return bisect_left(places, last) > bisect_left(places, first)
 
 
-def _origin(read: Survey, top: int) -> _Origin:
+def _origin(read: Survey, top: int) -> Origin:
     remote = parent_is_remote(read.trace.frames[read.forest.ids[top]], read.views[top])
     if remote is None:
-        return _Origin.UNKNOWN
-    return _Origin.REMOTE if remote else _Origin.LOST
+        return Origin.UNKNOWN
+    return Origin.REMOTE if remote else Origin.LOST
 
 
 def _is_local_root(read: Survey, tree: _Tree, *, alone: bool) -> bool:
     """Whether the top of a tree without agents is a run's own span."""
-    if tree.origin is _Origin.UNKNOWN:
+    if tree.origin is Origin.UNKNOWN:
         return alone and read.kinds[tree.top] is Kind.OTHER
-    return tree.origin is not _Origin.LOST
+    return tree.origin is not Origin.LOST
 
 
 def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
@@ -187,9 +208,9 @@ def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
     strong = _Orphans()
     weak: dict[str, _Orphans] = {}
     for tree in trees:
-        if tree.origin is _Origin.LOST or (tree.origin is _Origin.UNKNOWN and not tree.agents and tree.content):
+        if tree.origin is Origin.LOST or (tree.origin is Origin.UNKNOWN and not tree.agents and tree.content):
             strong.add(tree)
-        elif tree.origin is _Origin.UNKNOWN and not tree.agents:
+        elif tree.origin is Origin.UNKNOWN and not tree.agents:
             weak.setdefault(tree.service, _Orphans()).add(tree)
     return strong.sort(), {service: orphans.sort() for service, orphans in weak.items()}
 
@@ -205,7 +226,7 @@ def _is_cut(read: Survey, place: int, tree: _Tree, strong: _Orphans, weak: dict[
 
 
 def _is_fragment(tree: _Tree) -> bool:
-    return tree.content and not tree.agents and tree.origin in (_Origin.LOST, _Origin.UNKNOWN)
+    return tree.content and not tree.agents and tree.origin in (Origin.LOST, Origin.UNKNOWN)
 
 
 def _lost_run(read: Survey, fragments: list[_Tree], runs: list[Candidate], by_top: dict[int, _Tree]) -> Candidate | None:
@@ -213,10 +234,11 @@ def _lost_run(read: Survey, fragments: list[_Tree], runs: list[Candidate], by_to
     if any(run.incomplete for run in runs):
         return None
     siblings = {by_top[read.forest.top_of(run.first)].missing for run in runs}
+    siblings |= read.trace.released.parents if read.trace.released else set()
     left = [tree for tree in fragments if tree.missing not in siblings]
     if not left:
         return None
     earliest = min(left, key=lambda tree: (tree.start, read.forest.ids[tree.top]))
     others = tuple((tree.top, tree.last) for tree in left if tree is not earliest)
     why = read.trace.cut or NEVER_ARRIVED
-    return Candidate(earliest.top, earliest.last, earliest.missing, why, fragment=True, others=others)
+    return Candidate(earliest.top, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)

@@ -59,11 +59,19 @@ def test_c_a_child_that_ends_after_its_run_is_the_runs():
     assert told(agent("r", end=10), tool("t", "r", start=20)) == [("r", "", 1)]
 
 
-@pytest.mark.parametrize("flags", [{"remote": True}, {"remote": None, "kind": 2}, {"remote": None}, {"remote": False}])
-def test_d_a_run_whose_parent_never_comes_is_judged(flags: dict[str, Any]):
+@pytest.mark.parametrize(
+    ("flags", "completeness"),
+    [
+        ({"remote": True}, Completeness.ORPHANED),
+        ({"remote": None, "kind": 2}, Completeness.ORPHANED),
+        ({"remote": None}, Completeness.DETACHED),
+        ({"remote": False}, Completeness.DETACHED),
+    ],
+)
+def test_d_a_run_whose_parent_never_comes_is_judged(flags: dict[str, Any], completeness: Completeness):
     """The caller's service exports elsewhere, or is not sampled."""
     (run,) = judged(agent("r", "caller", **flags), tool("t", "r"), reason=Completeness.ORPHANED)
-    assert (run.incomplete, run.completeness, run.outermost) == ("", Completeness.ORPHANED, True)
+    assert (run.incomplete, run.completeness, run.outermost) == ("", completeness, True)
 
 
 @pytest.mark.parametrize("flags", [{"remote": True}, {"remote": None, "kind": 5}, {"remote": None, "kind": 1}])

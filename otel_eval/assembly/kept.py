@@ -1,0 +1,162 @@
+"""What is kept of span trees that were handed over for evaluation: the trees, and of released ones the runs' own spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_eval.assembly.limits import Limits
+from otel_eval.ports import Frame, Released, Verdict
+
+__all__ = ["KeptTree", "KeptTrees"]
+
+_SHARE: Final = 4  # of a trace's limits, the part that kept trees, and then runs' own spans, may take
+
+
+@dataclass(slots=True, eq=False)
+class KeptTree:
+    """A tree that was handed over, or of a released one a run's own span.
+
+    Attributes:
+        top, parent: ids of its top, and of the parent that is missing.
+        first, last: when its spans arrived.
+        until: how long it is kept.
+    """
+
+    top: bytes
+    parent: bytes
+    frames: dict[bytes, Frame]
+    size: int
+    first: float
+    last: float
+    until: float
+
+
+@dataclass(slots=True)
+class KeptTrees:
+    """The trees of one trace that were handed over.
+
+    Attributes:
+        trees: by top, the oldest first.
+        runs: runs' own spans of released trees, the oldest first.
+        tree_of: span of a kept tree → the tree's top.
+        parents: missing parent of handed trees → whether spans of these were released.
+        size: of all that is kept.
+    """
+
+    limits: Limits
+    trees: dict[bytes, KeptTree] = field(default_factory=dict)
+    runs: dict[bytes, KeptTree] = field(default_factory=dict)
+    tree_of: dict[bytes, bytes] = field(default_factory=dict)
+    parents: dict[bytes, bool] = field(default_factory=dict)
+    size: int = 0
+    _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)  # missing parent → tops of what hangs from it
+    _cut_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is left → missing parent
+
+    def add(self, tree: KeptTree) -> None:
+        """Keep a tree."""
+        self.tree_of.update(dict.fromkeys(tree.frames, tree.top))
+        self._put(self.trees, tree)
+
+    def _put(self, held: dict[bytes, KeptTree], tree: KeptTree) -> None:
+        held[tree.top] = tree
+        self.size += tree.size
+        self._below.setdefault(tree.parent, {})[tree.top] = None
+
+    def take(self, top: bytes) -> KeptTree:
+        """Take a tree, or a run's own span, out of what is kept."""
+        tree = self.trees.pop(top, None) or self.runs.pop(top)
+        self.size -= tree.size
+        for each in tree.frames:
+            self.tree_of.pop(each, None)
+        below = self._below[tree.parent]
+        del below[top]
+        if not below:
+            del self._below[tree.parent]
+        return tree
+
+    def hanging(self, span_id: bytes) -> list[bytes]:
+        """Tops of what lacks this parent."""
+        return list(self._below.get(span_id, ()))
+
+    def remember(self, parent: bytes, *, lost: bool = False) -> None:
+        """Trees that lack this parent were handed over; `lost`: spans of them are gone."""
+        self.parents[parent] = self.parents.get(parent, False) or lost
+        if len(self.parents) > self.limits.max_spans_per_trace:
+            del self.parents[next(iter(self.parents))]
+
+    def pass_up(self, span_ids: Iterable[bytes], parent: bytes) -> bool:
+        """Whether something lacked one of these spans, which have arrived now and hang from `parent`."""
+        found = [each for each in span_ids if each in self._below or each in self.parents]
+        for each in found:
+            self.remember(parent, lost=self.parents.pop(each, False))
+        return bool(found)
+
+    # ------------------------------------------------------------------ release
+
+    def next_end(self) -> float:
+        """When something is to be released or forgotten."""
+        ends = [tree.until for held in (self.trees, self.runs) for tree in list(held.values())[:1]]
+        return min(ends, default=float("inf"))
+
+    def expire(self, now: float, verdicts: dict[bytes, Verdict]) -> tuple[int, list[bytes]]:
+        """Release and forget what is not kept any longer; the bytes that are free, and the spans that are gone."""
+        freed, gone = 0, list[bytes]()
+        while self.trees and (self._is_over(self.trees, now) or self._is_too_much()):
+            size, ids = self.release(verdicts)
+            freed, gone = freed + size, gone + ids
+        while self.runs and (self._is_over(self.runs, now) or len(self.runs) > self.limits.max_spans_per_trace // _SHARE):
+            tree = self.take(next(iter(self.runs)))
+            freed, gone = freed + tree.size, [*gone, tree.top]
+        for each in gone:
+            self._cut_runs.pop(each, None)
+        return freed, gone
+
+    def _is_over(self, held: Mapping[bytes, KeptTree], now: float) -> bool:
+        return next(iter(held.values())).until <= now
+
+    def _is_too_much(self) -> bool:
+        limits = self.limits
+        return len(self.tree_of) > limits.max_spans_per_trace // _SHARE or self.size > limits.max_bytes_per_trace // _SHARE
+
+    def release(self, verdicts: Mapping[bytes, Verdict]) -> tuple[int, list[bytes]]:
+        """Of the oldest tree keep its outermost runs' own spans only; the bytes that are free, and the spans that are gone."""
+        tree = self.take(next(iter(self.trees)))
+        runs = [each for each in tree.frames if (said := verdicts.get(each)) is not None and said.outermost]
+        size = tree.size // len(tree.frames)
+        for run in runs:
+            frame = (tree.parent, *tree.frames[run][1:])
+            until = tree.until + self.limits.keep_s
+            self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until))
+        self._cut_runs.update(dict.fromkeys(runs, tree.parent))
+        self._hang_higher(tree)
+        self.remember(tree.parent, lost=True)
+        return tree.size - size * len(runs), [each for each in tree.frames if each not in self.runs]
+
+    def release_again(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
+        """After a restart: kept trees of a single span are runs of released trees, below the missing parents given."""
+        for run, parent in runs.items():
+            if run in self.trees:
+                tree = self.take(run)
+                tree.parent, tree.frames = parent, {run: (parent, *tree.frames[run][1:])}
+                self._put(self.runs, tree)
+                self._cut_runs[run] = parent
+        self.parents.update(parents)
+
+    def _hang_higher(self, released: KeptTree) -> None:
+        """What hung from spans of a released tree hangs from the parent that the tree lacks."""
+        for span_id in released.frames:
+            for top in self._below.pop(span_id, ()):
+                tree = self.trees.get(top) or self.runs[top]
+                tree.parent, tree.frames[top] = released.parent, (released.parent, *tree.frames[top][1:])
+                self._below.setdefault(released.parent, {})[top] = None
+                if top in self.runs:
+                    self._cut_runs[top] = released.parent
+
+    def released(self) -> Released | None:
+        """What was handed over before; None if there is nothing of that."""
+        if not self.parents:
+            return None
+        gone = frozenset([parent for parent, lost in self.parents.items() if lost])
+        return Released(frozenset(self.parents), gone, dict(self._cut_runs))

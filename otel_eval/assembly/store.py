@@ -1,0 +1,284 @@
+"""What a buffer of traces holds: open, closed and waiting for evaluation, kept for late spans, or known by id alone."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from otel_eval.assembly.evidence import Wait, outlook
+from otel_eval.assembly.held import HeldTrace, closed
+from otel_eval.assembly.limits import Limits, Tally
+from otel_eval.assembly.parts import Parts
+from otel_eval.assembly.subtrees import Due
+from otel_eval.assembly.tombstones import Tombstones
+from otel_eval.model import Completeness
+from otel_eval.ports import ClosedTrace, Frame
+
+__all__ = ["ALL", "Closing", "TraceStore"]
+
+ALL: Final = sys.maxsize
+
+_T = TypeVar("_T")
+
+
+class Closing(NamedTuple):
+    """A trace that is closed and why, or the tops of those of its trees that are."""
+
+    trace_id: bytes
+    reason: Completeness
+    tops: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, trace: ClosedTrace) -> Closing:
+        """The closing that gave this trace or part."""
+        return cls(trace.trace_id, trace.reason, trace.part.tops if trace.part else ())
+
+
+class TraceStore:
+    """Traces by state, and how many bytes are in each.
+
+    Args:
+        limits: how long and how much is held.
+        is_agent: whether a span is an agent's; without it every trace is closed as a whole.
+    """
+
+    def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] | None = None) -> None:
+        self.limits: Final = limits or Limits()
+        self.tally: Final = Tally()
+        self._parts: Final = Parts(self.limits, self.tally, is_agent) if is_agent else None
+        self._open: dict[bytes, HeldTrace] = {}
+        self._late: dict[bytes, HeldTrace] = {}  # by the instant of closing
+        self._gone = Tombstones(self.limits.max_traces)
+        self._checks: list[tuple[float, int, bytes, HeldTrace]] = []
+        self._ready: dict[bytes, tuple[HeldTrace, Completeness]] = {}  # closed, not yet handed over
+        self._bytes = 0  # of what is open
+        self._late_bytes = 0  # of what is kept for late spans, and of parts of open traces
+        self._backlog = 0  # of what is ready
+        self._awaited: tuple[HeldTrace | None, float] = (None, 0.0)  # a trace that was found to be over, and its next check
+        self._sequence = 0
+
+    # ------------------------------------------------------- between the states
+
+    def _give_up_late(self, size: int, traces: int) -> None:
+        """Forget closed traces until so many bytes and open traces more fit, or none is left."""
+        most, most_bytes = self.limits.max_traces - traces, self.limits.max_bytes - size
+        while self.held_bytes > most_bytes or self._traces() > most:
+            if self._late:
+                trace_id = next(iter(self._late))
+                self._forget(trace_id, self._late.pop(trace_id))
+            elif self._parts is None or not self._give_up_part(self._parts):
+                return
+            self.tally.late_given_up += 1
+
+    def _traces(self) -> int:
+        return len(self._open) + len(self._late) + (len(self._parts.dormant) if self._parts else 0)
+
+    def _give_up_part(self, parts: Parts) -> bool:
+        """Forget what is kept of the trace whose last part was handed over first; False if nothing is kept."""
+        trace_id = next(iter(parts.keeping or parts.dormant), None)
+        if trace_id is None:
+            return False
+        trace = parts.keeping.pop(trace_id, None)
+        if trace is not None and trace.trees is not None:
+            self._resized(trace, partial(trace.trees.give_up, trace))
+        if trace_id in parts.dormant:
+            self._bytes -= parts.dormant.pop(trace_id).size
+        return True
+
+    def _resized(self, trace: HeldTrace, change: Callable[[], _T]) -> _T:
+        """Change a trace by its trees, and count what of it is open and what is kept from then on."""
+        before, kept = trace.size, trace.kept_bytes
+        changed = change()
+        self._late_bytes += trace.kept_bytes - kept
+        self._bytes += (trace.size - trace.kept_bytes) - (before - kept)
+        return changed
+
+    def _fits(self, size: int, traces: int) -> bool:
+        """Whether so many bytes and open traces more are within the limits of what is open."""
+        return self._bytes + size <= self.limits.max_bytes and len(self._open) + traces <= self.limits.max_traces
+
+    def _schedule(self, trace_id: bytes, trace: HeldTrace, when: float) -> None:
+        trace.check = when
+        self._sequence += 1
+        heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
+        if len(self._checks) > 4 * self._traces() + 1024:  # mostly entries that were overtaken
+            self._checks = [
+                entry for entry in self._checks if self._is_current(entry[2], entry[3]) and entry[3].check == entry[0]
+            ]
+            heapq.heapify(self._checks)
+
+    def _set_ready(self, trace_id: bytes, trace: HeldTrace, reason: Completeness) -> None:
+        """Close a trace as a whole, what is kept of it included, unless a limit closes it: then that stays as it is."""
+        if self._open.pop(trace_id, None) is not None:
+            if trace.trees is not None:
+                change = trace.trees.give_up if reason is Completeness.OVERFLOW else trace.trees.open_all
+                self._resized(trace, partial(change, trace))
+                trace.changed = trace.trees.changed(trace) if trace.changed is None else trace.changed
+            self._ready[trace_id] = (trace, reason)
+            self._bytes -= trace.size
+            self._backlog += trace.size
+
+    def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace | None:
+        """A trace that is ready, as whoever judges it gets it; None if nothing but log records came."""
+        trace, reason = self._ready.pop(trace_id)
+        self._backlog -= trace.size
+        handed = closed(trace_id, trace, reason) if trace.frames else None
+        self.tally.traces_closed += handed is not None
+        self._keep(trace_id, trace, now)
+        return handed
+
+    def _keep(self, trace_id: bytes, trace: HeldTrace, now: float) -> None:
+        """Keep a judged trace for late spans; of one that a limit closed only the id: what comes now is over it too."""
+        if trace.cut:
+            trace = HeldTrace(now, now, now, cut=trace.cut)
+        trace.touched = now
+        self._late[trace_id] = trace
+        self._late_bytes += trace.size
+        self._give_up_late(0, 0)
+        self._give_up_late(0, 0)
+
+    def _expire(self, now: float) -> None:
+        for trace_id in _older(self._late, now - self.limits.late_s):
+            self._forget(trace_id, self._late.pop(trace_id))
+        self._gone.expire(now)
+
+    def _rest(self, trace_id: bytes, trace: HeldTrace, now: float) -> bool:
+        """Have a trace without open spans lie dormant, and in the end forget it; whether it is still there."""
+        parts = self._parts
+        if parts is None or trace.frames:
+            return True
+        if self._open.pop(trace_id, None) is not None:
+            parts.dormant[trace_id] = trace
+        elif trace.kept_bytes == 0 and now >= trace.touched + self.limits.max_age_s:
+            self.drop(trace_id)
+        return trace_id in parts.dormant
+
+    def _is_current(self, trace_id: bytes, trace: HeldTrace) -> bool:
+        """Whether this is the open or dormant trace of the id."""
+        return self._open.get(trace_id) is trace or (self._parts is not None and self._parts.dormant.get(trace_id) is trace)
+
+    def _ready_parts(self, most: int) -> list[ClosedTrace]:
+        return self._parts.ready[:most] if self._parts else []
+
+    def _forget(self, trace_id: bytes, trace: HeldTrace) -> None:
+        self._late_bytes -= trace.size
+        if self._parts and not trace.verdicts and not trace.cut and all(frame[0] for frame in trace.frames.values()):
+            return  # its root never arrived, and it had no run: what comes later may be the first of one
+        self._gone.add(trace_id, trace.touched + self.limits.max_age_s)
+
+    def close_again(self, trace_id: bytes, reason: Completeness, now: float, tops: tuple[bytes, ...] = ()) -> ClosedTrace | None:
+        """Close a trace, or trees of it, as before a restart, whatever `due` would say; None if it is not here."""
+        if tops:
+            return self._close_trees_again(trace_id, Due(tops, reason), now)
+        if trace_id in self._open:
+            self._set_ready(trace_id, self._open[trace_id], reason)
+        if trace_id not in self._ready:
+            return None
+        self._ready[trace_id] = (self._ready[trace_id][0], reason)
+        return self._hand_over(trace_id, now)
+
+    def _close_trees_again(self, trace_id: bytes, due: Due, now: float) -> ClosedTrace | None:
+        trace = self._open.get(trace_id)
+        if trace is None or self._parts is None:
+            return None
+        self._resized(trace, partial(self._parts.close, trace_id, trace, due, now))
+        self._rest(trace_id, trace, now)
+        return self._parts.ready.pop() if self._parts.ready else None
+
+    def remembered(self) -> Iterator[tuple[bytes, float]]:
+        """Ids of which only the id is remembered, and until when."""
+        return self._gone.items()
+
+    def remember(self, trace_id: bytes, until: float) -> None:
+        """Nothing of this trace is wanted any more: forget what is held of it and, until then, take no span of it."""
+        self.drop(trace_id)
+        self._gone.add(trace_id, until)
+
+    def drop(self, trace_id: bytes) -> None:
+        """Forget what is held of a trace."""
+        parts = self._parts
+        trace = self._open.pop(trace_id, None) or (parts.dormant.pop(trace_id, None) if parts else None)
+        if parts is not None:
+            parts.keeping.pop(trace_id, None)
+        if trace is not None:
+            self._bytes -= trace.size - trace.kept_bytes
+            self._late_bytes -= trace.kept_bytes
+        elif trace_id in self._late:
+            self._late_bytes -= self._late.pop(trace_id).size
+        elif trace_id in self._ready:
+            self._backlog -= self._ready.pop(trace_id)[0].size
+
+    def held(self, trace_id: bytes) -> ClosedTrace | None:
+        """All that is held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
+        trace = self._open.get(trace_id) or self._late.get(trace_id)
+        if trace is None and self._parts:
+            trace = self._parts.dormant.get(trace_id)
+        if trace is None or trace.cut:
+            return None
+        if trace.trees is not None and trace.trees.kept.parents:
+            return trace.trees.whole(trace_id, trace)
+        return closed(trace_id, trace, Completeness.COMPLETE)
+
+    def release_again(self, trace_id: bytes, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
+        """Of these runs only the own span is known, below the missing parent given; see `KeptTrees.parents`."""
+        trace = self._open.get(trace_id) or (self._parts.dormant.get(trace_id) if self._parts else None)
+        if trace is not None and trace.trees is not None:
+            trace.trees.kept.release_again(parents, runs)
+
+    def compact(self, now: float) -> None:
+        """Let go of memory that is kept only to be quick when much arrives; for when nothing does."""
+        self._gone.compact(now)
+        if not self._open and not (self._parts and self._parts.dormant):
+            self._checks = []
+
+    def holds(self, trace_id: bytes) -> bool:
+        """Whether spans of the trace are needed: it is open, waits to be judged, or is kept for late spans."""
+        is_dormant = self._parts is not None and trace_id in self._parts.dormant
+        return is_dormant or trace_id in self._open or trace_id in self._ready or trace_id in self._late
+
+    def __len__(self) -> int:
+        """Open traces."""
+        return len(self._open)
+
+    def age(self, now: float) -> float:
+        """Of the oldest open trace, in seconds; 0 if none is open."""
+        return max(0.0, now - next(iter(self._open.values())).created) if self._open else 0.0
+
+    def is_undecided(self, trace_id: bytes) -> bool:
+        """Whether the trace is open, or closed and not yet handed over."""
+        return trace_id in self._open or trace_id in self._ready
+
+    def is_over(self, trace_id: bytes) -> bool:
+        """Whether the trace is closed and not yet handed over, or open and the span it began with has arrived.
+
+        What is missing of it can only come late.
+        """
+        trace = self._open.get(trace_id)
+        return trace_id in self._ready if trace is None else outlook(trace.frames)[0] is not Wait.OPEN
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""
+        return self._bytes + self._late_bytes + self._backlog
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Of it, what is closed and waits to be judged: when this grows, whoever brings spans should wait."""
+        return self._backlog
+
+    def next_check(self) -> float | None:
+        """The instant at which `due` next has something to look at, or None."""
+        return self._checks[0][0] if self._checks else None
+
+
+def _older(traces: dict[bytes, HeldTrace], before: float) -> list[bytes]:
+    """The ids at the head of an ordered dictionary that were touched at or before an instant."""
+    ids = []
+    for trace_id, trace in traces.items():
+        if trace.touched > before:
+            break
+        ids.append(trace_id)
+    return ids

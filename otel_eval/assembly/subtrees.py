@@ -1,0 +1,336 @@
+"""Span trees of a trace whose root has not arrived: when each can be evaluated, and what is kept of it afterwards.
+
+Such a trace is divided into trees: a span whose parent has not arrived, with everything below it. A tree with an agent
+span passes through these states:
+
+* *open*: its spans stand among the trace's open frames. Each further span starts the wait anew.
+* *due*: no span joined it for `settle_detached_s` (`settle_partial_s` where its top is a local root). It is handed over
+  together with the spans that can show that something of it is missing: trees without an agent span, and tops whose
+  parent is known to be a span of the same process.
+* *kept*: it has left the open frames and no longer counts against the limits of the trace. A span that joins it from
+  below, or an agent span that joins it from above, opens it again, which gives revisions of the runs that change.
+  Other spans above it change no run and are added to it. A tree whose runs were not evaluated, because a span may be
+  missing, is open and due again at the next look; `idle_s` after its last span it is evaluated as it is.
+* *released*: when `keep_s` are over, or the kept trees of the trace grow too large, only the outermost runs' own spans
+  stay, directly below the parent that the tree lacks. An enclosing agent that arrives still makes them inner runs; it is
+  itself incomplete. After as long again these go too, and of the tree only the id of the missing parent is known.
+
+Trees without an agent span stay open, since what comes from the same place may be a part of some run. They are given up
+`max_age_s` after their first span. Every tree is handed over when the whole trace had no span for `idle_s`, or for
+`settle_partial_s` if the top of one of them is a local root. What hangs beside a kept tree,
+from the same missing parent, is added to that tree after `settle_detached_s`.
+
+When a span arrived is known as exactly as the trace is looked at, and never taken for earlier than it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from otel_eval.assembly.evidence import rank
+from otel_eval.assembly.kept import KeptTree, KeptTrees
+from otel_eval.assembly.limits import Limits, Tally
+from otel_eval.conventions.local_root import is_local_root, parent_is_remote
+from otel_eval.model import Completeness
+from otel_eval.ports import ClosedTrace, Frame, LogFrame, Part, Verdict
+
+__all__ = ["Due", "SpanTrees", "trees_of"]
+
+
+class OpenSpans(Protocol):
+    """The part of an open trace that is read and changed here. `size` counts what is open and what is kept."""
+
+    frames: dict[bytes, Frame]
+    logs: dict[bytes, tuple[LogFrame, ...]]
+    size: int
+    touched: float
+    verdicts: dict[bytes, Verdict]
+
+
+class Due(NamedTuple):
+    """Trees that are evaluated together, by the ids of their tops, and why now."""
+
+    tops: tuple[bytes, ...]
+    reason: Completeness
+
+
+class _Tree(NamedTuple):
+    """An open tree, and when its spans arrived."""
+
+    top: bytes
+    ids: list[bytes]
+    has_agent: bool
+    first: float
+    last: float
+
+
+def trees_of(frames: Mapping[bytes, Frame]) -> dict[bytes, list[bytes]]:
+    """Top → ids of its tree. Links that run in a circle make a tree whose top is the smallest id on the circle."""
+    top_of: dict[bytes, bytes] = {}
+    trees: dict[bytes, list[bytes]] = {}
+    for start in frames:
+        chain: list[bytes] = []
+        at = start
+        while at in frames and at not in top_of:
+            top_of[at] = b""  # until the top is known
+            chain.append(at)
+            at = frames[at][0]
+        if chain:
+            top = top_of.get(at, chain[-1]) or min(chain[chain.index(at) :])
+            top_of.update(dict.fromkeys(chain, top))
+            trees.setdefault(top, []).extend(chain)
+    return trees
+
+
+@dataclass(slots=True)
+class SpanTrees:
+    """The trees of one open trace.
+
+    Attributes:
+        looked: the instant of the last look.
+        kept: the trees that were handed over.
+    """
+
+    limits: Limits
+    tally: Tally
+    is_agent: Callable[[Frame], bool]
+    looked: float
+    kept: KeptTrees = field(init=False)
+    _known: set[bytes] = field(default_factory=set)  # open spans that were handed over before
+    _arrived: dict[bytes, float] = field(default_factory=dict)  # open span → when
+    _agents: set[bytes] = field(default_factory=set)
+    _handed: list[bytes] = field(default_factory=list)  # tops of trees of which perhaps some run was not evaluated
+
+    def __post_init__(self) -> None:
+        self.kept = KeptTrees(self.limits)
+
+    # ------------------------------------------------------------------ look
+
+    def look(self, trace: OpenSpans, now: float) -> tuple[list[Due], float]:
+        """Which trees are due, and when to look next if nothing arrives."""
+        self.looked = now
+        self._free(trace, *self.kept.expire(now, trace.verdicts))
+        due: dict[Completeness, list[bytes]] = {}
+        following = [self.kept.next_end()]
+        trees = self._read(trace)
+        rest = self._rest(trace, trees)
+        for tree in trees:
+            when, reason = min(self._deadline(tree, trace, now), rest)
+            if when <= now:
+                due.setdefault(reason, []).append(tree.top)
+            else:
+                following.append(when)
+        return [Due(tuple(tops), reason) for reason, tops in due.items()], min(following)
+
+    def agent_trees(self, trace: OpenSpans) -> tuple[bytes, ...]:
+        """The tops of all open trees with an agent span."""
+        return tuple([tree.top for tree in self._read(trace) if tree.has_agent])
+
+    def has_agents(self, trace: OpenSpans) -> bool:
+        """Whether the trace has, or had, an agent span."""
+        self._note(trace)
+        return bool(self._agents or self.kept.parents)
+
+    def _rest(self, trace: OpenSpans, trees: list[_Tree]) -> tuple[float, Completeness]:
+        """When all trees are handed over, as the trace had no span for so long, and why."""
+        if any(is_local_root(trace.frames[tree.top]) for tree in trees):
+            return trace.touched + self.limits.settle_partial_s, Completeness.ORPHANED
+        return trace.touched + self.limits.idle_s, Completeness.IDLE
+
+    def _deadline(self, tree: _Tree, trace: OpenSpans, now: float) -> tuple[float, Completeness]:
+        """When the tree is to be handed over if nothing joins it, and why."""
+        limits = self.limits
+        aged = (tree.first + limits.max_age_s, Completeness.AGED)
+        if not tree.has_agent:
+            return aged
+        last = min(aged, (tree.last + limits.idle_s, Completeness.IDLE))
+        if last[0] <= now:
+            return last
+        wait = limits.settle_partial_s if is_local_root(trace.frames[tree.top]) else limits.settle_detached_s
+        return min((tree.last + wait, Completeness.DETACHED), last)
+
+    def _read(self, trace: OpenSpans) -> list[_Tree]:
+        """The open trees, after new spans were joined to what is kept."""
+        self._open_unevaluated(trace)
+        self._note(trace)
+        trees = []
+        for top, ids in trees_of(trace.frames).items():
+            has_agent = not self._agents.isdisjoint(ids)
+            if has_agent:
+                self._open_hanging(trace, ids)
+            times = [self._arrived[each] for each in ids]
+            tree = _Tree(top, ids, has_agent, min(times), max(times))
+            if has_agent or not self._is_beside(trace, tree):
+                trees.append(tree)
+            else:
+                self._keep(trace, tree, self.looked)
+        return trees
+
+    # ------------------------------------------------------- what has arrived
+
+    def _note(self, trace: OpenSpans) -> None:
+        """Look at the spans that arrived since the last look."""
+        frames, kept = trace.frames, self.kept
+        for span_id in [each for each in frames if each not in self._arrived]:
+            frame = frames[span_id]
+            if span_id in kept.tree_of:
+                self._replace(trace, span_id, frame)
+            elif frame[0] in kept.runs or span_id in kept.runs:
+                self._drop(trace, span_id)
+            else:
+                self._arrived[span_id] = trace.touched
+                if self.is_agent(frame):
+                    self._agents.add(span_id)
+                if frame[0] in kept.tree_of:
+                    self.tally.spans_late += 1
+                    self._open(trace, kept.tree_of[frame[0]])
+
+    def _replace(self, trace: OpenSpans, span_id: bytes, frame: Frame) -> None:
+        """A span of a kept tree arrived again: of two versions the greater counts."""
+        self.tally.spans_duplicate += 1
+        top = self.kept.tree_of[span_id]
+        earlier = self.kept.trees[top].frames[span_id]
+        if rank(frame) > rank(earlier):
+            self._open(trace, top)
+            trace.frames[span_id] = frame
+            self._known.discard(span_id)
+        else:
+            trace.size -= self._share(trace, 1)
+            del trace.frames[span_id]
+
+    def _drop(self, trace: OpenSpans, span_id: bytes) -> None:
+        """Forget a span whose run's other spans are gone."""
+        trace.size -= self._share(trace, 1)
+        del trace.frames[span_id]
+        self.tally.spans_too_late += 1
+
+    def _is_beside(self, trace: OpenSpans, tree: _Tree) -> bool:
+        """Whether a tree without an agent stands above what is kept, or has stood beside it long enough."""
+        parent = trace.frames[tree.top][0]
+        if self.kept.pass_up(tree.ids, parent):
+            return True
+        return parent in self.kept.parents and tree.last + self.limits.settle_detached_s <= self.looked
+
+    def _open_hanging(self, trace: OpenSpans, ids: list[bytes]) -> None:
+        """Open what hangs from the spans of a tree with an agent, and from what hangs there: it belongs to the tree."""
+        for span_id in ids:  # which grows meanwhile
+            for top in self.kept.hanging(span_id):
+                ids += self._open(trace, top)
+
+    def note_log(self, trace: OpenSpans, span_id: bytes) -> None:
+        """A log record of the span arrived: if the span is kept, its runs change."""
+        if span_id in self.kept.tree_of:
+            self._open(trace, self.kept.tree_of[span_id])
+            self._known.discard(span_id)
+
+    # -------------------------------------------------------- between the states
+
+    def _keep(self, trace: OpenSpans, tree: _Tree, now: float) -> None:
+        """Move an open tree to the kept ones."""
+        size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.top][0]
+        frames = {each: trace.frames.pop(each) for each in tree.ids}
+        for each in tree.ids:
+            del self._arrived[each]
+        self._known.difference_update(tree.ids)
+        self.kept.add(KeptTree(tree.top, parent, frames, size, tree.first, tree.last, now + self.limits.keep_s))
+
+    def _open(self, trace: OpenSpans, top: bytes) -> list[bytes]:
+        """Move a tree, or a run's own span, back to the open frames; the ids of its spans."""
+        tree = self.kept.take(top)
+        self._arrived.update(dict.fromkeys(tree.frames, trace.touched))
+        self._known.update(tree.frames)
+        trace.frames.update(tree.frames)
+        return list(tree.frames)
+
+    def open_all(self, trace: OpenSpans) -> None:
+        """Move everything back to the open frames, because the trace as a whole is closed."""
+        self._note(trace)
+        for top in [*self.kept.trees, *self.kept.runs]:
+            self._open(trace, top)
+
+    def _open_unevaluated(self, trace: OpenSpans) -> None:
+        """Open the trees that were handed over and have a run that was put off; they are as old as they were."""
+        handed, self._handed = self._handed, []
+        for top in handed:
+            tree = self.kept.trees.get(top)
+            said = [trace.verdicts[each].revision for each in tree.frames if each in trace.verdicts] if tree else [0]
+            if tree is not None and said and min(said) < 0:
+                self._open(trace, top)
+                self._arrived.update(dict.fromkeys(tree.frames, tree.last))
+                self._arrived[top] = tree.first
+            elif not said:
+                self._handed.append(top)  # it is being evaluated
+
+    def release(self, trace: OpenSpans) -> bool:
+        """Release the oldest kept tree; False if there is none."""
+        if self.kept.trees:
+            self._free(trace, *self.kept.release(trace.verdicts))
+            return True
+        return False
+
+    def give_up(self, trace: OpenSpans) -> None:
+        """Forget all that is kept."""
+        while self.release(trace):
+            pass
+        self._free(trace, *self.kept.expire(float("inf"), trace.verdicts))
+
+    def _free(self, trace: OpenSpans, size: int, gone: list[bytes]) -> None:
+        trace.size -= size
+        self._agents.difference_update(gone)
+        for each in gone:
+            trace.verdicts.pop(each, None)
+            trace.logs.pop(each, None)
+
+    def _share(self, trace: OpenSpans, spans: int) -> int:
+        """The size of so many open spans: of each alone it is not known."""
+        return (trace.size - self.kept.size) * spans // max(1, len(trace.frames))
+
+    # ---------------------------------------------------------------- hand over
+
+    def hand_over(self, trace_id: bytes, trace: OpenSpans, due: Due, now: float) -> ClosedTrace | None:
+        """Move the due trees to the kept ones; the part of the trace by which their runs are evaluated."""
+        trees = self._read(trace)
+        tops = set(due.tops)  # after a restart one may lie within a tree
+        chosen = [tree for tree in trees if tree.top in tops or not tops.isdisjoint(tree.ids)]
+        if not chosen:
+            return None
+        own = {each: trace.frames[each] for tree in chosen for each in tree.ids}
+        others = self._evidence(trace, [tree for tree in trees if tree.top not in own])
+        changed = frozenset(own.keys() - self._known)
+        for tree in chosen:
+            self.kept.remember(trace.frames[tree.top][0])
+            self._keep(trace, tree, now)
+        self._handed += [tree.top for tree in chosen]
+        self.tally.parts_closed += len(chosen)
+        part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
+        frames, logs = others | own, trace.logs
+        return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.verdicts, part, released)
+
+    def _evidence(self, trace: OpenSpans, trees: list[_Tree]) -> dict[bytes, Frame]:
+        """Spans of other trees that can show that something of a run is missing."""
+        frames = trace.frames
+        found = {each: frames[each] for tree in trees if not tree.has_agent for each in tree.ids}
+        tops = [(tree.top, frames[tree.top]) for tree in trees if tree.has_agent]
+        tops += [(tree.top, tree.frames[tree.top]) for tree in self.kept.trees.values()]
+        return found | {top: frame for top, frame in tops if frame[0] and parent_is_remote(frame) is False}
+
+    def whole(self, trace_id: bytes, trace: OpenSpans) -> ClosedTrace:
+        """All that is held of the trace; what of it is kept is the part, and what is neither new nor kept is not changed."""
+        kept = [*self.kept.trees.values(), *self.kept.runs.values()]
+        frames = dict(trace.frames)
+        for tree in kept:
+            frames.update(tree.frames)
+        part = Part(tuple([tree.top for tree in kept]), frozenset(frames.keys() - trace.frames.keys()))
+        changed = frozenset(trace.frames.keys() - self._known)
+        reason, released = Completeness.DETACHED, self.kept.released()
+        return ClosedTrace(trace_id, frames, reason, trace.logs, "", changed, trace.verdicts, part, released)
+
+    def changed(self, trace: OpenSpans) -> set[bytes] | None:
+        """Open spans that were never handed over; None if nothing was."""
+        return trace.frames.keys() - self._known if self._known else None
+
+    def adopt(self, known: set[bytes]) -> None:
+        """These spans were handed over before, with the whole trace."""
+        self._known |= known

@@ -1,0 +1,217 @@
+"""Runs whose root never arrives, or arrives after hours: each is evaluated when its own part of the trace is quiet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_eval.assembly import Limits
+from otel_eval.engine import Engine, Evaluation, Match
+from otel_eval.model import Report, Scored, Skipped
+from otel_eval.pipeline import Pipeline
+from otel_eval.scorers import create_scorer
+from otel_eval.testing import FakeSpan, span
+
+TRACE = b"t" * 16
+OP = "gen_ai.operation.name"
+LIMITS = Limits(settle_s=1, settle_partial_s=6, settle_detached_s=60, late_s=30, idle_s=300, max_age_s=3600, keep_s=3600)
+
+
+def agent(span_id: str, parent: str, start: int = 0, end: int = 100, **fields: Any) -> FakeSpan:
+    """A span of an agent of the same name."""
+    attributes = {OP: "invoke_agent", "gen_ai.agent.name": span_id}
+    return span(span_id, parent, f"invoke_agent {span_id}", start_ns=start, end_ns=end, attributes=attributes, **fields)
+
+
+def tool(span_id: str, parent: str, start: int = 1, **fields: Any) -> FakeSpan:
+    """A tool span."""
+    attributes = {OP: "execute_tool", "gen_ai.tool.name": "look"}
+    return span(span_id, parent, "execute_tool look", start_ns=start, end_ns=start + 1, attributes=attributes, **fields)
+
+
+class Life:
+    """A pipeline with a clock of its own; `reports` are those of the last wait, `last` the newest outcome of each run."""
+
+    def __init__(self, runs: str = "outermost", limits: Limits = LIMITS) -> None:
+        scorers = (create_scorer({"type": "tool_call_count", "criteria": {"look": [">=", 1]}}),)
+        engine = Engine([Evaluation(name="e", scorers=scorers, match=Match(runs=runs))])  # type: ignore[arg-type]
+        self.now, self.reports, self.last = 0.0, list[Report](), dict[str, Any]()
+        self.pipeline = Pipeline(engine, self.take, limits, clock=lambda: self.now)
+
+    def take(self, report: Report) -> None:
+        """A report came out."""
+        self.reports.append(report)
+        run, (result,) = bytes.fromhex(report.trajectory.span_id).decode(), report.results
+        earlier = self.last.get(run)
+        assert result.revision == (0 if earlier is None else earlier[0] + 1)
+        outcome = result.outcome
+        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.why if isinstance(outcome, Skipped) else outcome
+        self.last[run] = (result.revision, what, str(report.trajectory.completeness))
+
+    def send(self, *spans: FakeSpan, trace: bytes = TRACE) -> Life:
+        """Spans arrive."""
+        self.pipeline.spans([(trace, s.span_id.encode(), (s.parent.encode(), s, s.envelope), 100) for s in spans])
+        return self
+
+    def wait(self, seconds: float, step: float = 1.0) -> list[tuple[str, int, Any, str]]:
+        """Time passes: run, revision, value or reason, and completeness of what is reported."""
+        self.reports.clear()
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + step)
+            self.pipeline.step()
+        return [(bytes.fromhex(r.trajectory.span_id).decode(), *self._said(r)) for r in self.reports]
+
+    def _said(self, report: Report) -> tuple[int, Any, str]:
+        outcome = report.results[0].outcome
+        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.why if isinstance(outcome, Skipped) else outcome
+        return report.revision, what, str(report.trajectory.completeness)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What the pipeline counts."""
+        return self.pipeline.counts()
+
+
+def part_of(run: str) -> str:
+    """What is said of a run inside another."""
+    return f"part of run {run.encode().hex()}"
+
+
+@pytest.mark.parametrize("parents", [pytest.param({}, id="no flags"), pytest.param({"remote": False}, id="a local parent")])
+def test_a_run_under_a_span_that_never_ends_is_evaluated_once_its_subtree_is_quiet(parents: dict[str, Any]):
+    """`settle_detached` after its last span, not after `idle_timeout`."""
+    life = Life().send(tool("t", "a"), agent("a", "websocket", **parents))
+    assert life.wait(59) == []
+    assert life.wait(2) == [("a", 0, 1.0, "detached")]
+    assert life.wait(4000) == []
+
+
+@pytest.mark.parametrize("entry", [{"remote": True}, {"kind": 2}, {"kind": 5}])
+def test_a_run_with_a_parent_in_another_process_waits_no_longer_than_its_trace(entry: dict[str, Any]):
+    """`settle_partial`, also where the rest of the trace goes on."""
+    life = Life().send(tool("t", "a"), agent("a", "remote", **entry), tool("u", "running", 500, remote=False))
+    life.wait(3)
+    life.send(tool("v", "running", 500, remote=False))
+    assert life.wait(6) == [("a", 0, 1.0, "orphaned")]
+
+
+def test_a_run_below_a_span_without_agent_whose_parent_was_dropped():
+    """The whole tree is the unit that has to be quiet."""
+    life = Life().send(tool("t", "a"), agent("a", "handler"))
+    life.wait(50)
+    life.send(span("handler", "dropped"))
+    assert life.wait(50) == []
+    assert life.wait(11) == [("a", 0, 1.0, "detached")]
+
+
+def test_other_spans_of_the_trace_do_not_delay_a_run():
+    """A trace that is never quiet: each run waits for its own spans only."""
+    life, seen = Life(), []
+    for turn in range(20):
+        life.send(tool(f"t{turn}", f"a{turn}", turn * 1000 + 1), agent(f"a{turn}", "websocket", turn * 1000, turn * 1000 + 9))
+        seen += [run for run, *_ in life.wait(10, 0.5)]
+    seen += [run for run, *_ in life.wait(70)]
+    assert seen == [f"a{turn}" for turn in range(20)]
+
+
+def test_a_late_span_of_a_detached_run_makes_a_revision():
+    """As it does for a whole trace."""
+    life = Life().send(agent("a", "websocket"))
+    ((run, revision, why, _),) = life.wait(61)
+    assert (run, revision, str(why).startswith("calls unknown")) == ("a", 0, True)
+    life.send(tool("t", "a"))
+    assert life.wait(61) == [("a", 1, 1.0, "detached")]
+
+
+def test_an_enclosing_agent_that_arrives_later_makes_the_run_a_part_of_its_own():
+    """The outermost result is revised; the enclosing run has all calls."""
+    life = Life().send(tool("t", "a"), agent("a", "step"))
+    assert life.wait(61) == [("a", 0, 1.0, "detached")]
+    life.wait(1000)
+    life.send(span("step", "outer"), agent("outer", "websocket"))
+    assert sorted(life.wait(61)) == [("a", 1, part_of("outer"), "detached"), ("outer", 0, 1.0, "detached")]
+
+
+def test_where_inner_runs_are_evaluated_too_their_results_stand():
+    """`runs: all` reports the inner run as before."""
+    life = Life("all").send(tool("t", "a"), agent("a", "outer"))
+    assert life.wait(61) == [("a", 0, 1.0, "detached")]
+    life.send(agent("outer", "websocket"))
+    assert life.wait(61) == [("outer", 0, 1.0, "detached")]
+
+
+def test_an_enclosing_agent_that_is_the_root_closes_the_trace_as_a_whole():
+    """The root's arrival ends the long waits."""
+    life = Life().send(tool("t", "a"), agent("a", "root"))
+    life.wait(61)
+    life.send(agent("root", ""))
+    assert sorted(life.wait(2)) == [("a", 1, part_of("root"), "complete"), ("root", 0, 1.0, "complete")]
+
+
+def test_a_root_that_is_no_agent_changes_nothing():
+    """The WebSocket ends at last."""
+    life = Life().send(tool("t", "a"), agent("a", "root"))
+    life.wait(61)
+    life.send(span("root", ""), tool("beside", "root"))
+    assert life.wait(400) == []
+
+
+def test_a_run_is_put_off_while_a_span_of_it_may_be_missing():
+    """A fragment within the run's time may belong to it, or to one that runs beside it."""
+    life = Life().send(tool("t", "a"), agent("a", "worker", 0, 50), tool("u", "b", 20))
+    assert life.wait(100) == []
+    life.send(agent("b", "worker", 10, 60))
+    assert sorted(life.wait(61)) == [("a", 0, 1.0, "detached"), ("b", 0, 1.0, "detached")]
+
+
+def test_a_run_that_stays_incomplete_is_reported_after_the_idle_timeout():
+    """Unknown is never a pass."""
+    life = Life().send(tool("t", "a"), agent("a", "worker", 0, 50), tool("u", "lost", 20, remote=False))
+    assert life.wait(299) == []
+    ((run, revision, why, _),) = life.wait(10)
+    assert (run, revision, why) == ("a", 0, "incomplete: a parent of spans within the run never arrived")
+
+
+def test_what_is_beside_a_run_belongs_to_none():
+    """Its siblings under the span that never ends."""
+    life = Life().send(tool("t", "a"), agent("a", "websocket"), tool("beside", "websocket", 5), span("ping", "websocket"))
+    life.wait(61)
+    assert life.wait(8000) == []
+    assert life.counts["open_traces"] == 0
+
+
+def test_a_trace_that_rests_for_long_is_not_over():
+    """A second run after twenty minutes, one that begins the trace with nothing but pings."""
+    life = Life().send(span("ping", "websocket"))
+    life.wait(1200)
+    for turn in range(3):
+        life.send(tool(f"t{turn}", f"a{turn}"), agent(f"a{turn}", "websocket"))
+        assert life.wait(1200) == [(f"a{turn}", 0, 1.0, "detached")]
+    assert life.counts["spans_too_late"] == 0
+
+
+def test_a_repeated_request_is_no_change():
+    """A sender retries after the run was evaluated."""
+    spans = (tool("t", "a"), agent("a", "websocket"))
+    life = Life().send(*spans)
+    life.wait(61)
+    life.send(*spans)
+    assert life.wait(400) == []
+    assert life.counts["spans_duplicate"] == 2
+
+
+@pytest.mark.parametrize("rest", [3700, 7300])
+def test_an_enclosing_run_whose_inner_run_was_released_is_incomplete(rest: int):
+    """After `max_age` the spans are gone; for as long again the inner result is still revised."""
+    life = Life().send(tool("t", "a"), agent("a", "outer"))
+    life.wait(61)
+    life.send(span("ping", "outer"))
+    for _ in range(rest // 100):
+        life.send(span(f"ping {life.now}", "outer"))
+        assert life.wait(100, 10) == []
+    life.send(agent("outer", "websocket"))
+    said = {run: why for run, _, why, _ in life.wait(400)}
+    assert said["outer"] == "incomplete: a run within it was evaluated and released before the run's own span arrived"
+    assert said.get("a") == (part_of("outer") if rest == 3700 else None)
