@@ -39,6 +39,11 @@ _DETAILS: Final = {
 }
 
 
+# Claude Code's log records: what a tool was given, beside its call's id, and what the model answered.
+_TOOL_RESULT: Final = "tool_result"
+_ASSISTANT: Final = "assistant_response"
+
+
 def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]]:
     """The calls and answers in an event, with the part of the conversation they belong to.
 
@@ -47,6 +52,9 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
     held = _held(event)
     if event.name == _ANSWER:
         yield Side.HISTORY, _answers(held)
+        return
+    if event.name == _TOOL_RESULT and "tool_input" in held:
+        yield Side.HISTORY, [Asked("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))]
         return
     side = _SIDES.get(event.name)
     if side is not None and not (held.keys() & _DETAILS.keys()):
@@ -103,6 +111,8 @@ def _speech(event: SpanEvent, *, asked: bool) -> tuple[Any, frozenset[str]]:
         return held[whole], roles
     if event.name == name:
         return held.get("content", held.get("message")), frozenset()
+    if event.name == _ASSISTANT and not asked:
+        return held.get("response"), frozenset()
     value, single = moved_speech(event, asked=asked)
     return value, frozenset() if single else roles
 

@@ -39,12 +39,12 @@ class Told:
         for mention in mentions:
             if isinstance(mention, Answered):
                 self.answers.append(mention)
-            elif not mention.name:
-                self.broken = self.broken or side is Side.OUTPUT
-            elif side is Side.OUTPUT:
+            elif side is not Side.OUTPUT:
+                self.earlier.extend([mention] if mention.name or mention.call_id else [])
+            elif mention.name:
                 self.asked.append(mention)
             else:
-                self.earlier.append(mention)
+                self.broken = True
         self.recorded = not self.broken and (self.recorded or (side is Side.OUTPUT and conclusive))
 
 

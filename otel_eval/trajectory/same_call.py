@@ -100,8 +100,8 @@ def _tool(draft: Draft) -> str:
 
 
 def _other_tool(one: Draft, other: Draft) -> bool:
-    """Whether both names are of MCP tools, and of different ones."""
-    return one.name != other.name and _tool(one) not in (one.name, other.name)
+    """Whether both are named as tools of MCP servers, and of different ones."""
+    return one.name != other.name and _tool(one) != one.name and _tool(other) != other.name
 
 
 def _differ(read: Survey, outer: Draft, inner: Draft) -> bool:

@@ -33,7 +33,8 @@ OWN_SCOPE: Final = "otel_eval"
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
 _PARENT: Final = (8, 0)
-_EVENT_PREFIX: Final = "gen_ai."
+# How the names of events begin that can hold content: GenAI's, and Claude Code's log records.
+_EVENT_NAMES: Final = ("gen_ai.", "tool_result", "assistant_response")
 
 
 @dataclass(slots=True)
@@ -201,11 +202,11 @@ def add_log(framed: Framed, payload: bytes, record: Any) -> None:
 
 
 def _may_matter(record: Any) -> bool:
-    """Whether it is a GenAI event, or holds messages the way the AWS distribution moves them off a span."""
+    """Whether it is a GenAI event, one of Claude Code's, or holds messages the way the AWS distribution moves them off a span."""
     if record.event_name:
-        return text(record.event_name).startswith(_EVENT_PREFIX) or _holds_messages(record)
+        return text(record.event_name).startswith(_EVENT_NAMES) or _holds_messages(record)
     named = any(b"event.name" in pair for pair in record.attributes)
-    return (named and read_log(record).name.startswith(_EVENT_PREFIX)) or _holds_messages(record)
+    return (named and read_log(record).name.startswith(_EVENT_NAMES)) or _holds_messages(record)
 
 
 def _holds_messages(record: Any) -> bool:
