@@ -148,7 +148,8 @@ def conventions() -> int:
 def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
     """Show what is understood of stored traces: each run and its tool calls.
 
-    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON, each optionally gzipped.
+    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and what the Python SDK's console exporter prints, each
+    optionally gzipped.
     """
     from otel_eval.cli.stored import show_trajectories
     from otel_eval.config import load
@@ -178,7 +179,7 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @_FILES
 @_FORMAT
 @click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
-@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped.")
+@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer that had something to score was skipped.")
 @click.option("--export", is_flag=True, help="Send the scores to the exporters of the configuration too.")
 @click.option("--allow-empty", is_flag=True, help="Exit 0 although nothing was evaluated.")
 @click.option("--allow-unused", is_flag=True, help="Exit 0 although a record of a dataset file matched no run.")

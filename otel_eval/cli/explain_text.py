@@ -12,6 +12,7 @@ from otel_eval.cli.tables import WIDTH, columns, cut, plain
 __all__ = ["closing_lines", "explanation_block"]
 
 _MOST_SPANS: Final = 60
+_MOST_SCOPES: Final = 20
 _MOST_NAMES: Final = 12
 _MOST_KEYS: Final = 40
 _DEEPEST: Final = 12
@@ -60,9 +61,10 @@ def _scopes(fields: Mapping[str, Any]) -> list[str]:
             str(sum(each["ignored"].values()) or ""),
             ", ".join(each["conventions"]) or "none",
         )
-        for each in fields["scopes"]
+        for each in fields["scopes"][:_MOST_SCOPES]
     ]
-    return [f"  {line}" for line in columns(header, rows, width=WIDTH - 2, widest=_SCOPE_WIDTH)]
+    lines = [f"  {line}" for line in columns(header, rows, width=WIDTH - 2, widest=_SCOPE_WIDTH)]
+    return [*lines, *_more(len(fields["scopes"]) - _MOST_SCOPES, "more scope")]
 
 
 def _tree(fields: Mapping[str, Any]) -> list[str]:
@@ -71,8 +73,7 @@ def _tree(fields: Mapping[str, Any]) -> list[str]:
     width = max(map(len, names), default=0)
     rows = ((f"  {_kind(span):<6} {name:<{width}}  ", _why(span)) for span, name in zip(spans, names, strict=True))
     lines = [line for start, why in rows for line in _hanging(start, why)]
-    left = len(fields["spans"]) - len(spans)
-    return [*lines, *([f"  … {_count(left, 'more span')}; --format json lists all"] if left else [])]
+    return [*lines, *_more(len(fields["spans"]) - len(spans), "more span")]
 
 
 def _kind(span: Mapping[str, Any]) -> str:
@@ -105,13 +106,20 @@ def _rule(span: Mapping[str, Any]) -> str:
 
 
 def _unrecognised(fields: Mapping[str, Any]) -> list[str]:
+    spans: dict[str, list[Mapping[str, Any]]] = {scope: [] for scope in fields["looked_for"]}
+    for span in fields["spans"]:
+        if span["ignored"] and not span["convention"] and span["scope"] in spans:
+            spans[span["scope"]].append(span)
     lines: list[str] = []
-    for scope in fields["looked_for"]:
-        spans = [span for span in fields["spans"] if span["scope"] == scope and not span["convention"] and span["ignored"]]
-        keys = sorted({key for span in spans for key in span["attribute_keys"]})
-        lines += _indented(f"{_count(len(spans), 'span')} of {scope or '(unnamed scope)'} fit no rule; their attributes:")
+    for scope, unread in list(spans.items())[:_MOST_SCOPES]:
+        keys = sorted({key for span in unread for key in span["attribute_keys"]})
+        lines += _indented(f"{_count(len(unread), 'span')} of {scope or '(unnamed scope)'} fit no rule; their attributes:")
         lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
-    return lines
+    return [*lines, *_more(len(spans) - _MOST_SCOPES, "more scope")]
+
+
+def _more(number: int, noun: str) -> list[str]:
+    return [f"  … {_count(number, noun)}; --format json lists all"] if number > 0 else []
 
 
 def _missing_parents(fields: Mapping[str, Any]) -> list[str]:
@@ -133,17 +141,22 @@ def _run(run: Mapping[str, Any]) -> list[str]:
     facts += [f"calls unknown: {run['calls_unknown']}"] if run["calls_unknown"] else []
     facts += [f"incomplete: {run['incomplete']}"] if run["incomplete"] else []
     lines = [line for place, fact in enumerate(facts) for line in _indented(fact, 4 if place else 2)]
-    return [*lines, *(line for each in run["evaluations"] for line in _evaluation(each))]
+    known = [text for text in (run["calls_unknown"], run["incomplete"]) if text]
+    return [*lines, *(line for each in run["evaluations"] for line in _evaluation(each, known))]
 
 
-def _evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
+def _evaluation(evaluation: Mapping[str, Any], known: list[str]) -> Iterator[str]:
+    """The lines of an evaluation; a reason that stands with the run already is not repeated for every scorer."""
     name = evaluation["evaluation"]
     if not evaluation["matched"]:
         failed = "; ".join(map(_failed_condition, evaluation["failed_conditions"]))
         yield from _indented(f"evaluation {name} does not match: {failed}", 4)
         return
     yield from _indented(f"evaluation {name} matches:", 4)
-    rows = [(each["scorer"], _outcome(each), each["text"]) for each in evaluation["results"]]
+    rows = [
+        (each["scorer"], _outcome(each), "see above" if any(text in each["text"] for text in known) else each["text"])
+        for each in evaluation["results"]
+    ]
     rows += [
         (scorer, "not asked", "it waits for a judge or coroutine; `otel-eval replay` asks it")
         for scorer in evaluation["not_asked"]

@@ -94,7 +94,7 @@ def test_a_missing_parent(otel_eval: Run, traced: Callable[..., Path]) -> None:
     assert "its parent is a span of the same process that did not arrive (9999999999999999)" in said
     assert "incomplete: a parent of spans within the run never arrived" in said
     assert "ignored: outside of every agent run" in said
-    assert "tool_errors skipped, incomplete" in said
+    assert "tool_errors skipped, incomplete see above" in said
 
 
 def test_the_conditions_that_fail(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
@@ -106,6 +106,35 @@ def test_the_conditions_that_fail(otel_eval: Run, traced: Callable[..., Path], c
     assert 'match.service wants "shop*", and the run has ""' in said
     assert 'match.agent wants "Helper", and the run has "helper"' in said
     assert 'match.attributes.tenant wants "a*", and the run has none' in said
+
+
+def test_a_sample_and_a_run_inside_another(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
+    """The other two conditions in words; both runs are shown."""
+    path = traced(("1", "", AGENT), ("2", "1", {**AGENT, "gen_ai.agent.name": "inner"}))
+    said = flat(otel_eval("explain", path, "--config", config("{type: tool_errors}", more="    sample: 0.00001")).stdout)
+    assert "sample is 1e-05, and the trace id draws 0." in said
+    assert 'match.runs wants "outermost", and this run is inside another one' in said
+    assert "(agent inner): an agent span; inside another run; 0 tool calls" in said
+
+
+def test_many_spans_and_scopes_are_cut_in_the_text_only(otel_eval: Run, traced: Callable[..., Path]) -> None:
+    """With how many are left out."""
+    path = traced(("1", "", AGENT))
+    document = json.loads(path.read_text(encoding="utf-8"))
+    (group,) = document["resourceSpans"][0]["scopeSpans"]
+    for number in range(100):
+        child = {**group["spans"][0], "spanId": f"{number + 1:016}", "parentSpanId": "1" * 16, "attributes": []}
+        document["resourceSpans"][0]["scopeSpans"].append({"scope": {"name": f"scope-{number}"}, "spans": [child]})
+    path.write_text(json.dumps(document), encoding="utf-8")
+    lines = otel_eval("explain", path).stdout.splitlines()
+    assert len(lines) < 150
+    assert [line for line in lines if "more" in line] == [
+        "  … 81 more scopes; --format json lists all",
+        "  … 41 more spans; --format json lists all",
+        "  … 80 more scopes; --format json lists all",
+    ]
+    (trace,) = rows(otel_eval("explain", path, "--format", "json").stdout)
+    assert (len(trace["spans"]), len(trace["scopes"])) == (101, 101)
 
 
 def test_what_a_skipped_scorer_lacked(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
