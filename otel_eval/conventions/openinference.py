@@ -211,6 +211,24 @@ BEEAI: Final = replace(
     failures_in_results=False,
 )
 
+BEEAI_EVENTS: Final = replace(
+    OPENINFERENCE,
+    name="openinference_beeai_events",
+    source="@arizeai/openinference-instrumentation-beeai 1.5.30 with beeai-framework 0.1.13 for TypeScript; "
+    "openinference-instrumentation-beeai up to 0.1.6: a span per event (`tool.search.wikipedia.start-12`), whose `target` names "
+    "the tool's class or changes its name, and ReAct's calls are text: calls cannot be read reliably; E",
+    scopes=("openinference.instrumentation.beeai*|@arizeai/openinference-instrumentation-beeai*",),
+    rules=(
+        Rule(Kind.MODEL, "target", "backend.*.success"),
+        Rule(Kind.OTHER, "target"),
+        Rule(Kind.AGENT, KIND, "AGENT", name="beeai-framework-main"),
+    ),
+    fields=with_fields(FIELDS, agent_name=("source",)),
+    agent_span_name=(),
+    messages=(),
+    tool_spans=False,
+)
+
 # DSPy's own modules that only ask a model or combine what other modules answer.
 _DSPY_STEPS: Final = "|".join(
     f"{name}.forward|{name}.aforward"
@@ -264,6 +282,7 @@ DIALECTS: Final = (
     CREWAI,
     SMOLAGENTS,
     LLAMA_INDEX,
+    BEEAI_EVENTS,
     BEEAI,
     DSPY_REACT,
     DSPY,

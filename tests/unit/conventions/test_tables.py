@@ -18,6 +18,7 @@ TL = "traceloop.span.kind"
 LANGCHAIN = "opentelemetry.instrumentation.langchain"
 DSPY = "openinference.instrumentation.dspy"
 BEEAI = "openinference.instrumentation.beeai"
+BEEAI_TS = "@arizeai/openinference-instrumentation-beeai"
 LOGFIRE = "logfire.openai_agents"
 CREATED = {OI: "CHAIN", "metadata": '{"ls_integration": "langchain_create_agent", "lc_agent_name": "travel"}'}
 STEP = CREATED | {"metadata": CREATED["metadata"].replace("}", ', "langgraph_node": "tools"}')}
@@ -115,6 +116,14 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         (BEEAI, "search", {OI: "TOOL", "metadata.class_name": "SearchTool"}, "tool", "openinference_beeai"),
         (BEEAI, "error", {OI: "TOOL", "metadata.path": "tool.search.error"}, "other", "openinference_beeai"),
         (BEEAI, "final_answer", {OI: "AGENT", "metadata.path": "agent.requirement.final_answer"}, "other", "openinference_beeai"),
+        (BEEAI, "tool.search.wikipedia.start-12", {OI: "TOOL", "target": "tool.search.wikipedia.start"}, "other",
+         "openinference_beeai_events"),
+        (BEEAI_TS, "tool.search.wikipedia.error-1", {OI: "TOOL", "target": "tool.search.wikipedia.error"}, "other",
+         "openinference_beeai_events"),
+        (BEEAI_TS, "agent.react.start-1", {OI: "AGENT", "target": "agent.react.start"}, "other", "openinference_beeai_events"),
+        (BEEAI_TS, "backend.openai.chat.success-1", {OI: "LLM", "target": "backend.openai.chat.success"}, "model",
+         "openinference_beeai_events"),
+        (BEEAI_TS, "beeai-framework-main", {OI: "AGENT"}, "agent", "openinference_beeai_events"),
         (LOGFIRE, "Function: {name}", {"name": "search"}, "tool", "logfire_openai_agents"),
         (LOGFIRE, "Agent run: {name!r}", {"name": "travel"}, "agent", "logfire_openai_agents"),
         (LOGFIRE, "OpenAI Agents trace: {name}", {"name": "Agent workflow"}, "agent", "logfire_openai_agents_trace"),
