@@ -1,4 +1,4 @@
-"""Hold stored traces against a policy, as a step of CI does: it fails when a run breaks it.
+"""Hold stored traces against a policy, as a step of CI does: it fails when a run breaks it, or when nothing was evaluated.
 
     python examples/replay_in_ci.py [FILE...]
 
@@ -43,11 +43,12 @@ def told(outcome: Scored | Skipped | Failed) -> str:
 
 
 unusable: list[str] = []
-broken = False
+broken = evaluated = False
 for report in app.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
     for result in report.results:
         print(report.trajectory.trace_id, result.scorer, told(result.outcome))
         broken |= isinstance(result.outcome, Failed) or (isinstance(result.outcome, Scored) and not result.outcome.passed)
+        evaluated |= isinstance(result.outcome, Scored)
 for line in unusable:
     print(line, file=sys.stderr)
-sys.exit(2 if unusable else int(broken))
+sys.exit(2 if unusable else 1 if broken else 0 if evaluated else 3)

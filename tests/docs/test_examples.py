@@ -121,14 +121,17 @@ BOOKED_BLINDLY = {
 
 
 def test_stored_traces_are_held_against_a_policy(tmp_path: Path) -> None:
-    """The exit code tells CI: kept, broken, not to be used."""
+    """The exit code tells CI: kept, broken, not to be used, nothing evaluated."""
+    empty = tmp_path / "empty.json"
+    plain = {**BOOKED_BLINDLY, "attributes": []}
+    empty.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [plain]}]}]}), encoding="utf-8")
     broken = tmp_path / "broken.json"
     broken.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [BOOKED_BLINDLY]}]}]}), encoding="utf-8")
-    done = [run("examples/replay_in_ci.py", *files) for files in ([], [str(broken)], ["no-such-file.json"])]
-    assert [each.returncode for each in done] == [0, 1, 2]
+    done = [run("examples/replay_in_ci.py", *files) for files in ([], [str(broken)], ["no-such-file.json"], [str(empty)])]
+    assert [each.returncode for each in done] == [0, 1, 2, 3]
     assert "precedence 1.00 passed" in done[0].stdout
     assert "required_tools 0.00 did not pass" in done[1].stdout
-    assert [each.stderr for each in done] == ["", "", "no-such-file.json: No such file or directory\n"]
+    assert [each.stderr for each in done] == ["", "", "no-such-file.json: No such file or directory\n", ""]
 
 
 def test_every_example_is_run() -> None:

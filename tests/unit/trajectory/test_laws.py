@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_eval.model import Kind
 from otel_eval.ports import ClosedTrace
 from otel_eval.testing import FakeSpan, closed, span
-from otel_eval.trajectory import ALL_NEEDS, Plan, build
+from otel_eval.trajectory import ALL_NEEDS, Plan, build, explain_trace
 
 PLAN = Plan(needs=ALL_NEEDS)
 OP = "gen_ai.operation.name"
@@ -72,6 +73,18 @@ def test_every_run_is_there_once_and_every_call_is_a_tool_spans(spans: list[Fake
         ids = [call.span_id for call in run.trajectory.calls if call.span_id]
         assert len(ids) == len(set(ids))
         assert set(ids) <= tools
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_trace())
+def test_an_explanation_names_the_runs_and_calls_that_are_built(spans: list[FakeSpan]):
+    """Whatever the links look like; a span that is no call of a run has a reason."""
+    trace = closed(*spans)
+    explained, runs = explain_trace(trace, PLAN), build(trace, PLAN)
+    assert {*explained.runs} == {run.trajectory.span_id for run in runs}
+    calls = {call.span_id for run in runs if run.trajectory.outermost for call in run.trajectory.calls} - {""}
+    assert {each.span_id for each in explained.spans if each.kind is Kind.TOOL and each.ignored is None} == calls
+    assert sorted(each.span_id for each in explained.spans) == sorted(span_id.hex() for span_id in trace.frames)
 
 
 @pytest.mark.parametrize("reverse", [True, False])
