@@ -252,7 +252,8 @@ class StepEfficiency(BuiltIn):
         recorded = [tokens for tokens in (run.input_tokens, run.output_tokens) if tokens is not None]
         used = (
             ("calls", self.max_calls, len(run.calls)),
-            ("model calls", self.max_model_calls, run.model_calls),
+            # Many instrumentations record no model calls, and no agent goes without any.
+            ("model calls", self.max_model_calls, run.model_calls or None),
             ("tokens", self.max_tokens, sum(recorded) if recorded else None),
         )
         return [(noun, budget, number) for noun, budget, number in used if budget is not None]

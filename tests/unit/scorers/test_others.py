@@ -345,6 +345,12 @@ def test_tokens_that_nobody_counted_are_unknown():
     assert value({"type": "step_efficiency", "max_tokens": 5}, run("a")) == "tokens not recorded"
 
 
+def test_model_calls_that_were_not_recorded_are_unknown():
+    """AutoGen, Claude's Agent SDK and others write no span for a model call, and no agent goes without one."""
+    assert value({"type": "step_efficiency", "max_model_calls": 5}, run("a")) == "model calls not recorded"
+    assert value({"type": "step_efficiency", "max_calls": 1}, run("a")) == 1.0
+
+
 @pytest.mark.parametrize(
     "facts",
     [
