@@ -1,16 +1,13 @@
-"""Score or show stored traces: files through the same core, without a clock.
+"""Evaluate or show stored traces: files through the same core, without a clock.
 
-Knows files, the buffer and the engine. No time passes here: every trace closes at the end of the input, as after
-settling, or earlier if a limit of size is reached.
+Every trace is evaluated when the last of its spans was read, or earlier if it reaches a limit of size.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from math import inf
 from os import PathLike
 from typing import TypeVar
 
@@ -18,12 +15,12 @@ from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
 from otel_eval.app.coverage import Coverage
 from otel_eval.app.gathering import Gathering
 from otel_eval.app.outlets import fanout_of
-from otel_eval.assembly import TraceBuffer
+from otel_eval.app.whole_traces import whole_traces
 from otel_eval.config import EvalConfig
 from otel_eval.errors import InputError
 from otel_eval.model import Report, Trajectory
 from otel_eval.ports import ClosedTrace
-from otel_eval.sources.files import NO_SCOPES, lacks_scopes, read_file
+from otel_eval.sources.files import NO_SCOPES, lacks_scopes
 
 __all__ = ["Paths", "Problem", "closed_traces", "guarded", "ignore", "replay", "understand"]
 
@@ -92,23 +89,8 @@ def understand(
 def closed_traces(
     paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None, on_notice: Problem
 ) -> Iterator[ClosedTrace]:
-    """Every trace of the files, whole, in the order in which they first appear."""
-    limits = replace(limits_of(config), settle_s=inf, settle_partial_s=inf, late_s=inf, idle_s=inf, max_age_s=inf)
-    buffer = TraceBuffer(limits)
-    for path in paths:
-        try:
-            for framed in read_file(path, on_problem, on_notice):
-                buffer.push_many(framed.spans, 0.0)
-                buffer.push_logs(framed.logs, 0.0)
-                yield from buffer.due(0.0)
-        except InputError as error:  # a file that is none costs itself, not the others
-            on_problem(str(error))
-        else:
-            if on_progress and os.fspath(path) != "-":
-                on_progress(os.path.getsize(path))
-    yield from buffer.drain(0.0)
-    if buffer.tally.traces_over_limit:
-        on_problem(f"{buffer.tally.traces_over_limit} traces were judged early; raise traces.max_traces or traces.max_bytes")
+    """Every trace of the files, whole, in the order in which they end."""
+    return whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice, on_progress=on_progress)
 
 
 def guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:

@@ -282,7 +282,7 @@ class TraceBuffer(TraceStore):
 
     def _check(self, now: float, most: int) -> None:
         checks = self._checks
-        while checks and checks[0][0] <= now and len(self._ready) + len(self._ready_parts(most)) < most:
+        while checks and checks[0][0] <= now and len(self._ready) + (len(self._parts.ready) if self._parts else 0) < most:
             when, _, trace_id, trace = heapq.heappop(checks)
             if trace.check != when or not self._is_current(trace_id, trace):
                 continue  # it was looked at since, or closed

@@ -138,7 +138,6 @@ class TraceStore:
         self._late[trace_id] = trace
         self._late_bytes += trace.size
         self._give_up_late(0, 0)
-        self._give_up_late(0, 0)
 
     def _expire(self, now: float) -> None:
         for trace_id in _older(self._late, now - self.limits.late_s):
@@ -263,6 +262,16 @@ class TraceStore:
     def held_bytes(self) -> int:
         """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""
         return self._bytes + self._late_bytes + self._backlog
+
+    @property
+    def open_bytes(self) -> int:
+        """Of it, what open traces hold."""
+        return self._bytes
+
+    @property
+    def oldest(self) -> bytes | None:
+        """The id of the trace that has been open for longest."""
+        return next(iter(self._open), None)
 
     @property
     def backlog_bytes(self) -> int:

@@ -9,23 +9,22 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from otel_eval.errors import InputError
 from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, placed
 from otel_eval.sources.files.console import frame_console, is_console
+from otel_eval.sources.files.index import text_ids
 from otel_eval.sources.files.lines import frame_text
+from otel_eval.sources.files.source import HEAD, Source
 from otel_eval.sources.otlp import Framed
 
-__all__ = ["read_file"]
+__all__ = ["read_file", "read_pieces", "trace_ids"]
 
-_GZIP: Final = b"\x1f\x8b"
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
-_HEAD: Final = 256 * 1024  # bytes in which the format shows, although log records may be printed before the first span
+_START: Final = 64
 _HELD: Final = 100
 _NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
 
@@ -44,13 +43,25 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice
     Raises:
         InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
     """
-    name = "standard input" if os.fspath(path) == "-" else os.fspath(path)
+    return (framed for _, framed in read_pieces(Source(os.fspath(path)), on_problem, on_notice))
+
+
+def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, Framed]]:
+    """The same, each piece after an offset: all bytes before it are in this piece and those before.
+
+    Raises:
+        InputError: as `read_file` does.
+    """
+    name = source.name
     report = _Report(lambda problem: on_problem(f"{name}: {problem}"))
+    before = offset = 0
     try:
-        with _opened(path) as stream:
+        with source.open() as stream:
             for framed in _frames(stream, report.say, placed(on_notice, name)):
                 report.see(framed)
-                yield framed
+                if stream.tell() > offset:  # pieces that end at one offset are parts of one line or document
+                    before, offset = offset, stream.tell()
+                yield before, framed
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -59,6 +70,23 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice
         raise InputError(f"{name}: {error.strerror or error}") from None
     if not report.used:
         raise InputError(f"{name}: {report.first or 'holds no spans'}")
+
+
+def trace_ids(source: Source) -> Iterator[tuple[int, dict[bytes, int]]]:
+    """The ids in an input and the offset at which each was found last, after the number of bytes read so far; in parts.
+
+    An input that cannot be read ends early. That is reported when its pieces are read.
+    """
+    try:
+        with source.open() as stream:
+            if _is_surely_text(stream.peek(HEAD)):
+                for found in text_ids(stream):
+                    yield stream.tell(), found
+                return
+        for offset, framed in read_pieces(source):
+            yield offset + 1, {item[0]: offset for item in (*framed.spans, *framed.logs)}
+    except (InputError, OSError, EOFError, zlib.error):
+        return
 
 
 class _Report:
@@ -88,35 +116,13 @@ class _Report:
                 self._tell(problem)
 
 
-@contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
-    """The bytes of the file, unzipped if they are gzip."""
-    if os.fspath(path) == "-":
-        stdin: Any = sys.stdin.buffer
-        stream = io.BufferedReader(stdin, _HEAD)
-        try:
-            yield _unzipped(stream)
-        finally:
-            stream.detach()  # or standard input would be closed with it
-        return
-    with open(path, "rb", buffering=0) as raw:
-        yield _unzipped(io.BufferedReader(raw, _HEAD))
-
-
-def _unzipped(stream: io.BufferedReader) -> io.BufferedReader:
-    if stream.peek(2)[:2] != _GZIP:
-        return stream
-    member: Any = gzip.GzipFile(fileobj=stream)
-    return io.BufferedReader(member, _HEAD)
-
-
 def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
-    head = stream.peek(64)
+    head = stream.peek(HEAD)
     if not head:
         raise InputError("is empty")
     if is_console(head):
         return frame_console(stream, say, on_notice)
-    if not _may_be_text(head[:64]):
+    if not _may_be_text(head[:_START]):
         return _binary_or_console(stream, say, on_notice)
     if head[:1] != _NEWLINE:
         return frame_text(stream, say)
@@ -135,6 +141,10 @@ def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> I
         if len(data) > MAX_DOCUMENT or not is_console(data):
             raise
         return frame_console(io.BytesIO(data), say, on_notice)
+
+
+def _is_surely_text(head: bytes) -> bool:
+    return is_console(head) or (_may_be_text(head[:_START]) and head[:1] != _NEWLINE)
 
 
 def _may_be_text(head: bytes) -> bool:

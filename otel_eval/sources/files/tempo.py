@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any, Final
 
-__all__ = ["with_hex_ids"]
+__all__ = ["hex_of", "with_hex_ids"]
 
 _IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
@@ -46,13 +46,14 @@ def _scope(scope: Any) -> Any:
 def _member(member: Any) -> Any:
     if not isinstance(member, dict):
         return member
-    changed = {key: _hex(member[key]) for key in _IDS if key in member}
+    changed = {key: hex_of(member[key]) for key in _IDS if key in member}
     if isinstance(member.get("links"), list):
         changed["links"] = [_member(link) for link in member["links"]]
     return member | changed
 
 
-def _hex(value: Any) -> Any:
+def hex_of(value: Any) -> Any:
+    """An id in hexadecimal; what is not base64 of an id stays as it is."""
     if not isinstance(value, str) or len(value) not in _BASE64_LENGTHS:
         return value
     try:

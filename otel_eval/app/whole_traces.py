@@ -1,0 +1,152 @@
+"""Every trace of stored inputs, whole, as soon as the last of its spans was read.
+
+A first pass finds where each trace ends, without parsing. The second parses, and closes each trace there. So a trace that
+is spread over several files is never evaluated in parts, and only traces that are open at one time take memory; what of
+them is more than `traces.max_bytes` is written to a temporary file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
+from math import inf
+from sys import maxsize
+from typing import Any, Final
+
+from otel_eval.app.spill import Spill
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.errors import InputError
+from otel_eval.ports import ClosedTrace
+from otel_eval.sources.files import LastPositions, Source, read_pieces, trace_ids
+from otel_eval.sources.otlp import Framed
+
+__all__ = ["whole_traces"]
+
+Say = Callable[[str], None]
+
+_AT_ONCE: Final = 1024  # spans put into the buffer before room is looked at
+
+
+def whole_traces(
+    paths: Iterable[str | os.PathLike[str]],
+    limits: Limits,
+    *,
+    on_problem: Say,
+    on_notice: Say,
+    on_progress: Callable[[int], None] | None = None,
+) -> Iterator[ClosedTrace]:
+    """The traces of the files, in the order in which they end.
+
+    Args:
+        paths: files of traces; "-" is standard input.
+        limits: the sizes of them count, the times and `max_traces` do not.
+        on_problem: called with one line about each file or part of one that cannot be used.
+        on_notice: called with one line about each file whose format lacks something.
+        on_progress: called with the number of bytes of input read since the last call.
+    """
+    with ExitStack() as stack:
+        sources = []
+        for path in paths:
+            try:
+                sources.append(stack.enter_context(Source.repeatable(path)))
+            except OSError as error:
+                on_problem(f"{Source(os.fspath(path)).name}: {error.strerror or error}")
+        last = stack.enter_context(LastPositions())
+        ends = _index(sources, last)
+        traces = _Traces(limits, last.in_order(), Spill(stack.enter_context(tempfile.TemporaryFile())))
+        begin = 0
+        for source, end in zip(sources, ends, strict=True):
+            try:
+                for offset, framed in read_pieces(source, on_problem, on_notice):
+                    if begin + offset >= end:  # written since the first pass
+                        break
+                    yield from traces.push(framed)
+                    yield from traces.close_before(begin + offset)
+            except InputError as error:  # a file that cannot be read costs itself, not the others
+                on_problem(str(error))
+            else:
+                if on_progress and source.path != "-":
+                    on_progress(os.path.getsize(source.path))
+            yield from traces.close_before(end)
+            begin = end
+        yield from traces.finish(on_problem)
+
+
+def _index(sources: Sequence[Source], last: LastPositions) -> list[int]:
+    """Find where each trace ends; the offset at which each input does, all of them taken as one."""
+    begin, ends = 0, []
+    for source in sources:
+        end = begin
+        for length, found in trace_ids(source):
+            last.add((trace_id, begin + offset) for trace_id, offset in found.items())
+            end = begin + length
+        ends.append(end)
+        begin = end
+    return ends
+
+
+class _Traces:
+    """The open traces.
+
+    Args:
+        ends: every trace after the position of its last span, ascending.
+    """
+
+    def __init__(self, limits: Limits, ends: Iterator[tuple[int, bytes]], spill: Spill) -> None:
+        waits: dict[str, Any] = dict.fromkeys(("settle_s", "settle_partial_s", "late_s", "idle_s", "max_age_s"), inf)
+        self._buffer: Final = TraceBuffer(replace(limits, max_traces=maxsize, **waits))
+        self._ends: Final = ends
+        self._next = next(ends, None)
+        self._spill: Final = spill
+
+    def push(self, framed: Framed) -> Iterator[ClosedTrace]:
+        """Take a piece; traces that a limit closed."""
+        for items, push in ((framed.spans, self._buffer.push_many), (framed.logs, self._buffer.push_logs)):
+            for at in range(0, len(items), _AT_ONCE):
+                some: Any = items[at : at + _AT_ONCE]
+                self._make_room(sum(item[3] for item in some))
+                push(some, 0.0)
+        yield from self._buffer.take(0.0)
+
+    def _make_room(self, size: int) -> None:
+        """Write the oldest traces to the file if so many bytes more do not fit, until half of the room is free."""
+        most = self._buffer.limits.max_bytes
+        if self._buffer.open_bytes + size <= most - most // 8:
+            return
+        while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
+            self._write(trace_id)
+
+    def _write(self, trace_id: bytes) -> None:
+        held = self._buffer.held(trace_id)
+        if held is not None:
+            self._spill.put(held)
+            self._buffer.drop(trace_id)
+
+    def close_before(self, position: int) -> Iterator[ClosedTrace]:
+        """The traces whose last span was found before the position."""
+        while self._next is not None and self._next[0] < position:
+            yield from self._close(self._next[1])
+            self._next = next(self._ends, None)
+
+    def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
+        if trace_id in self._spill:
+            self._write(trace_id)  # so that its parts come back in order
+            for framed in self._spill.take(trace_id):
+                yield from self.push(framed)
+        yield from self._buffer.close(trace_id, 0.0)
+        self._buffer.drop(trace_id)
+
+    def finish(self, on_problem: Say) -> Iterator[ClosedTrace]:
+        """Whatever is left."""
+        left = 0
+        for trace_id in chain(self._spill.ids(), iter(lambda: self._buffer.oldest, None)):
+            left += 1
+            yield from self._close(trace_id)
+        if left:
+            on_problem(f"{left} traces may have been evaluated in parts: their ids are written in an unusual way")
+        if early := self._buffer.tally.traces_over_limit:
+            on_problem(f"{early} traces were evaluated early; raise traces.max_bytes")

@@ -1,0 +1,209 @@
+"""Stored traces of any number and order: evaluated whole, as they end, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval.app import replay
+from otel_eval.app.compose import engine_of
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.config import load
+from otel_eval.errors import InputError
+from otel_eval.model import Completeness
+from otel_eval.sinks.jsonl import result_fields
+from otel_eval.sources.files import read_file
+
+RECORDED = sorted(
+    path
+    for folder in ("traces", "conformance")
+    for path in (Path(__file__).parents[1] / folder).rglob("*.json*")
+    if path.is_file()
+)
+SCORERS = [
+    {"type": "tool_errors"},
+    {"type": "tool_call_count", "criteria": {"search": "<= 2"}},
+    {"type": "time_cost", "max_ms": 1000},
+]
+LIMITS = {"max_bytes": "1MiB", "max_bytes_per_trace": "1MiB"}
+CONFIG: dict[str, Any] = {"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}], "traces": LIMITS}
+
+
+def span(trace: int, number: int, *, parent: int = 0, size: int = 0) -> dict[str, Any]:
+    """A span of a trace; number 1 is its root, an agent's."""
+    operation = "execute_tool" if parent else "invoke_agent"
+    attributes = {"gen_ai.operation.name": operation, "gen_ai.tool.name": "search", "padding": "x" * size}
+    return {
+        "traceId": f"{trace:032x}",
+        "spanId": f"{number:016x}",
+        "parentSpanId": f"{parent:016x}" if parent else "",
+        "name": f"{operation} search",
+        "flags": 256,
+        "startTimeUnixNano": str(10**18 + number),
+        "endTimeUnixNano": str(10**18 + 10**6 + number),
+        "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+    }
+
+
+def line(*spans: dict[str, Any]) -> str:
+    return (
+        json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}]}) + "\n"
+    )
+
+
+def write(path: Path, lines: Iterator[str]) -> Path:
+    with path.open("w") as out:
+        out.writelines(lines)
+    return path
+
+
+def rows(paths: list[Path], config: dict[str, Any] = CONFIG) -> tuple[list[dict[str, Any]], list[str]]:
+    """The results as JSON Lines have them, but for when they were made; and the problems."""
+    problems: list[str] = []
+    reports = list(replay(paths, load(config), on_problem=problems.append))
+    return [fields(report, result) for report in reports for result in report.results], problems
+
+
+def fields(report: Any, result: Any) -> dict[str, Any]:
+    return {key: value for key, value in result_fields(report, result).items() if key != "evaluated_at"}
+
+
+def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
+    """The same from a buffer that holds everything until all is read."""
+    buffer, engine = TraceBuffer(Limits(max_bytes=2**40, max_traces=10**9)), engine_of(load(CONFIG))
+    for path in paths:
+        try:
+            for framed in read_file(path):
+                buffer.push_many(framed.spans, 0.0)
+                buffer.push_logs(framed.logs, 0.0)
+        except InputError:
+            continue
+    return [fields(report, result) for trace in buffer.drain(0.0) for report in engine.judge(trace) for result in report.results]
+
+
+def in_one_order(found: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(each, sort_keys=True, default=str) for each in found)
+
+
+def test_every_recorded_trace_has_the_results_it_has_when_all_is_held():
+    """One file after another, and all of them as one input."""
+    assert len(RECORDED) > 20
+    for paths in ([path] for path in RECORDED):
+        assert in_one_order(rows(paths)[0]) == in_one_order(held_whole(paths)), paths
+    assert in_one_order(rows(RECORDED)[0]) == in_one_order(held_whole(RECORDED))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_traces_that_are_all_open_at_once_are_evaluated_whole(tmp_path: Path, seed: int):
+    """Their spans in any order, over two files and more than `max_bytes`: as if memory were unlimited."""
+    rng = random.Random(seed)
+    spans = [span(trace, number, parent=number > 1, size=300) for trace in range(1, 301) for number in range(1, 11)]
+    rng.shuffle(spans)
+    half = len(spans) // 2
+    paths = [write(tmp_path / name, map(line, some)) for name, some in (("a", spans[:half]), ("b", spans[half:]))]
+    found, problems = rows(paths)
+    assert (in_one_order(found), problems) == (in_one_order(held_whole(paths)), [])
+    assert {row["completeness"] for row in found} == {"complete"}
+
+
+def test_there_may_be_any_number_of_traces(tmp_path: Path):
+    """`max_traces` is a limit of what is open at one time in a process that cannot wait; here it is none."""
+    path = write(tmp_path / "many", (line(span(trace, 1)) for trace in range(1, 501)))
+    found, problems = rows([path], CONFIG | {"traces": LIMITS | {"max_traces": 10}})
+    assert len(found) == 500 * len(SCORERS)
+    assert ({row["completeness"] for row in found}, problems) == ({"complete"}, [])
+
+
+def test_a_trace_is_evaluated_when_its_last_span_was_read(tmp_path: Path):
+    """In the order in which traces end, while later lines are not read yet."""
+    ends = [(2, 1), (1, 1), (3, 2), (3, 1)]
+    padding = (line(span(trace, 1, size=2000)) for trace in range(10, 810))
+    path = write(tmp_path / "traces", iter([*(line(span(trace, number, parent=number > 1)) for trace, number in ends), *padding]))
+    reports = replay([path], load(CONFIG), on_problem=lambda _: None)
+    first = next(reports)
+    os.truncate(path, 0)  # what was not read is gone
+    seen = [int(first.trajectory.trace_id, 16), *(int(each.trajectory.trace_id, 16) for each in reports)]
+    assert seen[:3] == [2, 1, 3]
+    assert len(seen) < 400
+
+
+def test_a_trace_over_its_limit_is_cut_wherever_its_spans_were(tmp_path: Path):
+    """Its runs are skipped as incomplete, once, naming the limit."""
+    lines = [line(span(trace, number, parent=number > 1)) for number in range(1, 30) for trace in range(1, 40)]
+    config = CONFIG | {"traces": {"max_bytes": "64KiB", "max_bytes_per_trace": "64KiB", "max_spans_per_trace": 20}}
+    found, problems = rows([write(tmp_path / "traces", iter(lines))], config)
+    assert (len(found), problems) == (39 * len(SCORERS), [])
+    assert all(row["outcome"] == "skipped" and "max_spans_per_trace" in row["explanation"] for row in found)
+    assert {row["completeness"] for row in found} == {str(Completeness.OVERFLOW)}
+
+
+def test_ids_that_the_first_pass_does_not_see_are_reported(tmp_path: Path):
+    """Such traces may be evaluated in parts, and that is said."""
+    odd = line(span(1, 1)).replace('"traceId"', '"tr\\u0061ceId"')
+    found, problems = rows([write(tmp_path / "traces", iter([odd, line(span(2, 1))]))])
+    assert len(found) == 2 * len(SCORERS)
+    assert problems == ["1 traces may have been evaluated in parts: their ids are written in an unusual way"]
+
+
+def test_lines_written_after_the_first_pass_are_not_read(tmp_path: Path):
+    """A file that grows is evaluated as it was found."""
+    path = write(tmp_path / "traces", (line(span(trace, 1)) for trace in range(1, 4)))
+    reports = replay([path], load(CONFIG), on_problem=pytest.fail)
+    first = next(reports)
+    with path.open("a") as out:
+        out.write(line(span(9, 1)))
+    assert [int(each.trajectory.trace_id, 16) for each in (first, *reports)] == [1, 2, 3]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_an_input_too(tmp_path: Path):
+    """It can be read only once, and is kept in a temporary file."""
+    os.mkfifo(tmp_path / "pipe")
+    content = gzip.compress(b"".join(line(span(trace, 1)).encode() for trace in range(1, 4)))
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,))
+    writer.start()
+    found, problems = rows([tmp_path / "pipe"])
+    writer.join(10)
+    assert (len(found), problems) == (3 * len(SCORERS), [])
+
+
+MEASURE = """
+import resource, sys
+from otel_eval.app import replay
+from otel_eval.config import load
+def problem(text): raise SystemExit(text)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = sum(len(report.results) for report in replay([sys.argv[1]], load(sys.argv[2]), on_problem=problem))
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def peak(path: Path, config: Path) -> tuple[int, float]:
+    """Results, and MiB that the process grew by; in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", MEASURE, path, config], capture_output=True, text=True, timeout=100, check=True)
+    count, grown = done.stdout.split()
+    return int(count), int(grown) / 1024
+
+
+def test_memory_does_not_follow_the_size_of_the_input(tmp_path: Path):
+    """40 MB of traces that are all open at once take little more than 16 MiB."""
+    config = tmp_path / "eval.json"
+    config.write_text(json.dumps(CONFIG | {"traces": {"max_bytes": "16MiB", "max_bytes_per_trace": "1MiB"}}))
+    lines = (
+        line(*(span(trace, number, parent=number > 1, size=1500) for trace in range(at, at + 10)))
+        for number in range(1, 11)
+        for at in range(1, 2001, 10)
+    )
+    count, grown = peak(write(tmp_path / "traces", lines), config)
+    assert count == 2000 * len(SCORERS)
+    assert grown < 32
