@@ -114,7 +114,6 @@ def _files(evaluations: Sequence[Evaluation]) -> Iterator[tuple[Dataset, Referen
     """Each dataset file that a scorer reads, the reference to it, and the share of traces that is looked up in it."""
     for evaluation in evaluations:
         for scorer in evaluation.scorers:
-            share = min(evaluation.sample, getattr(scorer, "sample", 1.0))
             for reference in references_of(scorer):
                 if isinstance(reference.records, Dataset):
-                    yield reference.records, reference, share
+                    yield reference.records, reference, min(evaluation.sample, getattr(scorer, "sample", 1.0))

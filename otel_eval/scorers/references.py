@@ -16,6 +16,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Skipped, Trajectory
 from otel_eval.scorers.agreement import decoded
+from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.parameters import STRING, described, did_you_mean, gathered, shown, text, wrong
 from otel_eval.scorers.registry import imported
@@ -94,6 +95,8 @@ def references_of(scorer: object) -> Iterator[Reference]:
     >>> [each.key for each in references_of(create_scorer({"type": "tool_call_order", "reference": "my.expected"}))]
     ['my.expected']
     """
+    if not isinstance(scorer, BuiltIn):  # attributes of a user's object mean something else, and may raise
+        return
     held = (getattr(scorer, name, None) for name in ("reference", "answer"))
     yield from (each for each in held if isinstance(each, Reference))
     for further in getattr(scorer, "scorers", ()):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Skipped
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.references import references_of
 from otel_eval.testing import call, trajectory
 
 CASES = {"a": {"expected": ["search", "open"], "other": "[]"}, "b": {"expected": 3}, "c": {}, "7": {"expected": '["search"]'}}
@@ -234,3 +236,19 @@ def test_an_unusable_record_of_a_file_is_named_by_file_line_key_and_remedy(tmp_p
             "problems": [{"key": "expected[0].argumnts", "remedy": "did you mean 'arguments'?"}],
         },
     )
+
+
+def test_references_of_scorers_that_are_not_built_in_are_not_looked_for() -> None:
+    """Their attributes mean what their author wants, and may raise."""
+
+    class Mine:
+        reference = "text"
+        scorers = None
+
+        @property
+        def answer(self) -> Any:
+            raise ValueError
+
+    assert list(references_of(Mine())) == []
+    built_in = create_scorer({"type": "expression", "expression": "true", "reference": "a.b"})
+    assert [each.key for each in references_of(built_in)] == ["a.b"]
