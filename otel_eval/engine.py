@@ -18,7 +18,6 @@ from otel_eval.model import (
     UNRECORDED,
     Completeness,
     Evidence,
-    Failed,
     Kind,
     Outcome,
     Pending,
@@ -32,7 +31,7 @@ from otel_eval.model import (
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace, Frame, Scorer, Verdict
 from otel_eval.scorers.isolation import is_ours, private_copy
-from otel_eval.scorers.outcomes import outcome_of
+from otel_eval.scorers.outcomes import failed_by, outcome_of
 from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "Evaluation", "FailedCondition", "Match", "RunObserver", "draw_of", "result_id"]
@@ -337,7 +336,7 @@ def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
             return scorer(trajectory)
         return outcome_of(scorer(private_copy(trajectory)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
-        return Failed(type(error).__name__, str(error))
+        return failed_by(error)
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from otel_eval.model import Failed, Outcome, Trajectory
 from otel_eval.ports import Scorer
 from otel_eval.scorers.isolation import is_ours
-from otel_eval.scorers.outcomes import outcome_of
+from otel_eval.scorers.outcomes import failed_by, outcome_of
 from otel_eval.sinks.tally import Counters, Warnings
 
 __all__ = ["MOST_HUNG", "Guard"]
@@ -106,4 +106,4 @@ class _Thread:
         try:
             return outcome_of(self._scorer(trajectory))
         except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
-            return Failed(type(error).__name__, str(error))
+            return failed_by(error)

@@ -199,11 +199,12 @@ def _what(name: str) -> str:
     """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
     from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
+    from otel_eval.scorers.tracebacks import import_problem
 
     try:
         thing = get_scorer(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's package does when it is imported
-        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else type(error).__name__})"
+        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else import_problem(error)})"
     return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
 
 

@@ -17,11 +17,12 @@ from otel_eval.cli.shortfalls import no_run_line, nothing_evaluated, unused_reco
 from otel_eval.cli.tables import label_line, run_block, score_block, tally_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
-from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 
 __all__ = ["show_explanations", "show_scores", "show_trajectories"]
 
 _NOTHING_EVALUATED: Final = 3  # exit code
+_MOST_FAILURES: Final = 20
 
 # It records a label for a distribution and says so by being skipped: no verdict, so no exit code.
 _NO_VERDICT: Final = "label_distribution"
@@ -134,6 +135,8 @@ def show_scores(
     ]
     for warning in coverage.tool_name_warnings():
         click.echo(f"otel-eval: {warning}", err=True)
+    for failure in tally.failure_lines():
+        click.echo(f"otel-eval: {failure}", err=True)
     if problems.count:
         return 2  # the problem was printed, and it may be the cause of all that is missing
     for line in missed:
@@ -150,11 +153,14 @@ class _Tally:
         self.skipped: Counter[str] = Counter()  # by reason
         self._last: Trajectory | None = None
         self._labels: dict[str, list[Result]] = {}
+        self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
 
     def count(self, report: Report) -> bool:
         """Count the results; whether the report is of the same run as the last one."""
         self._verdicts.update(_verdict(result) for result in report.results)
         for result in report.results:
+            if isinstance(result.outcome, Failed) and result.outcome.place:
+                self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if isinstance(result.outcome, Skipped):
                 self.skipped["recorded" if result.type == _NO_VERDICT else result.outcome.reason] += 1
             if result.type == _NO_VERDICT:
@@ -170,6 +176,11 @@ class _Tally:
 
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
         return [*distributions, tally_line([(word, self._verdicts[word]) for word in _VERDICTS], len(self.runs))]
+
+    def failure_lines(self) -> Iterator[str]:
+        """A line for each scorer of a user that raised: the type of the error, file and line, and no content."""
+        for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
+            yield f"scorer {scorer} failed {count} time{'' if count == 1 else 's'}: {error} at {place}"
 
     @property
     def evaluated(self) -> int:

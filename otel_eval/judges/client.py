@@ -124,8 +124,7 @@ class Client:
 
 class _Refused(JudgeError):
     def __init__(self, status: int) -> None:
-        super().__init__("judge_refused", f"the judge refused: HTTP status {status}")
-        self.status = status
+        super().__init__("judge_refused", f"the judge refused: HTTP status {status}", status)
 
 
 async def _opened(endpoint: Endpoint) -> AsyncGenerator[Any, None]:
@@ -165,7 +164,7 @@ def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
     if status not in _COME_AGAIN and status < 500:
         return _Refused(status)
     kind = "judge_rate_limited" if status == 429 else "judge_unavailable"
-    return Again(kind, f"the judge answered with HTTP status {status}", _seconds(headers.get("retry-after", "")))
+    return Again(kind, f"the judge answered with HTTP status {status}", _seconds(headers.get("retry-after", "")), status)
 
 
 def _seconds(told: str) -> float | None:

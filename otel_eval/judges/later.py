@@ -18,7 +18,7 @@ from otel_eval.judges.loop import LoopThread
 from otel_eval.judges.weight import weight
 from otel_eval.model import Failed, Outcome, Pending, Report
 from otel_eval.quiet import unseen
-from otel_eval.scorers.outcomes import outcome_of
+from otel_eval.scorers.outcomes import failed_by, outcome_of
 
 __all__ = ["Later"]
 
@@ -123,7 +123,7 @@ class Later:
             except (asyncio.CancelledError, GeneratorExit):  # told to end, or thrown away with the loop
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever a user's scorer does; some libraries' timeouts are no `Exception`
-                return self._timed_out() if limit.expired() else Failed(type(error).__name__, str(error))
+                return self._timed_out() if limit.expired() else failed_by(error)
 
     def _timed_out(self) -> Failed:
         self._tally.late_timeouts += 1

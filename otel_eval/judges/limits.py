@@ -32,8 +32,8 @@ class Again(JudgeError):
         after_s: how many seconds later, if the judge said so.
     """
 
-    def __init__(self, kind: str, message: str, after_s: float | None = None) -> None:
-        super().__init__(kind, message)
+    def __init__(self, kind: str, message: str, after_s: float | None = None, status: int | None = None) -> None:
+        super().__init__(kind, message, status)
         self.after_s = after_s
 
 

@@ -7,13 +7,14 @@ outcome of its own and never a score.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.coroutines import completed
 from otel_eval.scorers.judging import Judge, JudgeError, ask, resolve
+from otel_eval.scorers.outcomes import failed_by
 from otel_eval.scorers.parameters import STRING, described, flag, optional, reads, share, text
 from otel_eval.scorers.prompts import SCORE, TooLong
 
@@ -53,9 +54,11 @@ async def asked(scorer: BuiltIn, trajectory: Trajectory, opinion: Opinion) -> Ou
 
 
 def failed(error: Exception, details: Mapping[str, Any] | None = None) -> Failed:
-    """What becomes of a judge's error."""
-    kind = error.kind if isinstance(error, JudgeError) else type(error).__name__
-    return Failed(kind, str(error), details or {})
+    """The outcome of a judge that failed; the HTTP status of a refusal is a detail, since it quotes nothing."""
+    if not isinstance(error, JudgeError):
+        return replace(failed_by(error), details=details or {})
+    status = {} if error.status is None else {"http_status": error.status}
+    return Failed(error.kind, str(error), {**(details or {}), **status})
 
 
 async def opinion_of(judge: Judge, prompt: str, *, include_content: bool) -> Finding:

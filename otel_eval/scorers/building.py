@@ -13,6 +13,7 @@ from typing import Any
 
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Scorer
+from otel_eval.scorers.annotations import wrong_parameters
 from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.functions import FunctionScorer
 from otel_eval.scorers.parameters import did_you_mean, gathered, shown
@@ -152,6 +153,7 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     if takes is not None:
         problems += _unknown(own, [*common, *takes])
         problems += _missing(name, takes, own, problems)
+    problems += wrong_parameters(thing, own)
     if problems:
         raise ConfigError(*problems)
     values = {key: common[key].metadata["read"](key, value) for key, value in given.items() if key in common}

@@ -14,7 +14,7 @@ from typing import Any
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.coroutines import completed, is_awaited
-from otel_eval.scorers.outcomes import in_range, outcome_of
+from otel_eval.scorers.outcomes import failed_by, in_range, outcome_of
 
 __all__ = ["FunctionScorer"]
 
@@ -69,7 +69,7 @@ class FunctionScorer(BuiltIn):
             if inspect.iscoroutine(returned):
                 returned = completed(returned)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
-            return Failed(type(error).__name__, str(error))
+            return failed_by(error)
         return self._understood(returned)
 
     async def evaluate(self, trajectory: Trajectory) -> Outcome:
@@ -82,7 +82,7 @@ class FunctionScorer(BuiltIn):
             if inspect.isawaitable(returned):
                 returned = await returned
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            return Failed(type(error).__name__, str(error))
+            return failed_by(error)
         return self.judged(self._understood(returned))
 
     def _understood(self, returned: Any) -> Finding | Outcome:

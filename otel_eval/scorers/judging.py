@@ -42,11 +42,12 @@ class JudgeError(OtelEvalError):
 
     Attributes:
         kind: a word that says why and quotes nothing: the error type of the outcome.
+        status: the HTTP status of the endpoint's answer, if it refused.
     """
 
-    def __init__(self, kind: str, message: str = "") -> None:
+    def __init__(self, kind: str, message: str = "", status: int | None = None) -> None:
         super().__init__(message or kind)
-        self.kind = kind
+        self.kind, self.status = kind, status
 
 
 def _nowhere(name: str, where: str) -> Judge:

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped
+from otel_eval.scorers.tracebacks import place_of
+from otel_eval.telling import shown
 
-__all__ = ["in_range", "outcome_of"]
+__all__ = ["failed_by", "in_range", "outcome_of"]
 
 _TEXTS: Final = {Scored: ("explanation",), Skipped: ("why",), Failed: ("error_type", "message")}
 
@@ -50,14 +52,30 @@ def _wrong_part(outcome: Any, texts: tuple[str, ...]) -> str | None:
         text = getattr(outcome, key)
         if not isinstance(text, str):
             return f"a {type(text).__name__} as {key}, not a text"
-    return None if _is_object(outcome.details) else "details that cannot be written as a JSON object"
+    return _wrong_details(outcome.details)
 
 
-def _is_object(details: Any) -> bool:
+def _wrong_details(details: Any) -> str | None:
+    """What of the details cannot be written as JSON, without its value."""
     if not isinstance(details, Mapping):
-        return False
+        return f"a {type(details).__name__} as details, not a mapping"
     try:
-        # As results are written: what JSON has no word for becomes text.
-        return not details or bool(json.dumps(details, default=str))
-    except Exception:  # noqa: BLE001 - whatever its parts do when they are asked for their text
-        return False
+        json.dumps(dict(details), allow_nan=False)
+    except Exception as error:  # noqa: BLE001 - whatever its parts do when they are looked at
+        return f"details that are not JSON ({type(error).__name__}{_where(details)}); use texts, numbers, lists and mappings"
+    return None
+
+
+def _where(details: Mapping[Any, Any]) -> str:
+    """The first key whose value cannot be written, and the type of that value."""
+    for key, value in details.items():
+        try:
+            json.dumps({key: value}, allow_nan=False)
+        except Exception:  # noqa: BLE001 - as above
+            return f" in {shown(key)}, a {type(value).__name__}"
+    return ""
+
+
+def failed_by(error: BaseException) -> Failed:
+    """The outcome of a scorer that raised: the type of the error, and where in the user's code it came from."""
+    return Failed(type(error).__name__, str(error), place=place_of(error))

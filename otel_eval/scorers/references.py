@@ -18,6 +18,7 @@ from otel_eval.model import Failed, Skipped, Trajectory
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.coroutines import is_awaited
+from otel_eval.scorers.outcomes import failed_by
 from otel_eval.scorers.parameters import STRING, described, did_you_mean, gathered, shown, text, wrong
 from otel_eval.scorers.registry import imported
 
@@ -64,7 +65,7 @@ class Reference:
         try:
             record: Any = self.records(key)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
-            return Failed(type(error).__name__, str(error))
+            return failed_by(error)
         if record is None:
             return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):

@@ -5,11 +5,14 @@ Knows names, aliases, dotted paths and the entry-point group; knows no specifica
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from otel_eval.errors import ConfigError
+from otel_eval.model import Outcome, Trajectory
+from otel_eval.scorers.annotations import refused_return
+from otel_eval.scorers.tracebacks import import_problem
 from otel_eval.telling import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -26,7 +29,17 @@ ALIASES: Final = {
     "trajectory": "trajectory_structure",
 }
 
-Anything = TypeVar("Anything", bound=Callable[..., Any])
+
+class ScorerFunction(Protocol):
+    """What `@scorer` registers: a function of a trajectory, with keyword parameters if it has any."""
+
+    def __call__(self, trajectory: Trajectory, /, *args: Any, **kwargs: Any) -> Returned | Awaitable[Returned]:
+        """An outcome, a number in [0, 1] or a bool, at once or later."""
+        ...
+
+
+Returned = Outcome | float | bool
+Anything = TypeVar("Anything", bound=ScorerFunction | type)
 
 _registered: Final[dict[str, Any]] = {}
 _NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
@@ -54,7 +67,8 @@ def scorer(
         reads_calls: whether it is skipped where the instrumentation records no tool calls.
 
     Raises:
-        ValueError: the name is taken, or empty; the version is no text; there is no such need; it cannot be called.
+        ValueError: the name is taken, or empty; the version is no text; there is no such need; it cannot be called, or is
+            declared to return something else. (Parameters of a configuration are checked against simple annotations.)
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
@@ -69,6 +83,8 @@ def scorer(
             raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
         if not callable(thing):
             raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
+        if returned := refused_return(thing):
+            raise ValueError(f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1] or a bool")
         _registered[name] = thing
         _declared[name] = {"edition": version, "reading": needs, "about_calls": reads_calls}
         return thing
@@ -161,7 +177,7 @@ def resolve(kind: str) -> tuple[str, Any]:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"type: {shown(kind)} cannot be loaded ({type(error).__name__}); repair or remove its package"
+            f"type: {shown(kind)} cannot be loaded ({import_problem(error)}); repair or remove its package"
         ) from error
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"
@@ -193,5 +209,5 @@ def imported(key: str, path: str) -> Any:
             thing = getattr(thing, part)
     except (Exception, SystemExit) as error:
         remedy = "write package.module:attribute of something that can be imported"
-        raise ConfigError(f"{key}: {shown(path)} cannot be imported ({type(error).__name__}); {remedy}") from error
+        raise ConfigError(f"{key}: {shown(path)} cannot be imported ({import_problem(error)}); {remedy}") from error
     return thing

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
@@ -80,7 +81,7 @@ async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str
         return Skipped(f"{node.name}: {error}", reason="too_large")
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
         said = failed(error)
-        return Failed(said.error_type, f"{node.name}: {said.message}")
+        return replace(said, message=f"{node.name}: {said.message}")
 
 
 def _form(node: Node) -> tuple[dict[str, Any], str]:

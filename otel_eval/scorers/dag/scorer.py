@@ -6,7 +6,7 @@ Knows the frame around a walk: parameters, what must be read, and what becomes o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
 from typing import Any, ClassVar, Final
@@ -202,7 +202,9 @@ class Dag(BuiltIn):
                 return late(end.score / 10, partial(self._told, walked.path, end.score))
             return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
         _, details = self._way(walked.path)
-        return Skipped(end.why, details, end.reason) if isinstance(end, Skipped) else Failed(end.error_type, end.message, details)
+        if isinstance(end, Skipped):
+            return Skipped(end.why, details, end.reason)
+        return replace(end, details={**details, **end.details})
 
     def _told(self, path: Sequence[Step], score: float) -> tuple[str, dict[str, Any]]:
         said, details = self._way(path)
@@ -222,7 +224,7 @@ async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: d
         return Finding(outcome.value, f"{said} → {further.name}: {outcome.explanation}", details)
     if isinstance(outcome, Skipped):
         return Skipped(f"{further.name}: {outcome.why}", details, outcome.reason)
-    return Failed(outcome.error_type, f"{further.name}: {outcome.message}", details)
+    return replace(outcome, message=f"{further.name}: {outcome.message}", details=details)
 
 
 def _details(path: Sequence[Step], *, with_reasons: bool) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def test_the_key_is_sent_and_nowhere_seen(
     judge = {"base_url": endpoint.url, "model": "m", "api_key_env": "JUDGE_API_KEY", "retries": 0}
     scorer = create_scorer({"type": "llm_judge", "judge": judge, "criteria": "x"})
     outcome = scorer(RUN)
-    assert outcome == Failed("judge_refused", "the judge refused: HTTP status 401")
+    assert outcome == Failed("judge_refused", "the judge refused: HTTP status 401", {"http_status": 401})
     assert endpoint.headers[0]["authorization"] == f"Bearer {KEY}"
     assert "openai-organization" not in endpoint.headers[0]
     assert KEY not in f"{outcome!r} {scorer!r} {caplog.text}"
@@ -139,7 +139,7 @@ def test_a_refusal_is_not_asked_again(serve: Callable[..., Any], scripted: Modul
     elsewhere = serve(scripted.score(1))
     endpoint = serve(scripted.Reply(status=status, headers={"Location": f"{elsewhere.url}/chat/completions"}))
     outcome = judged(endpoint, retries=3)
-    assert outcome.error_type == "judge_refused"
+    assert (outcome.error_type, outcome.details) == ("judge_refused", {"http_status": status})
     assert len(endpoint.requests) == (3 if status == 400 else 1)  # in three forms
     assert elsewhere.requests == []
 
@@ -156,7 +156,9 @@ def test_trouble_that_passes_is_waited_for(serve: Callable[..., Any], scripted: 
 def test_trouble_that_does_not_pass_fails(serve: Callable[..., Any], scripted: ModuleType):
     """After as many attempts as may be."""
     endpoint = serve(scripted.Reply(status=503))
-    assert judged(endpoint, retries=1) == Failed("judge_unavailable", "the judge answered with HTTP status 503")
+    assert judged(endpoint, retries=1) == Failed(
+        "judge_unavailable", "the judge answered with HTTP status 503", {"http_status": 503}
+    )
     assert len(endpoint.requests) == 2
 
 

@@ -183,7 +183,7 @@ def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
     """At the start, with the remedy."""
     url = serve(scripted.score(1)).url
     EvalSpanExporter(InMemorySpanExporter(), config_of(url, tmp_path / "live.jsonl")).shutdown()
-    assert caplog.text == ""
+    assert "no other way" not in caplog.text
     EvalSpanExporter(InMemorySpanExporter(), config_of(url)).shutdown()
     assert "their scores have no other way; name exporters: otlp or jsonl as well" in caplog.text
 
@@ -206,8 +206,10 @@ def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any
     assert outcomes["tool_errors"][0] == "scored"
 
 
-def test_a_judge_that_is_down_costs_its_own_scores_only(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
-    """The alignment stays in the details of the score that was to be the smaller of two."""
+def test_a_judge_that_is_down_costs_its_own_scores_only(
+    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """The alignment stays in the details of the score that was to be the smaller of two; so does the HTTP status."""
     endpoint, path = serve(scripted.Reply(status=500)), tmp_path / "live.jsonl"
     with traced(EvalSpanProcessor(config_of(endpoint.url, path))) as provider:
         agent(provider)
@@ -217,6 +219,9 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(serve: Callable[..., Any
     assert by_scorer["careful"]["explanation"] == "judge_unavailable"
     assert by_scorer["tool_correctness"]["details"]["alignment"] == 1.0
     assert [row["value"] for row in rows(path) if row["outcome"] == "failed"] == [None, None]
+    assert {row["details"]["http_status"] for row in rows(path) if row["outcome"] == "failed"} == {500}
+    said = "scorer careful failed: judge_unavailable (HTTP status 500); 1 so far"
+    assert said in [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -60,7 +60,7 @@ def test_a_coroutine_function_may_be_named_by_its_path(monkeypatch: pytest.Monke
     for config in (load(config_of(judges={"main": path})), load(config_of(judges={}, evaluations=inline))):
         assert app.engine_of(config).evaluations[0].scorers[0].judge.__name__ == "judge"  # type: ignore[attr-defined]
     assert "is not a coroutine function" in said(judges={"main": "judged_by_path:other"})
-    assert said(judges={"main": "no:judge"}).startswith("judges.main: 'no:judge' cannot be imported (ModuleNotFoundError);")
+    assert said(judges={"main": "no:judge"}).startswith("judges.main: 'no:judge' cannot be imported (ModuleNotFoundError: ")
     wrong = [{"name": "e", "scorers": [{**POLITE, "judge": "no_such_module:judge"}]}]
     assert "evaluations[0].scorers[0].judge: 'no_such_module:judge' cannot be imported" in said(evaluations=wrong)
 

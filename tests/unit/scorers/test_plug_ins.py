@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from otel_eval.engine import Engine, Evaluation
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Scored, Skipped
 from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
+from otel_eval.scorers.functions import FunctionScorer
 from otel_eval.scorers.registry import unused
 from otel_eval.testing import call, closed, span, trajectory
 
@@ -90,9 +92,9 @@ def test_a_scorer_is_found_by_the_name_its_package_gave_or_by_its_path(kind):
     [
         ("plugged_twice", "two packages register 'plugged_twice', plugged:alone and plugged:always; remove one"),
         ("plugged_number", "'plugged_number' names a value of type int, no function or class"),
-        ("plugged_missing", "'plugged_missing' cannot be loaded (AttributeError)"),
-        ("plugged_leaving", "'plugged_leaving' cannot be loaded (SystemExit)"),
-        ("leaving:x", "'leaving:x' cannot be imported (SystemExit)"),
+        ("plugged_missing", "'plugged_missing' cannot be loaded (AttributeError: plugged has no missing)"),
+        ("plugged_leaving", "'plugged_leaving' cannot be loaded (SystemExit, line 1 of "),
+        ("leaving:x", "'leaving:x' cannot be imported (SystemExit, line 1 of "),
         ("plugged_alone", "'plugged_alone' cannot be called with a trajectory (too many positional arguments)"),
         ("plugged_deaf", "'plugged_deaf' cannot be called with a trajectory (too many positional arguments)"),
         ("plugged_silent", "'plugged_silent' makes a Silent, which cannot be called; give it __call__(self, trajectory)"),
@@ -116,7 +118,7 @@ def test_the_list_of_scorers_says_which_cannot_be_used_and_which_are_not(capsys)
     """Although importing one of them would end the program."""
     assert main(["scorers"]) == 0
     told = capsys.readouterr()
-    assert "(cannot be loaded: SystemExit)" in told.out
+    assert "(cannot be loaded: SystemExit, line 1 of" in told.out
     assert "(cannot be used: a value of type int)" in told.out
     assert "two packages register 'plugged_twice'" in told.out
     assert "not used: tool_errors = plugged:always; the name is ours" in told.err
@@ -214,11 +216,39 @@ def test_a_function_that_leaves_the_program_has_failed():
     assert create_scorer({"type": "plugged_leaves"})(RUN) == Failed("SystemExit", "3")
 
 
-@pytest.mark.parametrize("details", [{}, {"x": float("nan")}, {"x": object()}, {1: 2}])
-def test_details_may_hold_what_becomes_text_when_it_is_written(details):
-    """And are left as they are."""
+@pytest.mark.parametrize("details", [{}, {"x": [1, 2.5, None, {"y": True}]}, {1: 2}])
+def test_details_that_are_json_are_left_as_they_are(details):
+    """Keys that are numbers become text when they are written."""
     answer = Scored(0.5, True, "", details)
     assert create_scorer({"type": "test.answer", "answer": answer})(RUN) is answer
+
+
+@pytest.mark.parametrize(
+    ("details", "why"),
+    [
+        ({"a": 1, "when": object()}, "(TypeError in 'when', a object)"),
+        ({"ratio": float("nan")}, "(ValueError in 'ratio', a float)"),
+        ({(1, 2): 3}, "(TypeError in (1, 2), a int)"),
+        ({"tools": {"search"}}, "(TypeError in 'tools', a set)"),
+    ],
+)
+def test_details_that_are_not_json_fail_the_result(details, why):
+    """The key and the type are named, not the value."""
+    outcome = create_scorer({"type": "test.answer", "answer": Scored(0.5, True, "", details)})(RUN)
+    assert outcome == Failed("TypeError", outcome.message)
+    assert f"details that are not JSON {why}; use texts, numbers, lists and mappings" in outcome.message
+
+
+def test_a_failure_tells_the_place_in_the_users_code():
+    """The line that was called into, not the one of a library that it used; it is no part of the result's value."""
+
+    def parses(trajectory):
+        return json.loads("{")  # here
+
+    line = parses.__code__.co_firstlineno + 1
+    outcome = FunctionScorer(kind="x", function=parses, arguments={})(RUN)
+    assert (outcome.error_type, outcome.place) == ("JSONDecodeError", f"{__file__}:{line}")
+    assert outcome == Failed("JSONDecodeError", outcome.message)
 
 
 @scorer("test.answer")

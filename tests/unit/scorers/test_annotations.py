@@ -1,0 +1,161 @@
+"""Annotations of users' scorers: what they return, and what their parameters may be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Outcome, Scored, Skipped, Trajectory
+from otel_eval.scorers import create_scorer, registry, scorer
+from otel_eval.testing import call, trajectory
+
+RUN = trajectory(call("a"))
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    before = {**registry._registered}
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+
+
+def nothing(run: Trajectory) -> None: ...
+def text(run: Trajectory) -> str: ...  # type: ignore[empty-body]
+def mapping(run: Trajectory) -> dict[str, Any]: ...  # type: ignore[empty-body]
+def either(run: Trajectory) -> str | None: ...
+async def late_text(run: Trajectory) -> str: ...  # type: ignore[empty-body]
+
+
+class Texts:
+    def __call__(self, run: Trajectory) -> str: ...  # type: ignore[empty-body]
+
+
+@pytest.mark.parametrize(
+    ("thing", "declared"),
+    [
+        (nothing, "None"),
+        (text, "str"),
+        (mapping, "dict[str, typing.Any]"),
+        (either, "str | None"),
+        (late_text, "str"),
+        (Texts, "str"),
+    ],
+)
+def test_a_scorer_that_declares_to_return_something_else_is_refused(thing: Any, declared: str):
+    """When it is registered, before any run."""
+    with pytest.raises(ValueError, match="is declared to return") as refused:
+        scorer("test.declared")(thing)
+    assert str(refused.value) == (
+        f"test.declared: is declared to return {declared}; return an outcome, a number in [0, 1] or a bool"
+    )
+
+
+def number(run: Trajectory) -> float: ...  # type: ignore[empty-body]
+def truth(run: Trajectory) -> bool: ...  # type: ignore[empty-body]
+def outcome(run: Trajectory) -> Outcome: ...  # type: ignore[empty-body]
+def some(run: Trajectory) -> Scored | Skipped | None: ...
+async def late(run: Trajectory) -> float: ...  # type: ignore[empty-body]
+def anything(run: Trajectory) -> Any: ...
+def unknown(run: Trajectory) -> NotThere: ...  # type: ignore[name-defined] # noqa: F821
+def undeclared(run): ...
+
+
+ALLOWED = [number, truth, outcome, some, late, anything, unknown, undeclared]
+
+
+@pytest.mark.parametrize("thing", ALLOWED, ids=lambda each: each.__name__)
+def test_what_may_be_an_outcome_is_registered(thing: Any):
+    """Also where nothing is declared, or something that is not known yet."""
+    assert scorer(f"test.{thing.__name__}")(thing) is thing
+
+
+def limited(
+    run: Trajectory,
+    limit: int = 3,
+    share: float = 0.5,
+    on: bool = False,
+    names: list[str] | None = None,
+    how: Literal["all", "any"] = "all",
+    free: Any = None,
+) -> float:
+    """Takes parameters."""
+    return 1.0
+
+
+class Limited:
+    def __init__(self, limit: int = 3) -> None:
+        self.limit = limit
+
+    def __call__(self, run: Trajectory) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("thing", [limited, Limited])
+def test_a_parameter_of_another_type_is_refused_in_one_line(thing: Any):
+    """Of a function, and of a class."""
+    scorer("test.limited")(thing)
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "test.limited", "limit": "x"})
+    assert str(refused.value) == "limit: 'x' is not a whole number; write e.g. limit: 3"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"limit": True}, "limit: True is not a whole number"),
+        ({"limit": 2.5}, "limit: 2.5 is not a whole number"),
+        ({"share": "half"}, "share: 'half' is not a number; write e.g. share: 0.5"),
+        ({"on": 1}, "on: 1 is not true or false; write e.g. on: true"),
+        ({"names": [1]}, "names: [1] is not a list whose items are each a text or null; write e.g. names: [a, b]"),
+        ({"how": "most"}, "how: 'most' is not one of all, any; write e.g. how: all"),
+    ],
+)
+def test_each_simple_annotation_is_checked(given: dict[str, Any], why: str):
+    """The value, what would be right, and an example."""
+    scorer("test.limited")(limited)
+    with pytest.raises(ConfigError) as refused:
+        create_scorer({"type": "test.limited", **given})
+    assert str(refused.value).startswith(why)
+
+
+def test_what_an_annotation_allows_is_taken():
+    """An int is a float; what is not annotated simply may be anything."""
+    scorer("test.limited")(limited)
+    given = {"limit": 1, "share": 1, "on": True, "names": None, "how": "any", "free": object()}
+    assert create_scorer({"type": "test.limited", **given})(RUN).value == 1.0
+
+
+def test_a_type_checker_sees_what_a_scorer_returns(tmp_path: Path):
+    """The decorator is typed with a protocol."""
+    code = """
+from otel_eval.model import Trajectory
+from otel_eval.scorers import scorer
+
+@scorer("good")
+def good(run: Trajectory, limit: int = 3) -> float: return 1.0
+
+@scorer("late")
+async def late(run: Trajectory) -> bool: return True
+
+@scorer("class")
+class Kind:
+    def __call__(self, run: Trajectory) -> float: return 1.0
+
+@scorer("bad")
+def bad(run: Trajectory) -> str: return ""
+"""
+    (tmp_path / "mine.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "mine.py"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=55,
+        env={"MYPYPATH": str(Path(__file__).parents[3]), "PATH": ""},
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith("mine.py")]
+    assert [line.split(":")[1] for line in lines if ": error:" in line] == ["15"], done.stdout + done.stderr
