@@ -29,7 +29,7 @@ from otel_eval.model import (
     Trajectory,
 )
 from otel_eval.native import maker
-from otel_eval.ports import ClosedTrace, Frame, Scorer, Verdict
+from otel_eval.ports import ClosedTrace, Frame, Scorer, Verdict, View
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import failed_by, outcome_of
 from otel_eval.trajectory import CUT, Plan, Run, build
@@ -182,9 +182,13 @@ class Engine:
     def is_agent(self, frame: Frame) -> bool:
         """Whether a span is an agent's; False too for one that cannot be read."""
         _, payload, envelope = frame
-        scope = self.plan.reader.of_scope(envelope.scope_name)
+        return self.describes_agent(envelope.view(payload), envelope.scope_name)
+
+    def describes_agent(self, view: View, scope_name: str) -> bool:
+        """The same of a span that may be open."""
+        scope = self.plan.reader.of_scope(scope_name)
         try:
-            reading = DROPPED if scope.dropped else scope.read(envelope.view(payload))
+            reading = DROPPED if scope.dropped else scope.read(view)
         except Exception:  # noqa: BLE001 - where the trace is evaluated it costs that trace alone; here it would stop all
             return False
         return reading is not DROPPED and reading.kind is Kind.AGENT

@@ -20,7 +20,7 @@ from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.engine import Engine, Evaluation
 from otel_eval.errors import Overloaded
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
-from otel_eval.ports import ClosedTrace, Frame, LogFrame
+from otel_eval.ports import ClosedTrace, Frame, LogFrame, View
 from otel_eval.scorers.tool_names import ToolNameCheck
 
 __all__ = ["FOREVER", "Pipeline"]
@@ -190,6 +190,10 @@ class Pipeline:
             raise Overloaded("the process is ending")
         if why := self._behind():
             raise Overloaded(why)
+
+    def describes_agent(self, view: View, scope_name: str) -> bool:
+        """Whether a span, which may be open, is an agent's."""
+        return self._engine.describes_agent(view, scope_name)
 
     def whole(self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None) -> None:
         """Take all that a source holds of a trace and judge it now: nothing of it is open any more, or `why` says otherwise."""

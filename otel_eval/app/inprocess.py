@@ -36,6 +36,7 @@ __all__ = ["EvalSpanProcessor", "trajectories"]
 
 _WHY: Final = {
     "closed": None,  # by the evidence: complete or orphaned
+    "detached": Completeness.DETACHED,
     "idle": Completeness.IDLE,
     "aged": Completeness.AGED,
     "overflow": Completeness.OVERFLOW,
@@ -96,6 +97,7 @@ class EvalSpanProcessor(InProcessSource):
             forked=self._begin,
             tick=self._expire,
             blocked=self._outlet.blocked_s,
+            is_agent=lambda view, scope_name: self._core.describes_agent(view, scope_name),
             limits=Limits(
                 max_traces=limits.max_traces,
                 max_spans_per_trace=limits.max_spans_per_trace + 1,  # one more, so that the core sees that a limit cut it
@@ -110,7 +112,10 @@ class EvalSpanProcessor(InProcessSource):
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
         emit = self._diagnostics.counted(self._outlet.emit)
         later = later_of(self._settings, engine, emit)
-        self._core = Pipeline(engine, emit, limits_of(self._settings), later=later, watch=self._diagnostics.evaluated)
+        limits = limits_of(self._settings)
+        # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
+        limits = replace(limits, settle_detached_s=0.0, keep_s=limits.late_s)
+        self._core = Pipeline(engine, emit, limits, later=later, watch=self._diagnostics.evaluated)
 
     def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
         self._core.whole(trace_id, spans, _WHY[why])

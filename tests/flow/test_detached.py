@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -215,3 +217,21 @@ def test_an_enclosing_run_whose_inner_run_was_released_is_incomplete(rest: int):
     said = {run: why for run, _, why, _ in life.wait(400)}
     assert said["outer"] == "incomplete: a run within it was evaluated and released before the run's own span arrived"
     assert said.get("a") == (part_of("outer") if rest == 3700 else None)
+
+
+def test_ten_thousand_runs_below_one_root_cost_what_the_last_ones_do():
+    """Neither what is held nor the time of a run grows with what is over."""
+    limits = replace(LIMITS, max_spans_per_trace=2000)
+    life, seconds, held = Life(limits=limits), list[float](), list[int]()
+    for part in range(5):
+        began = time.process_time()
+        for turn in range(2000):
+            name, start = f"a{part}.{turn}", (part * 2000 + turn) * 100
+            life.send(tool(f"t{name}", name, start + 1), agent(name, f"m{name}", start, start + 9), span(f"m{name}", "websocket"))
+            life.wait(1)
+        seconds.append(time.process_time() - began)
+        held.append(life.counts["held_bytes"])
+        life.last.clear()
+    assert life.counts["reports"] > 9900
+    assert held[-1] <= held[1] * 1.1, held
+    assert seconds[-1] < 3 * seconds[0] + 1, seconds

@@ -11,16 +11,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from otel_eval.ports import Frame
+from otel_eval.ports import Frame, View
 from otel_eval.sources.inprocess.placement import move_to_front, neighbours, pipeline_of
-from otel_eval.sources.inprocess.recorder import Handed, Limits, Open, Recorder, is_to_be_seen
-from otel_eval.sources.inprocess.view import Envelopes
+from otel_eval.sources.inprocess.recorder import Handed, Limits, Look, Open, Recorder, is_to_be_seen
+from otel_eval.sources.inprocess.view import Envelopes, SdkView
 from otel_eval.sources.inprocess.worker import Worker
 
 __all__ = ["Handover", "InProcessSource"]
@@ -42,8 +42,8 @@ class InProcessSource(SpanProcessor):
 
     Args:
         handover: called as `(trace id, [(trace id, span id, frame, bytes)], why)`, one trace at a time. `why` is "closed"
-            (nothing is open), "idle" or "aged" (given up waiting), "overflow" (a limit cut it) or "shutdown". A trace may
-            come again, with the spans that ended since.
+            (nothing is open), "detached" (no agent's span that these lie in is open), "idle" or "aged" (given up waiting),
+            "overflow" (a limit cut it) or "shutdown". A trace may be handed over again, with the spans that ended since.
         flush: deliver what came of it, in so many seconds; False if not all was.
         close: the same, finally.
         forked: called in a child process, before anything is recorded there.
@@ -51,6 +51,8 @@ class InProcessSource(SpanProcessor):
         tick: called about once a second on the worker.
         tick_s: how often limits of time are looked at.
         blocked: for how many seconds the delivery of a result has not returned.
+        is_agent: whether a span, open or ended, of a scope of that name is an agent's; called on the worker. Without it every
+            trace is handed over as a whole.
     """
 
     def __init__(
@@ -64,11 +66,14 @@ class InProcessSource(SpanProcessor):
         limits: Limits | None = None,
         tick_s: float = 1.0,
         blocked: Callable[[], float] = lambda: 0.0,
+        is_agent: Callable[[View, str], bool] | None = None,
     ) -> None:
         self._blocked: Final = blocked
         self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
         self._worker: Final = Worker(self._serve, self._tick, tick_s)
-        self._recorder: Final = Recorder(limits or Limits(), self._worker.put, self._began)
+        self._recorder: Final = Recorder(
+            limits or Limits(), self._worker.put, self._began, _of_span(is_agent) if is_agent else None
+        )
         self._envelopes = Envelopes()
         self._pipeline: Any = None
         self._resource: Any = None
@@ -158,8 +163,11 @@ class InProcessSource(SpanProcessor):
 
     # ------------------------------------------------------------------ on the worker
 
-    def _serve(self, item: Open | Handed) -> None:
+    def _serve(self, item: Open | Handed | Look) -> None:
         if self._inactive:
+            return
+        if isinstance(item, Look):
+            self._recorder.look(item)
             return
         if isinstance(item, Handed):
             self._recorder.arrived(item)
@@ -169,13 +177,17 @@ class InProcessSource(SpanProcessor):
         if handed is None:
             return
         trace_id = handed.trace_id.to_bytes(16, "big")
-        frames = [self._framed(span, trace_id) for span in handed.spans if is_to_be_seen(span)]
+        frames = [self._framed(span, trace_id, handed.below) for span in handed.spans if is_to_be_seen(span)]
         if frames:
             self._handover(trace_id, frames, handed.why)
 
-    def _framed(self, span: ReadableSpan, trace_id: bytes) -> tuple[bytes, bytes, Frame, int]:
+    def _framed(self, span: ReadableSpan, trace_id: bytes, below: Mapping[int, int]) -> tuple[bytes, bytes, Frame, int]:
         context: Any = span.context
-        return self._envelopes.frame(span, trace_id, context.span_id.to_bytes(8, "big"))
+        framed = self._envelopes.frame(span, trace_id, context.span_id.to_bytes(8, "big"))
+        if context.span_id not in below:
+            return framed
+        _, span_id, frame, size = framed
+        return trace_id, span_id, (below[context.span_id].to_bytes(8, "big"), *frame[1:]), size
 
     def _tick(self) -> None:
         self._recorder.sweep(time.monotonic())
@@ -187,7 +199,9 @@ class InProcessSource(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Have every trace that is over scored and its results delivered; False if not all was in time."""
         deadline = time.monotonic() + timeout_millis / 1000
-        drained = self._worker.drain(timeout_millis / 1000)
+        self._worker.put(Look())
+        drained = self._worker.drain(timeout_millis / 1000)  # twice, as what is found is put after the first
+        drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
         return self._deliver(deadline) and drained
 
     def _deliver(self, deadline: float) -> bool:
@@ -238,6 +252,16 @@ class InProcessSource(SpanProcessor):
             self._recorder.shut()
         if self._forked is not None:
             self._forked()
+
+
+def _of_span(is_agent: Callable[[View, str], bool]) -> Callable[[Any], bool]:
+    """The same question about a span of the SDK."""
+
+    def asked(span: Any) -> bool:
+        scope = span.instrumentation_scope
+        return is_agent(SdkView(span), (scope.name if scope is not None else "") or "")
+
+    return asked
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from otel_eval.sources.inprocess.detached import detached
 from otel_eval.sources.inprocess.placement import open_parent
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["OWN_SCOPE", "Handed", "Limits", "Open", "Recorder", "is_to_be_seen"]
+__all__ = ["OWN_SCOPE", "Handed", "Limits", "Look", "Open", "Recorder", "is_to_be_seen"]
 
 OWN_SCOPE: Final = "otel_eval"
 _SAMPLED: Final = 1
@@ -39,7 +41,7 @@ class Limits:
         max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
         max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
         idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
-        max_age_s: a trace open for so long is given over as `aged` and forgotten.
+        max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
     """
 
     max_traces: int = 100_000
@@ -51,26 +53,58 @@ class Limits:
 
 
 class Handed(NamedTuple):
-    """Spans of one trace on their way to the worker, and why: closed, idle, aged, overflow or shutdown."""
+    """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
+
+    `below`: ids of spans that are handed over as if they hung from another span.
+    """
 
     trace_id: int
     spans: list[ReadableSpan]
     why: str
+    below: Mapping[int, int] = MappingProxyType({})
+
+
+class Look(NamedTuple):
+    """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
+
+    entry: Open | None = None
 
 
 class Open:
     """A trace with a span that has not ended.
 
-    `open` holds span ids, `spans` what ended. `early`: some of it started before we looked. `queued`: it is on its way to
-    the worker, its spans `counted` as waiting. `seen` and `still_since` are the sweep's: how much it saw last time and since
-    when nothing changed.
+    `open` holds span ids, `live` the spans of those that we saw start, `spans` what ended. `early`: some of it started before
+    we looked. `queued`: it is on its way to the worker, its spans `counted` as waiting. `seen` and `still_since` are the
+    sweep's: how much it saw last time and since when nothing changed. `looked`: so many spans had ended when those were
+    looked for that can be handed over. `rests`: some were, so that it stays known, however long nothing of it ends. `room`:
+    more spans than so many call for a look.
     """
 
-    __slots__ = ("closed", "counted", "cut", "early", "open", "queued", "seen", "since", "spans", "still_since", "trace_id")
+    __slots__ = (
+        *(
+            "closed",
+            "counted",
+            "cut",
+            "early",
+            "live",
+            "looked",
+            "open",
+            "queued",
+            "rests",
+            "room",
+            "seen",
+            "since",
+            "spans",
+            "still_since",
+        ),
+        "trace_id",
+    )
 
-    def __init__(self, trace_id: int, now: float) -> None:
-        self.trace_id = trace_id
+    def __init__(self, trace_id: int, now: float, room: int) -> None:
+        self.trace_id, self.room = trace_id, room
         self.open: set[int] = set()
+        self.live: dict[int, Any] = {}
+        self.looked, self.rests = 0, False
         self.spans: deque[ReadableSpan] = deque()
         self.closed = self.queued = self.early = self.cut = False
         self.since = self.still_since = now
@@ -84,16 +118,25 @@ class Recorder:
     Args:
         put: takes an `Open` that may be closed now or a `Handed`; must neither block nor raise (`SimpleQueue.put`).
         began: told the first span of each trace that is new, on the caller's thread.
+        is_agent: whether a span is an agent's; asked on the worker. Without it a trace is handed over as a whole.
     """
 
-    def __init__(self, limits: Limits, put: Callable[[Open | Handed], None], began: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        put: Callable[[Open | Handed | Look], None],
+        began: Callable[[Any], None],
+        is_agent: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._is_agent: Final = is_agent
         self.limits: Final = limits
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
         self._began = began
         self._limit = limits.max_spans_per_trace
+        self._room = self._limit // 2 if is_agent else self._limit
         self.reset(put)
 
-    def reset(self, put: Callable[[Open | Handed], None]) -> None:
+    def reset(self, put: Callable[[Open | Handed | Look], None]) -> None:
         """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
         self._put = put
         self._lock = RLock()  # guards closing: `closed`, leaving _traces, _waiting, counts. Reentrant: a finalizer may end a span
@@ -122,6 +165,7 @@ class Recorder:
             entry = self._begin(span, parent_context)
             if entry is None:
                 return
+        entry.live[context[1]] = span
         entry.open.add(context[1])
         if entry.closed:
             self._again(entry, context)
@@ -136,7 +180,8 @@ class Recorder:
         spans, under_way = entry.spans, entry.open
         spans.append(span)
         under_way.discard(context[1])
-        if not under_way or entry.closed or len(spans) > self._limit:
+        entry.live.pop(context[1], None)
+        if not under_way or entry.closed or len(spans) > entry.room:
             self._turn(entry, span)
             return True
         return False
@@ -159,7 +204,7 @@ class Recorder:
     def _entry(self, trace_id: int) -> Open:
         if len(self._traces) >= self.limits.max_traces:
             self._evict()
-        return self._traces.setdefault(trace_id, Open(trace_id, time.monotonic()))
+        return self._traces.setdefault(trace_id, Open(trace_id, time.monotonic(), self._room))
 
     def _evict(self) -> None:
         with self._lock:
@@ -176,7 +221,9 @@ class Recorder:
             if not entry.closed:
                 return
             entry.open.discard(context[1])
-            self._entry(context[0]).open.add(context[1])
+            again = self._entry(context[0])
+            again.live[context[1]] = entry.live.pop(context[1], None)
+            again.open.add(context[1])
 
     # ------------------------------------------------------------------ a trace may be over
 
@@ -205,6 +252,9 @@ class Recorder:
             return
         if len(entry.spans) > self._limit:
             self._cut(entry)
+        elif len(entry.spans) > entry.room:
+            entry.room = self._limit
+            self._put(Look(entry))
         if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
@@ -314,8 +364,9 @@ class Recorder:
             self.close(entry, "overflow")
 
     def _sweep(self, entry: Open, now: float) -> None:
+        self._detach(entry, now)
         seen = (len(entry.open), len(entry.spans))
-        if now - entry.since >= self.limits.max_age_s:
+        if now - entry.since >= self.limits.max_age_s and not (entry.rests and not entry.spans):
             self.close(entry, "aged")
         elif seen[0] > self._limit:
             self.close(entry, "overflow")
@@ -324,6 +375,27 @@ class Recorder:
         elif entry.spans and now - entry.still_since >= self.limits.idle_s:
             with self._lock:
                 self._hand(self._drawn(entry, "idle"))
+
+    def look(self, item: Look) -> None:
+        """Give over what has ended of one trace, or of all, and lies below no open agent."""
+        for entry in (item.entry,) if item.entry else self._traces.copy().values():
+            self._detach(entry, time.monotonic())
+
+    def _detach(self, entry: Open, now: float) -> None:
+        """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
+        ended = entry.spans.copy()
+        if self._is_agent is None or entry.early or entry.cut or len(ended) == entry.looked:
+            return
+        entry.looked = len(ended)
+        found = detached(ended, entry.live.copy(), self._is_agent)
+        with self._lock:
+            if not found.spans or entry.closed or entry.queued:
+                return
+            handed = {id(span) for span in found.spans}
+            rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in handed]
+            entry.spans.extendleft(reversed(rest))
+            entry.since, entry.looked, entry.rests, entry.room = now, len(rest), True, self._room
+            self._hand(Handed(entry.trace_id, found.spans, "detached", found.below))
 
     def shut(self) -> None:
         """Give over all that is open and take nothing more."""
