@@ -31,6 +31,7 @@ __all__ = [
     "ToolCall",
     "ToolError",
     "Trajectory",
+    "Unnamed",
     "Unrecorded",
 ]
 
@@ -48,6 +49,13 @@ class Unrecorded(Enum):
 
 
 UNRECORDED: Final = Unrecorded.UNRECORDED
+
+
+class Unnamed(dict[str, Any]):
+    """Arguments of which a bare value was recorded and no name: ``{"__value__": value}``.
+
+    They equal the same mapping, and are never compared with arguments that have names.
+    """
 
 
 class Kind(StrEnum):
@@ -86,7 +94,7 @@ class ToolCall:
     Attributes:
         name: the tool's name, exactly as recorded.
         arguments: a JSON value, normally an object; `UNRECORDED` if nobody wrote it down.
-            A bare value that cannot be named is ``{"__value__": value}``.
+            A bare value that cannot be named is `Unnamed`: ``{"__value__": value}``.
         result: a JSON value, or `UNRECORDED`.
         error: how it failed, or None.
         call_id: the model's id of the call, or "".

@@ -15,13 +15,14 @@ __all__ = ["json_line", "overlaps", "trajectory_fields"]
 
 
 def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
-    """The run with its calls; whatever was not recorded is null."""
+    """The run with its calls; whatever was not recorded is null, and what is unknown is there only where it is."""
     return {
         "trace_id": trajectory.trace_id,
         "span_id": trajectory.span_id,
         "agent": trajectory.agent,
         "name": trajectory.name,
         "completeness": str(trajectory.completeness),
+        **({"calls_unknown": trajectory.calls_unknown} if trajectory.calls_unknown else {}),
         "calls": [_call_fields(call, others) for call, others in zip(trajectory.calls, overlaps(trajectory.calls), strict=True)],
     }
 
@@ -33,6 +34,7 @@ def _call_fields(call: ToolCall, others: list[int]) -> dict[str, Any]:
         "arguments_recorded": call.arguments is not UNRECORDED,
         "result": _recorded(call.result),
         "error": _error_fields(call.error),
+        **({"failure_unknown": True} if call.failure_unknown else {}),
         "call_id": call.call_id or None,
         "span_id": call.span_id or None,
         "start_ns": call.start_ns,

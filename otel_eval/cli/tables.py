@@ -26,7 +26,15 @@ def run_block(trajectory: Trajectory, *, arguments: bool = True) -> list[str]:
         arguments: whether the arguments of calls are shown. Where scores are shown they are not: they are content, and
             only what a scorer needs is read at all.
     """
-    return [*_headlines(trajectory), *_call_lines(trajectory, arguments=arguments)]
+    return [*_headlines(trajectory), *_why_unknown(trajectory), *_call_lines(trajectory, arguments=arguments)]
+
+
+def _why_unknown(trajectory: Trajectory) -> list[str]:
+    if not trajectory.calls_unknown:
+        return []
+    return textwrap.wrap(
+        plain(f"calls unknown: {trajectory.calls_unknown}"), WIDTH, initial_indent="  ", subsequent_indent="    "
+    )
 
 
 def _headlines(trajectory: Trajectory) -> list[str]:
@@ -62,7 +70,7 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
 def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
     """How long it took, the numbers of the calls beside it, how it ended."""
     beside = f"with {', '.join(str(j) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
-    end = f"error {call.error.type}" if call.error else "ok"
+    end = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
     return _duration(call.start_ns, call.end_ns), beside, cut(plain(end), 32)
 
 

@@ -48,7 +48,6 @@ GENKIT: Final = Convention(
     errors=(Mark("genkit:state", "error"),),
     messages=(MessageRow("genkit:output"), MessageRow("genkit:input", Side.HISTORY)),
     tool_spans=True,
-    failures_in_results=False,
 )
 
 FLUE: Final = Convention(
@@ -91,7 +90,6 @@ LIVEKIT: Final = Convention(
     ),
     placeholders=PLACEHOLDERS,
     tool_spans=True,
-    failures_in_results=False,
 )
 
 HAYSTACK: Final = Convention(
@@ -197,7 +195,7 @@ CREWAI: Final = Convention(
         for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.input.messages", "gen_ai.output.messages")
     },
     tool_spans=True,
-    failures_in_results=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 CREWAI_STEPS: Final = replace(

@@ -108,7 +108,7 @@ PYDANTIC_AI: Final = replace(
     not_requests=("final_result*",),
     not_call_marks=(Mark("logfire.msg", "running output function*"),),
     tool_spans=True,
-    failures_in_results=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 STRANDS: Final = replace(
@@ -124,7 +124,7 @@ STRANDS: Final = replace(
         EventRow("gen_ai.choice", Field.RESULT, "message"),
     ),
     tool_spans=True,
-    failures_in_results=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 GOOGLE_ADK: Final = replace(
@@ -154,7 +154,6 @@ GOOGLE_ADK: Final = replace(
         "gcp.vertex.agent.tool_response": frozenset({"{}", "<not specified>"}),
     },
     tool_spans=True,
-    failures_in_results=False,
 )
 
 OPENAI_AGENTS: Final = replace(
@@ -165,7 +164,6 @@ OPENAI_AGENTS: Final = replace(
     scopes=("opentelemetry.instrumentation.openai_agents*|opentelemetry.instrumentation.genai.openai_agents*",),
     messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
     tool_spans=True,
-    failures_in_results=False,
 )
 
 LANGCHAIN: Final = replace(
@@ -174,6 +172,7 @@ LANGCHAIN: Final = replace(
     source="opentelemetry-instrumentation-genai-langchain 1.3b0; E",
     scopes=("opentelemetry.instrumentation.genai.langchain*",),
     tool_spans=True,
+    failures_in_results=True,
 )
 
 ADOT: Final = replace(
@@ -187,6 +186,7 @@ ADOT: Final = replace(
     tool_spans=True,
     # It writes `stop` where the model gave no reason.
     unreliable_finish_reasons=(Mark(OPERATION, "*"),),
+    failures_in_results=True,
 )
 
 AUTOGEN: Final = replace(
@@ -195,7 +195,6 @@ AUTOGEN: Final = replace(
     source="autogen-core 0.7.5 _telemetry/_genai.py: no arguments, no results, no model spans; E",
     scopes=("autogen*",),
     tool_spans=True,
-    failures_in_results=False,
 )
 
 AGENT_FRAMEWORK: Final = replace(
@@ -204,7 +203,6 @@ AGENT_FRAMEWORK: Final = replace(
     source="agent-framework-core 1.23 observability.py; E (`unknown` stands for no call id)",
     scopes=("agent_framework*|Microsoft.Agents*",),
     tool_spans=True,
-    failures_in_results=False,
 )
 
 SEMANTIC_KERNEL: Final = replace(
@@ -213,7 +211,6 @@ SEMANTIC_KERNEL: Final = replace(
     source="semantic-kernel 1.45 utils/telemetry (tool names are `plugin-function`; messages use `content`); E",
     scopes=("semantic_kernel*|Microsoft.SemanticKernel*",),
     tool_spans=True,
-    failures_in_results=False,
 )
 
 MODEL_CLIENTS: Final = replace(
@@ -229,7 +226,6 @@ MODEL_CLIENTS: Final = replace(
         "@opentelemetry/instrumentation-openai|@opentelemetry/instrumentation-aws-sdk",
     ),
     tool_spans=False,
-    failures_in_results=False,
 )
 
 OPENLIT: Final = replace(

@@ -171,5 +171,6 @@ _TABLE: Final[Keys] = {
     "tool_spans": (flag_or_unknown, None),
     "tool_finish_reasons": (texts, TOOL_FINISH_REASONS),
     "unreliable_finish_reasons": (partial(rows, _MARK, Mark), UNRELIABLE),
-    "failures_in_results": (flag, True),
+    "own_content": (partial(each_of, partial(one_of, Field), remedy="write e.g. [input, output]"), ()),
+    "failures_in_results": (flag, False),
 }

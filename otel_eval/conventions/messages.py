@@ -27,6 +27,7 @@ _TEXT_HOLDERS: Final = frozenset(
 
 # What stands in one of these is a request, even where so much of it is missing that no shape fits.
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
+_REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
 
 
@@ -88,7 +89,8 @@ def _mention(value: dict[str, Any], key: str) -> Asked | Answered | None:
     for shape in REQUESTS:
         if _fits(value, shape, key):
             return _asked(value, shape)
-    return Asked("") if key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys() else None
+    listed = key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys()
+    return Asked("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
 
 
 def _fits(value: dict[str, Any], shape: Shape, key: str) -> bool:

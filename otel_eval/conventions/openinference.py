@@ -78,6 +78,7 @@ LANGCHAIN: Final = replace(
     # on_tool_start(serialized, input_str, inputs=…)
     wrappers=("langchain_tool_start", "langchain_input"),
     tool_spans=True,
+    failures_in_results=True,
 )
 
 OPENAI_AGENTS: Final = replace(
@@ -89,7 +90,6 @@ OPENAI_AGENTS: Final = replace(
     rules=(Rule(Kind.OTHER, KIND, "TOOL", name="handoff to *", handoff=True), *RULES),
     agent_span_name=(),
     tool_spans=True,
-    failures_in_results=False,
     # It writes `stop` for every model call.
     unreliable_finish_reasons=(Mark(KIND, "*"),),
 )
@@ -119,6 +119,7 @@ GOOGLE_ADK: Final = replace(
     wrappers=("function_response",),
     not_calls=frozenset({"(merged tools)"}),
     tool_spans=True,
+    own_content=(Field.OUTPUT,),
 )
 
 HAYSTACK: Final = replace(
@@ -144,6 +145,7 @@ CREWAI: Final = replace(
     agent_span_name=("*._execute_core", "*.kickoff*"),
     messages=(*OPENINFERENCE.messages, MessageRow("output.value", conclusive=False)),
     tool_spans=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 SMOLAGENTS: Final = replace(
@@ -154,7 +156,7 @@ SMOLAGENTS: Final = replace(
     scopes=("openinference.instrumentation.smolagents*",),
     fields={**FIELDS, Field.PARAMETERS: ("tool.parameters",)},
     tool_spans=True,
-    failures_in_results=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 LLAMA_INDEX: Final = replace(
@@ -164,6 +166,7 @@ LLAMA_INDEX: Final = replace(
     scopes=("openinference.instrumentation.llama_index*",),
     rules=(Rule(Kind.OTHER, KIND, "LLM", name="*._prepare_chat_with_tools"), *RULES),
     tool_spans=True,
+    failures_in_results=True,
 )
 
 FRAMEWORKS: Final = replace(
@@ -177,6 +180,7 @@ FRAMEWORKS: Final = replace(
         "pydantic-ai*|pydantic_ai*|strands.*|strands-agents*|ai",
     ),
     tool_spans=True,
+    failures_in_results=True,
 )
 
 MODEL_CLIENTS: Final = replace(
@@ -193,7 +197,6 @@ MODEL_CLIENTS: Final = replace(
         "@arizeai/openinference-instrumentation-bedrock",
     ),
     tool_spans=False,
-    failures_in_results=False,
 )
 
 BEEAI: Final = replace(
@@ -208,7 +211,7 @@ BEEAI: Final = replace(
     wrappers=("beeai_input",),
     not_call_marks=(*OPENINFERENCE.not_call_marks, Mark("metadata.class_name", "FinalAnswerTool")),
     tool_spans=True,
-    failures_in_results=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 BEEAI_EVENTS: Final = replace(
@@ -227,6 +230,7 @@ BEEAI_EVENTS: Final = replace(
     agent_span_name=(),
     messages=(),
     tool_spans=False,
+    own_content=(Field.INPUT, Field.OUTPUT),
 )
 
 # DSPy's own modules that only ask a model or combine what other modules answer.

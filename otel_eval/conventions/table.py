@@ -119,8 +119,8 @@ FINISH_REASONS: Final = (
     "llm.response.stop_reason",
     "gen_ai.response.stop_reason",
 )
-# OpenAI and Mistral; LangChain and pydantic-ai; Vercel; Anthropic, Bedrock; Semantic Kernel; OpenAI's older functions.
-TOOL_FINISH_REASONS: Final = ("tool_call*|tool-call*|tool_use*|tooluse*|function_call*|finishreason.tool_call*",)
+# OpenAI and Mistral; LangChain and pydantic-ai; Vercel; Anthropic, Bedrock; Semantic Kernel; LangChain4j.
+TOOL_FINISH_REASONS: Final = ("tool_call*|tool-call*|tool_use*|tooluse*|function_call*|tool_execution*|finishreason.tool_call*",)
 # Gemini ends with STOP and Ollama with `stop` whether or not they ask for a tool.
 UNRELIABLE: Final = tuple(
     Mark(key, value)
@@ -160,8 +160,10 @@ class Convention:
         tool_finish_reasons: globs, compared without case, of the finish reasons of a model call that ended in order to
             call tools.
         unreliable_finish_reasons: marks of model spans whose finish reason does not tell whether tools were asked for.
-        failures_in_results: whether a failed call may show in its result only. False: status, error type or marks
-            of the span always show it, and results are not searched for failures.
+        own_content: which of `input` and `output` agent spans record wherever content is captured; of the others the first and
+            last model call tell where the agent's span does not.
+        failures_in_results: whether a failed call may show in its result only, so that without a result it is unknown
+            whether it failed.
     """
 
     name: str
@@ -185,4 +187,5 @@ class Convention:
     tool_spans: bool | None = None
     tool_finish_reasons: tuple[str, ...] = TOOL_FINISH_REASONS
     unreliable_finish_reasons: tuple[Mark, ...] = UNRELIABLE
-    failures_in_results: bool = True
+    own_content: tuple[Field, ...] = ()
+    failures_in_results: bool = False

@@ -43,7 +43,6 @@ CLAUDE_CODE: Final = Convention(
     events=(EventRow("tool.output", Field.RESULT, "output"),),
     placeholders={"*": frozenset({"<REDACTED>"})},
     tool_spans=True,
-    failures_in_results=False,
 )
 
 GEMINI_CLI: Final = Convention(
@@ -67,4 +66,5 @@ GEMINI_CLI: Final = Convention(
     wrappers=("gemini_cli_request", "gemini_cli_result"),
     placeholders=PLACEHOLDERS,
     tool_spans=True,
+    failures_in_results=True,
 )

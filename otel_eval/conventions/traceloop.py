@@ -68,6 +68,7 @@ LANGCHAIN: Final = replace(
     scopes=("opentelemetry.instrumentation.langchain*",),
     rules=(*RULES, *GEN_AI_RULES),
     tool_spans=True,
+    failures_in_results=True,
 )
 
 AGNO: Final = replace(
@@ -81,6 +82,7 @@ AGNO: Final = replace(
     agent_span_name=("*.team", "*.agent"),
     errors=(Mark("traceloop.entity.output", "status='failure' *"),),
     tool_spans=True,
+    failures_in_results=True,
 )
 
 LLAMA_INDEX: Final = replace(
@@ -90,6 +92,7 @@ LLAMA_INDEX: Final = replace(
     scopes=("opentelemetry.instrumentation.llamaindex*",),
     rules=(*RULES, *GEN_AI_RULES),
     tool_spans=False,
+    failures_in_results=True,
 )
 
 CREWAI: Final = replace(
@@ -115,7 +118,6 @@ MODEL_CLIENTS: Final = replace(
     ),
     rules=(*RULES, *GEN_AI_RULES),
     tool_spans=False,
-    failures_in_results=False,
 )  # fmt: skip
 
 DIALECTS: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, MODEL_CLIENTS)

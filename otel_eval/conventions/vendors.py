@@ -47,6 +47,7 @@ LANGFUSE: Final = Convention(
     errors=(Mark("langfuse.observation.level", "ERROR"),),
     messages=(MessageRow("langfuse.observation.output"), MessageRow("langfuse.observation.input", Side.HISTORY)),
     wrappers=("langchain_tool_start", "python_call"),
+    failures_in_results=True,
 )
 
 LANGSMITH: Final = Convention(
@@ -79,6 +80,7 @@ LANGSMITH: Final = Convention(
     wrappers=("langchain_input", "langchain_output"),
     # A failed tool has an empty output.
     placeholders={**PLACEHOLDERS, "gen_ai.completion": frozenset({"{}"})},
+    failures_in_results=True,
 )
 
 MLFLOW: Final = Convention(
@@ -107,6 +109,7 @@ MLFLOW: Final = Convention(
     messages=(MessageRow("mlflow.spanOutputs"), MessageRow("mlflow.spanInputs", Side.HISTORY)),
     wrappers=("python_call",),
     json_encoded=True,
+    failures_in_results=True,
 )
 
 MLFLOW_LANGCHAIN: Final = replace(
@@ -156,7 +159,6 @@ VERCEL: Final = Convention(
         MessageRow("ai.prompt.messages", Side.HISTORY),
     ),
     tool_spans=True,
-    failures_in_results=False,
 )  # fmt: skip
 
 SPRING_AI: Final = Convention(
@@ -191,7 +193,6 @@ MCP: Final = Convention(
     fields=GEN_AI_FIELDS,
     span_name=("tools/call *", "MCP send tools/call *"),
     placeholders=PLACEHOLDERS,
-    failures_in_results=False,
 )
 
 PLAIN: Final = Convention(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions.decode import MAX_DEPTH, decode, literal, text_of
+from otel_eval.model import UNRECORDED
 
 __all__ = ["RESULT_WRAPPERS", "TEXT_WRAPPERS", "WRAPPERS", "Taken", "Wrapper", "by_name", "unwrap"]
 
@@ -161,11 +162,18 @@ def by_name(taken: Taken, parameters: Any) -> Any:
     Args:
         taken: what `unwrap` took out of a recorded Python call.
         parameters: the tool's parameters, in order, by name, or a JSON schema of them.
+
+    Returns:
+        the arguments; `UNRECORDED` if some of them cannot be named and others have names.
     """
     known = decode(parameters)
     names = known.get("properties", known) if isinstance(known, dict) else ()
-    if not taken.positional or not isinstance(names, dict) or len(names) < len(taken.positional):
+    if not taken.positional:
         return taken.value
+    if not isinstance(names, dict) or len(names) < len(taken.positional):
+        # Arguments by name beside some by position that cannot be named are not all arguments.
+        partial = isinstance(taken.value, dict) and taken.value not in taken.positional
+        return UNRECORDED if partial else taken.value
     given = dict(zip(names, taken.positional, strict=False))
     return {**given, **taken.value} if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given) else given
 

@@ -71,6 +71,11 @@ def _named(arguments: Any) -> Mapping[str, Any]:
     return arguments if _is_object(arguments) else {"__value__": arguments}
 
 
+def is_unnamed(arguments: Any) -> bool:
+    """Whether the arguments are a bare value, alone or as it is written down."""
+    return not _is_object(arguments) or arguments.keys() == {"__value__"}
+
+
 def _is_object(value: Any) -> bool:
     return type(value) is dict or isinstance(value, Mapping)  # the second looks at abstract classes, which takes long
 

@@ -13,6 +13,7 @@ from otel_eval.model import Failed, Outcome, Scored, Skipped, Telling, Trajector
 from otel_eval.native import maker
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames
+from otel_eval.scorers.wording import tool
 
 __all__ = ["BuiltIn", "Finding", "Late", "late"]
 
@@ -95,6 +96,11 @@ class BuiltIn:
         return True
 
     @property
+    def reads_failures(self) -> bool:
+        """Whether it cannot tell anything where it is unknown whether a call failed."""
+        return False
+
+    @property
     def needs(self) -> frozenset[str]:
         """What must be read beyond names, times and errors of the calls."""
         return frozenset()
@@ -139,6 +145,14 @@ class BuiltIn:
             return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
         if trajectory.calls_unknown and self.reads_calls:
             return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
+        return self._unsure(trajectory) if self.reads_failures or self.failed_calls == "exclude" else None
+
+    def _unsure(self, trajectory: Trajectory) -> Skipped | None:
+        """Skips a run with a call of which it is unknown whether it failed."""
+        for position, call in enumerate(trajectory.calls):
+            if call.failure_unknown and (self.keeps is None or self.keeps(call.name)):
+                why = f"whether {tool(call.name)} ({position}) failed is unknown: its result was not recorded"
+                return Skipped(why, reason="not_recorded")
         return None
 
     def kept(self, trajectory: Trajectory) -> Trajectory:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Scored, Trajectory
+from otel_eval.model import UNRECORDED, Scored, Trajectory, Unnamed
 from otel_eval.native import extension
 from otel_eval.scorers.agreement import MODES
 from otel_eval.scorers.aligned import Alignment, Pairs
@@ -74,7 +74,7 @@ def weight_of_kinds(
         return None
     if _equal(expectation, visits):
         return len(visits)
-    if UNRECORDED in [visit.arguments for visit in visits]:
+    if UNRECORDED in [visit.arguments for visit in visits] or any(type(visit.arguments) is Unnamed for visit in visits):
         return None
     wanted, made, decides = len(kinds.names), len(visits), compared.arguments is MODES["exact"]
     if match == "exact":

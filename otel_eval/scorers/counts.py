@@ -249,11 +249,11 @@ class StepEfficiency(BuiltIn):
         return Finding(value, "; ".join(over) or "within every budget", details)
 
     def _budgets(self, run: Trajectory) -> list[tuple[str, int, int | None]]:
-        recorded = [tokens for tokens in (run.input_tokens, run.output_tokens) if tokens is not None]
+        given, made = run.input_tokens, run.output_tokens
         used = (
             ("calls", self.max_calls, len(run.calls)),
             # Many instrumentations record no model calls, and no agent goes without any.
             ("model calls", self.max_model_calls, run.model_calls or None),
-            ("tokens", self.max_tokens, sum(recorded) if recorded else None),
+            ("tokens", self.max_tokens, None if given is None or made is None else given + made),
         )
         return [(noun, budget, number) for noun, budget, number in used if budget is not None]

@@ -22,8 +22,8 @@ __all__ = ["ErrorRecovery", "ToolErrors"]
 class ToolErrors(BuiltIn):
     """Share of calls without error. 1 (none failed) is best, range 0-1.
 
-    1 - failed calls / calls. Skipped: no call. Details: `failed`, `total`, and `errors` [{tool, actual, type}] where
-    `actual` is the call's position.
+    1 - failed calls / calls. Skipped: no call, or a call that may have failed with a result that was not recorded.
+    Details: `failed`, `total`, and `errors` [{tool, actual, type}] where `actual` is the call's position.
 
     >>> from otel_eval.testing import call, trajectory
     >>> ToolErrors()(trajectory(call("search"), call("open", error="404"))).explanation
@@ -31,6 +31,11 @@ class ToolErrors(BuiltIn):
     """
 
     type: ClassVar[str] = "tool_errors"
+
+    @property
+    def reads_failures(self) -> bool:
+        """It does."""
+        return True
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Count the errors."""
@@ -62,6 +67,11 @@ class ErrorRecovery(BuiltIn):
     type: ClassVar[str] = "error_recovery"
 
     within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))
+
+    @property
+    def reads_failures(self) -> bool:
+        """It does."""
+        return True
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look from each failure for the next success of its tool, from the last call backwards."""

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.agreement import frozen
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import count, flag, reads
@@ -24,6 +24,9 @@ def _keys(calls: Sequence[ToolCall], *, ignore_arguments: bool) -> list[Hashable
     if ignore_arguments:
         return [call.name for call in calls]
     if any(call.arguments is UNRECORDED for call in calls):
+        return None
+    unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
+    if any(call.name in unnamed and type(call.arguments) is not Unnamed for call in calls):
         return None
     return [(call.name, frozen(call.arguments)) for call in calls]
 

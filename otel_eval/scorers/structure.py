@@ -36,11 +36,11 @@ def _keys(key: str, value: Any) -> tuple[str, ...]:
 class TrajectoryStructure(BuiltIn):
     """Share of calls, or of recorded steps, that have every required field. 1 is best, range 0-1.
 
-    Valid / total. Without `steps`: of the calls; a field counts if it was recorded, whatever it holds; no calls:
-    skipped. With `steps`: of the list that the attribute or output field of that name holds (or holds under
-    `trajectory`); a step needs `step` or `id` and every required key, entries that are no objects are invalid, an
-    empty list or anything that is no list scores 0, nothing recorded is skipped. Details: `valid`, `total`, `errors`
-    with positions.
+    Valid / total. Without `steps`: of the calls; a field counts if it was recorded, whatever it holds, and a failed
+    call needs no result; no calls, or a field that no call recorded: skipped. With `steps`: of the list that the
+    attribute or output field of that name holds (or holds under `trajectory`); a step needs `step` or
+    `id` and every required key, entries that are no objects are invalid, an empty list or anything that is no list
+    scores 0, nothing recorded is skipped. Details: `valid`, `total`, `errors` with positions.
 
     >>> from otel_eval.testing import call, trajectory
     >>> TrajectoryStructure()(trajectory(call("a", arguments={}, result=None), call("b", arguments={}))).explanation
@@ -89,6 +89,9 @@ class TrajectoryStructure(BuiltIn):
             return self._of_steps(field_of(trajectory, self.steps))
         if not trajectory.calls:
             return Skipped("no tool call")
+        silent = next((key for key in self.required if not any(_has(call, key) for call in trajectory.calls)), None)
+        if silent is not None:
+            return Skipped(f"{silent} not recorded of any call", reason="not_recorded")
         errors: list[dict[str, Any]] = []
         for position, call in enumerate(trajectory.calls):
             missing = [key for key in self.required if not _has(call, key)]
@@ -121,6 +124,8 @@ class TrajectoryStructure(BuiltIn):
 
 def _has(call: ToolCall, key: str) -> bool:
     value = getattr(call, key)
+    if key == "result" and call.error:  # a failed call need not have any
+        return True
     if key in ("arguments", "result"):
         return value is not UNRECORDED
     return value is not None and value not in ("", ())

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, ToolCall
-from otel_eval.scorers.agreement import MODES, decoded, frozen
+from otel_eval.model import UNRECORDED, ToolCall, Unnamed
+from otel_eval.scorers.agreement import MODES, decoded, frozen, is_unnamed
 from otel_eval.scorers.assignment import Work
 from otel_eval.scorers.batches import Visit
 from otel_eval.scorers.expected import Comparison, Expectation, Expected
@@ -108,6 +108,8 @@ def _row(
     for column, actual, result in columns:
         if by_arguments is not None and actual.arguments is UNRECORDED:
             raise Unrecorded(f"arguments of {actual.name} (call {column}) not recorded")
+        if by_arguments is not None and type(actual.arguments) is Unnamed and not is_unnamed(call.arguments):
+            raise Unrecorded(f"names of the arguments of {actual.name} (call {column}) not recorded")
         if by_result and result is UNRECORDED:
             raise Unrecorded(f"result of {actual.name} (call {column}) not recorded")
         if by_result and result != call.result:

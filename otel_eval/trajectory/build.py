@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory, Unnamed
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory.calls import Draft, drafts, named
@@ -186,7 +186,7 @@ def _between(places: list[int], run: Candidate) -> list[int]:
 def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
     arguments: Any = draft.arguments
     if arguments is not UNRECORDED and not named(arguments):
-        arguments = {"__value__": arguments}
+        arguments = Unnamed(__value__=arguments)
     span_id = draft.span_id.hex()
     # name, arguments, result, error, call_id, span_id, start_ns, end_ns, enclosing, agent_path, failure_unknown
     return _new_call(

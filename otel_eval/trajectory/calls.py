@@ -108,7 +108,7 @@ def _draft(read: Survey, place: int) -> Draft | None:
     content, needs = read.plan.wants_content_of_calls, read.plan.needs
     hidden = table.convention.failures_in_results
     # An event or a log record can hold the only result that says that the call failed.
-    read_all = content or (hidden and (read.trace.logs or table.events))
+    read_all = content or bool(read.trace.logs or table.events)
     recorded = _recorded(read, span) if read_all else {Field.RESULT: table.value(span.read, Field.RESULT)}
     raw = recorded.get(Field.RESULT)
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
@@ -121,7 +121,7 @@ def _draft(read: Survey, place: int) -> Draft | None:
     if "results" in needs:
         draft.result = taken.value
     draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
-    draft.error = _error(span, failed=taken.failed and hidden)
+    draft.error = _error(span, failed=taken.failed)
     draft.certain, draft.unsure = not hidden, hidden and raw is None
     return draft
 

@@ -72,7 +72,7 @@ class Conversation:
         needs = self._read.plan.needs
         if "arguments" in needs and not named(draft.arguments):
             return True
-        if "results" in needs and draft.result is UNRECORDED and draft.error is None:
+        if "results" in needs and draft.result is UNRECORDED:
             return True
         return self._read.plan.wants_content_of_calls and not draft.call_id
 

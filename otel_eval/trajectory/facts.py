@@ -5,6 +5,7 @@ Knows fields of agent and model spans; knows nothing of calls.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +26,7 @@ _USER: Final = frozenset({"user", "human"})
 
 @dataclass(slots=True)
 class Tokens:
-    """Sums, None where nothing was recorded."""
+    """Tokens of a model call, or of all of a run; None: not recorded, or not of each of them."""
 
     input: int | None = None
     output: int | None = None
@@ -97,19 +98,31 @@ class Facts:
         return "" if table is None else table.text(self.attributes(place), Field.CONVERSATION)
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> Tokens:
-        """Sums over model calls, else what the run's own span says; nothing if no scorer needs them."""
-        total = Tokens()
+        """Sums over model calls; where none of these has any, what the run's own span says.
+
+        A sum to which a model call did not contribute is unknown. Nothing is read if no scorer needs it.
+        """
         if "tokens" not in self._read.plan.needs:
-            return total
-        for place in models:
-            table = self._read.table(place)
-            if table is not None:
-                read = self._read.views[place].attributes(self._read.plan.tokens_wanted(table))
-                _add(total, table, read)
+            return Tokens()
+        used = [self._tokens(place) for place in models]
+        if any(each != Tokens() for each in used):
+            return _sum(used)
         table = self._read.table(run.first)
-        if total.input is None and total.output is None and table is not None and not run.fragment:
-            _add(total, table, self.attributes(run.first))
-        return total
+        return Tokens() if table is None or run.fragment else _tokens(table, self.attributes(run.first))
+
+    def _tokens(self, place: int) -> Tokens:
+        """Those of a model call; where its span has none, those of the model spans directly below it."""
+        read = self._read
+        table = read.table(place)
+        if table is None:  # a rule always belongs to a table
+            return Tokens()
+        own = _tokens(table, read.views[place].attributes(read.plan.tokens_wanted(table)))
+        if own != Tokens():
+            return own
+        first, last = bisect_right(read.models, place), bisect_left(read.models, read.end(place))
+        inner = [each for each in read.models[first:last] if read.above[each] == place]
+        found = [(table, each) for each in inner if (table := read.table(each)) is not None]
+        return _sum([_tokens(table, read.views[each].attributes(read.plan.tokens_wanted(table))) for table, each in found])
 
     def labels(self, run: Candidate) -> dict[str, Any]:
         """The attributes the configuration asked for: the span's, else the resource's, else the scope's."""
@@ -123,11 +136,17 @@ class Facts:
         if run.fragment or "content" not in self._read.plan.needs:
             return UNRECORDED, UNRECORDED
         by_time = sorted(models, key=self._read.moment)
-        first = [run.first, *by_time[:1]]
-        last = [run.first, *by_time[-1:]]
+        own = self._own_content(run.first)
+        first = [run.first, *([] if Field.INPUT in own else by_time[:1])]
+        last = [run.first, *([] if Field.OUTPUT in own else by_time[-1:])]
         asked = next((value for place in first if (value := self._content(place, Field.INPUT)) is not None), UNRECORDED)
         answered = next((value for place in last if (value := self._content(place, Field.OUTPUT)) is not None), UNRECORDED)
         return asked, answered
+
+    def _own_content(self, place: int) -> tuple[Field, ...]:
+        """What the span would have recorded itself: nothing else can stand for it, it would read otherwise."""
+        table = self._read.table(place)
+        return () if table is None or self._read.kinds[place] is not Kind.AGENT else table.convention.own_content
 
     def _content(self, place: int, wanted: Field) -> Any:
         table = self._table_for_content(place)
@@ -156,13 +175,23 @@ def _whole(table: ReadTable, read: dict[str, Any]) -> bool:
     return any(key in outputs for key in read)
 
 
-def _add(total: Tokens, table: ReadTable, read: dict[str, Any]) -> None:
-    given = _count(table.value(read, Field.INPUT_TOKENS), _GIVEN)
-    made = _count(table.value(read, Field.OUTPUT_TOKENS), _MADE)
-    if given is not None:
-        total.input = (total.input or 0) + given
-    if made is not None:
-        total.output = (total.output or 0) + made
+def _tokens(table: ReadTable, read: dict[str, Any]) -> Tokens:
+    return Tokens(
+        _count(table.value(read, Field.INPUT_TOKENS), _GIVEN),
+        _count(table.value(read, Field.OUTPUT_TOKENS), _MADE),
+    )
+
+
+def _sum(used: list[Tokens]) -> Tokens:
+    given = [each.input for each in used]
+    made = [each.output for each in used]
+    return Tokens(_total(given), _total(made))
+
+
+def _total(numbers: list[int | None]) -> int | None:
+    """Their sum, unknown if one of them or all are."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known and len(known) == len(numbers) else None
 
 
 def _count(value: Any, words: tuple[str, ...]) -> int | None:

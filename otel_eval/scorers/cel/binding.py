@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Skipped, SkipReason, Trajectory
+from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
 from otel_eval.native import extension
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
@@ -69,10 +69,14 @@ class Bound:
             return f"run.{key} not recorded"
         if key in self.reading.attributes and key not in self.of.attributes:
             return f"attribute {key} not recorded"
+        if key == "message" and "error" in self.reading.calls:
+            return "message of an error not recorded"
         if key in self.reading.calls:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
                     return f"{key} of {tool(self.of.calls[at].name)} ({at}) not recorded"
+        elif "arguments" in self.reading.calls and any(type(call.arguments) is Unnamed for call in self.of.calls):
+            return f"argument {key} not recorded by name"
         return ""
 
 
@@ -133,6 +137,12 @@ _ROWS: Final[Mapping[int, Callable[..., list[dict[str, Any]]]]] = {
 }
 
 
+def _error(call: ToolCall) -> Any:
+    if call.error is None:
+        return UNRECORDED if call.failure_unknown else None
+    return {"type": call.error.type, **({"message": call.error.message} if call.error.message else {})}
+
+
 def _elapsed(start_ns: int | None, end_ns: int | None) -> Any:
     return UNRECORDED if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS_PER_MS
 
@@ -169,7 +179,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Trajectory], list[Any]]]] = {
     "name": lambda run: [call.name for call in run.calls],
     "arguments": lambda run: [_opened(each) if type(each) is str else each for each in map(_ARGUMENTS, run.calls)],
     "result": lambda run: [_opened(each) if type(each) is str else each for each in map(_RESULT, run.calls)],
-    "error": lambda run: [call.error and {"type": call.error.type, "message": call.error.message} for call in run.calls],
+    "error": lambda run: [_error(call) for call in run.calls],
     "duration_ms": lambda run: [_elapsed(call.start_ns, call.end_ns) for call in run.calls],
     "start_ms": lambda run: [_elapsed(run.start_ns, call.start_ns) for call in run.calls],
     "agent": lambda run: [call.agent_path[-1] if call.agent_path else UNRECORDED for call in run.calls],

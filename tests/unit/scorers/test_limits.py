@@ -74,7 +74,9 @@ def test_five_invalid_steps_are_told(steps, more):
     plan = [{"id": at} for at in range(steps)]
     said = told({"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan}))
     assert said.endswith(f"step 4: missing action{more}")
-    said = told({"type": "trajectory_structure"}, trajectory(*[call("a", arguments={})] * steps))
+    said = told(
+        {"type": "trajectory_structure"}, trajectory(*[call("a", arguments={})] * steps, call("a", arguments={}, result=1))
+    )
     assert said.endswith(f"a (4): missing result{more}")
 
 

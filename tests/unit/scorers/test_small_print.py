@@ -147,7 +147,8 @@ def test_a_required_field_counts_only_where_it_was_recorded(key, there, absent):
     """Empty arguments, a null result and a start of 0 were; an empty id was not."""
     structure = create_scorer({"type": "trajectory_structure", "required_keys": [key]})
     assert structure(trajectory(call("a", **there))).value == 1
-    assert structure(trajectory(call("a", **absent))).value == 0
+    assert structure(trajectory(call("a", **there), call("a", **absent))).value == 0.5
+    assert structure(trajectory(call("a", **absent))) == Skipped(f"{key} not recorded of any call", reason="not_recorded")
 
 
 @pytest.mark.parametrize(("plan", "error"), [("text", "no list"), ([], "no steps")])

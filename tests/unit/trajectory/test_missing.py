@@ -194,3 +194,39 @@ def test_spans_without_times_are_answered_by_any_call():
     }
     still = [agent(), *(span(each, "run", attributes=attributes) for each, attributes in given.items())]
     assert not run(*still).calls_unknown
+
+
+SHAPES = {
+    "OpenAI Java": (
+        "io.opentelemetry.openai-java-1.1",
+        {"gen_ai.system": "openai", "gen_ai.response.finish_reasons": ["tool_calls"]},
+    ),
+    "AWS SDK for Java": (
+        "io.opentelemetry.aws-sdk-2.2",
+        {"gen_ai.system": "aws.bedrock", "gen_ai.response.finish_reasons": ["tool_use"]},
+    ),
+    "botocore": (
+        "opentelemetry.instrumentation.botocore.bedrock-runtime",
+        {"gen_ai.system": "aws.bedrock", "gen_ai.response.finish_reasons": ["tool_use"]},
+    ),
+    "M.E.AI": (
+        "Experimental.Microsoft.Extensions.AI",
+        {"gen_ai.provider.name": "openai", "gen_ai.response.finish_reasons": '["tool_calls"]'},
+    ),
+    "langchain4j": ("dev.langchain4j", {"gen_ai.provider.name": "openai", "gen_ai.response.finish_reasons": ["TOOL_EXECUTION"]}),
+    "LiteLLM": ("litellm", {"gen_ai.system": "openai", "gen_ai.completion.0.finish_reason": "tool_calls"}),
+    "OpenInference": ("my.client", {"openinference.span.kind": "LLM", "llm.finish_reason": "tool_calls"}),
+}
+
+
+@pytest.mark.parametrize("client", SHAPES)
+def test_model_clients_without_content_record_the_reason_and_no_call(client: str):
+    """The run of an application whose own root span no table knows."""
+    scope, attributes = SHAPES[client]
+    root = span("root", "", "POST /plan", start_ns=0, end_ns=100, kind=2, scope="my.web.framework")
+    finished = {**attributes, **{key: "stop" for key in attributes if "finish" in key}}
+    asking = span("m", "root", "chat m", start_ns=1, end_ns=2, attributes={OP: "chat", **attributes}, scope=scope)
+    answering = span("n", "root", "chat m", start_ns=5, end_ns=6, attributes={OP: "chat", **finished}, scope=scope)
+    assert scope in run(root, asking, answering).calls_unknown
+    assert run(root, answering).calls_unknown == ""
+    assert run(root, asking, tool("t", 3, parent="root"), answering).calls_unknown == ""
