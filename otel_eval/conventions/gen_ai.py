@@ -12,7 +12,17 @@ from typing import Final
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["AGENT_OPERATIONS", "BARE_TOOL", "DIALECTS", "GEN_AI", "MODEL_OPERATIONS", "OPERATION", "PLACEHOLDERS", "with_fields"]
+__all__ = [
+    "AGENT_OPERATIONS",
+    "BARE_TOOL",
+    "DIALECTS",
+    "GEN_AI",
+    "MODEL_OPERATIONS",
+    "OPERATION",
+    "PLACEHOLDERS",
+    "SCRUBBED",
+    "with_fields",
+]
 
 OPERATION: Final = "gen_ai.operation.name"
 AGENT_OPERATIONS: Final = "invoke_agent|invoke_workflow"
@@ -76,18 +86,19 @@ def with_fields(base: Mapping[Field, tuple[str, ...]], **more: tuple[str, ...]) 
     return {each: (*added.get(each, ()), *base.get(each, ())) for each in (*base, *(f for f in added if f not in base))}
 
 
+# Logfire writes this in place of what may be a secret.
+SCRUBBED: Final = ("[Scrubbed due to '",)
+
 PYDANTIC_AI: Final = replace(
     GEN_AI,
     name="pydantic_ai",
-    source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); "
-    "E: versions 2 and 5, releases 0.4.11 and 1.0.5",
+    source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); E: versions 2 and 5",
     scopes=("pydantic-ai|pydantic_ai|pydantic-ai.*",),
     rules=(
         # A function that makes the answer; it names a tool, and older versions set no operation.
         Rule(Kind.OTHER, name="running output function*"),
         *RULES,
         # Before operation names were set.
-        Rule(Kind.TOOL, "gen_ai.tool.name", name="running tool*|execute_tool *"),
         Rule(Kind.AGENT, "agent_name", name="agent run|* run|invoke_agent *"),
         Rule(Kind.MODEL, "gen_ai.request.model"),
     ),
@@ -107,8 +118,18 @@ PYDANTIC_AI: Final = replace(
     # A structured answer is asked for as a call of a tool that nobody runs, or that a function of the output stands for.
     not_requests=("final_result*",),
     not_call_marks=(Mark("logfire.msg", "running output function*"),),
+    masks=SCRUBBED,
     tool_spans=True,
     own_content=(Field.INPUT, Field.OUTPUT),
+)
+
+PYDANTIC_AI_EARLY: Final = replace(
+    PYDANTIC_AI,
+    name="pydantic_ai_early",
+    source="pydantic-ai before operation names were set (0.x, 1.0): early ones record neither the result of a call nor that "
+    "the tool asked for a retry; E: 0.2.20, 0.4.11, 1.0.5",
+    rules=(Rule(Kind.TOOL, "gen_ai.tool.name", name="running tool*|execute_tool *"),),
+    failures_in_results=True,
 )
 
 STRANDS: Final = replace(
@@ -239,6 +260,7 @@ OPENLIT: Final = replace(
 DIALECTS: Final = (
     OPENLIT,
     PYDANTIC_AI,
+    PYDANTIC_AI_EARLY,
     STRANDS,
     GOOGLE_ADK,
     OPENAI_AGENTS,

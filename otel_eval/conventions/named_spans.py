@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from otel_eval.conventions.gen_ai import SCRUBBED
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
@@ -39,6 +40,10 @@ LOGFIRE_AGENTS: Final = Convention(
         Field.INPUT_TOKENS: ("gen_ai.usage.input_tokens",),
         Field.OUTPUT_TOKENS: ("gen_ai.usage.output_tokens",),
     },
+    # Logfire masks a name that looks like a secret (`create_session`) in each attribute but the message.
+    title="logfire.msg",
+    span_name=("Function: * failed: *", "Function: *"),
+    agent_span_name=("Agent run: '*'", "Agent run: '*' failed: *"),
     errors=(Mark("error", "{*"),),
     messages=(
         MessageRow("output"),
@@ -47,6 +52,7 @@ LOGFIRE_AGENTS: Final = Convention(
         MessageRow("raw_input", Side.HISTORY),
     ),
     placeholders={"*": frozenset({"null"})},
+    masks=SCRUBBED,
     tool_spans=True,
 )
 
@@ -56,6 +62,9 @@ LOGFIRE_WORKFLOW: Final = replace(
     source="the same: the outermost span names the workflow and no agent",
     rules=(LOGFIRE_AGENTS.rules[0], Rule(Kind.AGENT, name="OpenAI Agents trace: {name}")),
     fields={Field.CONVERSATION: ("group_id",)},
+    title="",
+    span_name=(),
+    agent_span_name=(),
 )
 
 CAMEL: Final = Convention(

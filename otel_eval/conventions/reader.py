@@ -48,6 +48,9 @@ def _expression(pattern: str) -> str:
     return first + middle + "".join(f"(.*){part}" for part in others[-1:])
 
 
+_NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
+
+
 class ReadTable:
     """A convention with its globs compiled and its attributes gathered by use."""
 
@@ -60,6 +63,8 @@ class ReadTable:
         self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
         self._encoded = convention.json_encoded
         self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
+        self._masks = convention.masks
+        self._title = convention.title
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
         self._marks = {
@@ -80,7 +85,10 @@ class ReadTable:
         )
 
     def _keys(self, *fields: Field) -> frozenset[str]:
-        return self._marked({key for each in fields for key in self.convention.fields.get(each, ())})
+        keys = {key for each in fields for key in self.convention.fields.get(each, ())}
+        if self._title and not _NAMES.isdisjoint(fields):
+            keys.add(self._title)
+        return self._marked(keys)
 
     def _marked(self, keys: set[str]) -> frozenset[str]:
         """The attributes, and those that say of some of them that their value was cut."""
@@ -96,7 +104,7 @@ class ReadTable:
             value = read.get(key)
             if value is None or (isinstance(value, str) and value in self.nothing and self.stands_for_nothing(key, value)):
                 continue
-            if not self.is_cut(read, key):
+            if not self.is_cut(read, key) and not self.is_masked(value):
                 return decode(value, literals=False) if self._encoded else value
         return None
 
@@ -104,6 +112,10 @@ class ReadTable:
         """Whether another attribute says that this one holds only a part of the value."""
         mark = self.convention.truncated.get(key)
         return mark is not None and text_of(read.get(mark)).lower() == "true"
+
+    def is_masked(self, value: Any) -> bool:
+        """Whether a part of the value was replaced by a word that says so."""
+        return bool(self._masks) and isinstance(value, str) and any(mask in value for mask in self._masks)
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
         """The same as text, "" if there is none."""
@@ -116,11 +128,14 @@ class ReadTable:
 
     def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
-        return self.text(read, Field.TOOL_NAME) or _captured(self._span_names, span_name)
+        return self.text(read, Field.TOOL_NAME) or _captured(self._span_names, self._titled(read, span_name))
 
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The agent's name, found likewise."""
-        return self.text(read, Field.AGENT_NAME) or _captured(self._agent_names, span_name)
+        return self.text(read, Field.AGENT_NAME) or _captured(self._agent_names, self._titled(read, span_name))
+
+    def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
+        return text_of(read.get(self._title)) or span_name
 
     def name_in_mcp(self, name: str) -> str:
         """The name by which an MCP server knows the tool, if the table says how it is written; else the name itself."""

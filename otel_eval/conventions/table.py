@@ -144,6 +144,8 @@ class Convention:
         fields: attributes that hold a field, in order of preference.
         span_name: globs with one `*` that stands for the tool's name where no attribute has it; the first that fits.
         agent_span_name: the same for an agent's name.
+        title: an attribute that holds the span's name with its values filled in, or ""; where it is recorded, it is read
+            instead of the span's name for the two above.
         mcp_names: globs of tools' names whose last `*` is the name that an MCP server knows the tool by.
         errors: marks of a failed call beside the span's status.
         events: fields of tool spans that events hold.
@@ -154,6 +156,8 @@ class Convention:
         not_requests: globs of names asked for in messages that no tool ever answers, such as output tools and handoffs.
         not_call_marks: marks of spans that only pretend to be calls.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
+        masks: texts that an instrumentation writes in place of a part of some content, such as a password; a value that
+            holds one of them is not recorded.
         truncated: attribute → the attribute that is true where its value was cut; such a value is not recorded.
         json_encoded: every attribute value is JSON text.
         tool_spans: whether each tool call of a run leaves a span: then none means no call. False: it does not; None: unknown.
@@ -173,6 +177,7 @@ class Convention:
     fields: Mapping[Field, tuple[str, ...]] = field(default_factory=dict)
     span_name: tuple[str, ...] = ()
     agent_span_name: tuple[str, ...] = ()
+    title: str = ""
     mcp_names: tuple[str, ...] = ()
     errors: tuple[Mark, ...] = ()
     events: tuple[EventRow, ...] = ()
@@ -182,6 +187,7 @@ class Convention:
     not_requests: tuple[str, ...] = ()
     not_call_marks: tuple[Mark, ...] = ()
     placeholders: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    masks: tuple[str, ...] = ()
     truncated: Mapping[str, str] = field(default_factory=dict)
     json_encoded: bool = False
     tool_spans: bool | None = None

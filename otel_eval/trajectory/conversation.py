@@ -181,7 +181,9 @@ def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable) ->
         held = {key: value for key, value in attributes.items() if not _says_nothing(key)}
         return (nested(attributes, row.key) or None) if nested(held, row.key) else None
     value = attributes.get(row.key)
-    if value is None or table.stands_for_nothing(row.key, value) or table.is_cut(attributes, row.key):
+    if value is None or table.stands_for_nothing(row.key, value):
+        return None
+    if table.is_cut(attributes, row.key) or table.is_masked(value):
         return None
     return decode(value, literals=False)
 

@@ -160,3 +160,24 @@ def test_a_value_that_was_cut_is_not_recorded():
     for cut, value in ((True, None), ("true", None), (False, "par"), (None, "par")):
         assert table.value({"step.out": "par", "step.cut": cut}, Field.RESULT) == value
     assert table.value({"step.out": "par", "step.cut": True, "step.output": "paris"}, Field.RESULT) == "paris"
+
+
+def test_a_value_of_which_a_part_is_masked_is_not_recorded():
+    """A password's place is not the password, and the rest alone is not the arguments."""
+    fields = {"arguments": ["step.args", "step.input"]}
+    table = ReadTable(convention_from_mapping({**MINE, "fields": fields, "masks": ["<masked>"]}))
+    masked = '{"user": "ann", "password": "<masked>"}'
+    assert table.value({"step.args": masked}, Field.ARGUMENTS) is None
+    assert table.value({"step.args": masked, "step.input": "{}"}, Field.ARGUMENTS) == "{}"
+    assert table.value({"step.args": "masked"}, Field.ARGUMENTS) == "masked"
+
+
+def test_a_title_is_read_instead_of_the_spans_name():
+    """Where it is recorded and no attribute has the name."""
+    names = {"fields": {"tool_name": "step.name"}, "title": "step.title", "span_name": ["action *"], "agent_span_name": ["by *"]}
+    table = ReadTable(convention_from_mapping({**MINE, **names}))
+    assert {"step.title", "step.name"} == table.keys_wanted(Field.TOOL_NAME).keys
+    assert table.tool_name({"step.title": "action look"}, "action {name}") == "look"
+    assert table.tool_name({"step.title": "action look", "step.name": "see"}, "action {name}") == "see"
+    assert table.tool_name({}, "action go") == "go"
+    assert table.agent_name({"step.title": "by ann"}, "action look") == "ann"

@@ -43,7 +43,7 @@ def read(scope: str, name: str, attributes: dict[str, Any]) -> tuple[str, str]:
         ("my.agent", "x", {"gen_ai.tool.name": "x"}, "tool", "gen_ai_bare"),
         ("any", "x", {"tool.name": "x", "input.value": "{}"}, "tool", "plain"),
         ("any", "POST /", {"http.request.method": "POST"}, "other", ""),
-        ("pydantic-ai", "running tool", {"gen_ai.tool.name": "x"}, "tool", "pydantic_ai"),
+        ("pydantic-ai", "running tool", {"gen_ai.tool.name": "x"}, "tool", "pydantic_ai_early"),
         ("pydantic-ai", "agent run", {"agent_name": "a"}, "agent", "pydantic_ai"),
         ("strands.telemetry.tracer", "chat", {OP: "chat"}, "model", "strands"),
         ("strands.telemetry.tracer", "cycle", {OP: "execute_event_loop_cycle"}, "other", "strands"),

@@ -113,3 +113,20 @@ def test_the_id_of_a_task_is_no_conversation(recorded: ModuleType):
     (run,) = outermost(recorded, "crewai_own.json")
     assert (run.conversation_id, run.model_calls, run.input_tokens) == ("", 4, 200)
     assert "null" not in str(run.input)
+
+
+def test_a_failure_that_no_span_records_is_unknown(recorded: ModuleType):
+    """pydantic-ai 0.2 ends the span of a call that asked for a retry like any other, and records no result."""
+    (early,) = outermost(recorded, "pydantic_ai_0_2.json")
+    assert [call.failure_unknown for call in early.calls] == [True] * 4
+    (later,) = outermost(recorded, "pydantic_ai_1_0.json")
+    assert [call.failure_unknown for call in later.calls] == [False] * 4
+
+
+def test_what_logfire_masks_is_not_recorded(recorded: ModuleType):
+    """Neither the arguments that hold a password, nor a result, wherever they stand."""
+    (run,) = outermost(recorded, "logfire_scrubbed.json")
+    assert [(call.arguments, call.result) for call in run.calls] == [
+        (UNRECORDED, UNRECORDED),
+        ({"user": "ann"}, "opened for ann"),
+    ]
