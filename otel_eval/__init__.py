@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from otel_eval.app.inprocess import EvalSpanProcessor, trajectories
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
+    from otel_eval.merging import merge_results
     from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, ToolCall, ToolError, Trajectory
     from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
 
@@ -43,6 +44,7 @@ __all__ = [
     "create_scorer",
     "get_scorer",
     "list_scorers",
+    "merge_results",
     "scorer",
     "trajectories",
 ]
@@ -52,6 +54,7 @@ _ROOMS: Final = {
     "app.inprocess": ("EvalSpanProcessor", "trajectories"),
     "config": ("EvalConfig",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),
+    "merging": ("merge_results",),
     "model": ("UNRECORDED", "Failed", "Outcome", "Scored", "Skipped", "ToolCall", "ToolError", "Trajectory"),
     "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
 }

@@ -19,6 +19,7 @@ from otel_eval.model import (
     Completeness,
     Evidence,
     Kind,
+    NoRun,
     Outcome,
     Pending,
     Report,
@@ -29,7 +30,7 @@ from otel_eval.model import (
     Trajectory,
 )
 from otel_eval.native import maker
-from otel_eval.ports import ClosedTrace, Frame, Scorer, Verdict, View
+from otel_eval.ports import NO_RUN, ClosedTrace, Frame, Scorer, Verdict, View
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import failed_by, outcome_of
 from otel_eval.trajectory import CUT, Plan, Run, build
@@ -150,6 +151,7 @@ class Engine:
     Args:
         exported: keys of attributes of runs that reports carry.
         records_tool_spans: globs of instrumentation scopes that record each tool call as a span.
+        no_run: whether a trace of which nothing is reported gets a report that says so.
 
     Attributes:
         waits: whether reports may have results that are pending.
@@ -161,9 +163,13 @@ class Engine:
         tables: Sequence[Convention] = TABLES,
         exported: Sequence[str] = (),
         records_tool_spans: Sequence[str] = (),
+        *,
+        no_run: bool = False,
     ) -> None:
         self.evaluations: Final = tuple(evaluations)
         self._exported: Final = tuple(exported)
+        self._reports_no_run: Final = no_run
+        self._most_sampled: Final = max((each.sample for each in self.evaluations), default=0.0)
         self._matchers: Final = [(evaluation, _Matcher(evaluation)) for evaluation in self.evaluations]
         self.waits: Final = any(each.later for each in self.evaluations)
         self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
@@ -202,9 +208,11 @@ class Engine:
             on_run: called with each of these runs and the evaluations that match it, before they are scored.
         """
         draw = draw_of(trace.trace_id) if self._samples else 0.0
-        reports = []
+        reports: list[Report] = []
         evidence: Evidence | None = None
-        for run in build(trace, self.plan):
+        was_reported = bool(trace.verdicts) and NO_RUN not in trace.verdicts
+        runs = build(trace, self.plan)
+        for run in runs:
             said = trace.verdicts.get(run.span_id)
             revision = _revision(trace, run, said)
             if revision is None:
@@ -222,7 +230,24 @@ class Engine:
                 reports += [_report(run.trajectory, each, revision, draw, occasion) for each in matching]
                 reports += [_report(run.trajectory, each, revision, draw, occasion, run.enclosing) for each in inner]
         # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
-        return [report for report in reports if report.results or report.pending] if self.waits else reports
+        if self.waits:
+            reports = [report for report in reports if report.results or report.pending]
+        if not reports:
+            return [] if was_reported else self.no_run(trace, stamp, _why_nothing(trace, runs))
+        trace.verdicts.pop(NO_RUN, None)
+        return reports
+
+    def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
+        """A report that the trace has no result and why, if it never had one and its results would be wanted."""
+        before = trace.verdicts.get(NO_RUN)
+        is_again = trace.changed is not None if before is None else trace.part is not None
+        if not self._reports_no_run or is_again or (self._samples and draw_of(trace.trace_id) >= self._most_sampled):
+            return []
+        revision = 0 if before is None else before.revision + 1
+        trace.verdicts[NO_RUN] = Verdict(revision, "")
+        run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
+        said = NoRun(why, result_id(run.trace_id, "", "", "", revision))
+        return [Report(run, "", revision, (), evidence=evidence_of(trace.frames), stamp=stamp, no_run=said)]
 
     def _matching(self, run: Trajectory, draw: float) -> list[Evaluation]:
         return [evaluation for evaluation, applies in self._matchers if applies(run, draw)]
@@ -237,6 +262,12 @@ class Engine:
     def _exports(self, run: Trajectory) -> dict[str, Any]:
         """The attributes that leave with the results."""
         return {key: run.attributes[key] for key in self._exported if key in run.attributes}
+
+
+def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
+    if not trace.frames:
+        return "log records of the trace arrived, but none of its spans"
+    return "no run of the trace was evaluated" if runs else "no agent run was found in the trace"
 
 
 def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
@@ -279,10 +310,10 @@ def _report(
     if enclosing:
         inner = Skipped(f"part of run {enclosing.hex()}")
         skipped = [_of(trajectory, evaluation.name, each, revision, inner) for each in (*evaluation.at_once, *asked)]
-        return _new_report(trajectory, evaluation.name, revision, tuple(skipped), (), False, *occasion)
+        return _new_report(trajectory, evaluation.name, revision, tuple(skipped), (), False, *occasion, None)
     results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
     pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
-    return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion)
+    return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion, None)
 
 
 def _is_awaited(scorer: Scorer) -> bool:

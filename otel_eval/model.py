@@ -18,6 +18,7 @@ __all__ = [
     "Evidence",
     "Failed",
     "Kind",
+    "NoRun",
     "Outcome",
     "Pending",
     "Report",
@@ -331,6 +332,19 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class NoRun:
+    """What is said of a trace that has no result, so that those who merge results know whose spans were apart.
+
+    Attributes:
+        why: the explanation for people.
+        result_id: 32 hex digits, the same for the same trace and revision.
+    """
+
+    why: str
+    result_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stamp:
     """Who evaluated a run, and when.
 
@@ -354,6 +368,7 @@ class Report:
         attributes: those attributes of the run that are exported with its results.
         evidence: the spans that were known of the trace; None where that was not kept.
         stamp: who evaluated the run, and when. Reports are equal whoever made them.
+        no_run: set where the trace has no result: then nothing but the trace's id is known of the run.
     """
 
     trajectory: Trajectory
@@ -365,3 +380,4 @@ class Report:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     evidence: Evidence | None = None
     stamp: Stamp = field(default=Stamp(), compare=False)
+    no_run: NoRun | None = None

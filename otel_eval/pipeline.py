@@ -328,15 +328,15 @@ class Pipeline:
                 self._tell(trace, reports)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
-        self._found, engine = [], self._engine
+        self._found, engine, stamp = [], self._engine, Stamp(self._evaluator, self._now_ns())
         try:
-            reports = engine.judge(trace, Stamp(self._evaluator, self._now_ns()), self._observe)
+            reports = engine.judge(trace, stamp, self._observe)
             self._watch(engine, trace, self._found, reports)
             return reports
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
             self._tally.traces_failed += 1
             _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
-            return []
+            return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[Evaluation]) -> None:
         self._found.append((trajectory, evaluations))
@@ -345,7 +345,7 @@ class Pipeline:
 
     def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
-            self._tally.reports += 1
+            self._tally.reports += not report.no_run
             self._emit(report)
             if report.pending and self._later is not None:
                 self._later.put(report)

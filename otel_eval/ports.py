@@ -17,6 +17,7 @@ from otel_eval.model import Completeness, Outcome, Report, Trajectory
 
 __all__ = [
     "DEPLOYMENT",
+    "NO_RUN",
     "ClosedTrace",
     "Deployment",
     "Envelope",
@@ -173,6 +174,10 @@ class Verdict(NamedTuple):
     outermost: bool = True
 
 
+NO_RUN: Final = b""
+"""The key of the verdict on a trace of which no result was reported, in the place of a run's span id."""
+
+
 class Part(NamedTuple):
     """The part of a trace that is evaluated while the rest of it is open: ids of the tops of its trees, and of its spans."""
 
@@ -200,7 +205,7 @@ class ClosedTrace:
 
     Attributes:
         trace_id: 16 bytes.
-        frames: span id (8 bytes) → frame.
+        frames: span id (8 bytes) → frame; empty if only log records of the trace came.
         logs: span id → log records joined to it, in order of arrival.
         reason: why it was closed.
         cut: "" or the limit that dropped spans of this trace.

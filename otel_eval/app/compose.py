@@ -54,8 +54,11 @@ def plan_of(config: EvalConfig) -> Plan:
     return Plan(tables=tables_of(config), needs=ALL_NEEDS, records_tool_spans=config.own_conventions.records_tool_spans)
 
 
-def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda scorer: scorer) -> Engine:
+def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda scorer: scorer, *, lines: bool = False) -> Engine:
     """The engine that judges by the configuration's evaluations, each scorer as `guard` returns it.
+
+    Args:
+        lines: whether results are written as JSON Lines, in which a trace without a result has a line too.
 
     Raises:
         ConfigError: the key of a judge cannot be had.
@@ -77,7 +80,13 @@ def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda sco
         )
         for each, scorers in zip(config.evaluations, built, strict=True)
     ]
-    return Engine(evaluations, tables_of(config), config.results.attributes, config.own_conventions.records_tool_spans)
+    return Engine(
+        evaluations,
+        tables_of(config),
+        config.results.attributes,
+        config.own_conventions.records_tool_spans,
+        no_run=lines and config.results.no_run,
+    )
 
 
 def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False) -> Later | None:

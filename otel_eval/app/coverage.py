@@ -72,6 +72,8 @@ class Coverage:
         return runs
 
     def _trace(self, trace: ClosedTrace, runs: int) -> None:
+        if not trace.frames:  # log records of a trace that is elsewhere
+            return
         self.traces += 1
         self.spans += len(trace.frames)
         if runs:

@@ -15,7 +15,7 @@ from otel_eval.app.lost_context import LostContext
 from otel_eval.app.result_counts import ResultCounts
 from otel_eval.engine import Engine, Evaluation
 from otel_eval.model import Completeness, Report, Trajectory
-from otel_eval.ports import ClosedTrace
+from otel_eval.ports import NO_RUN, ClosedTrace
 from otel_eval.sinks.tally import BoundedNames, named_count, renew_after_fork
 from otel_eval.telling import shown
 
@@ -70,7 +70,7 @@ class Diagnostics:
         reports: Sequence[Report],
     ) -> None:
         """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
-        if not found and not trace.verdicts and trace.changed is None:
+        if trace.frames and not found and trace.verdicts.keys() <= {NO_RUN} and trace.changed is None:
             self._without_run(trace)
         for run, matching in found:
             verdict = trace.verdicts.get(bytes.fromhex(run.span_id))

@@ -69,7 +69,7 @@ class Durable:
         self._clock: Final = clock
         self._max: Final = given.max_size
         self._looked = float("-inf")
-        self.sinks: Collection[str] = ()
+        self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
         self._lock = threading.Lock()  # guards what follows
@@ -196,7 +196,7 @@ class Durable:
         """The report stands in the segment and is to be delivered."""
         key = key_of(report)
         if key is not None:
-            self.ledger.owe(key, segment, self.sinks if sinks is None else sinks)
+            self.ledger.owe(key, segment, self.takers(report) if sinks is None else sinks)
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """These results are still to come: the trace's spans are needed until they are there."""

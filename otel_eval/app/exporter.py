@@ -91,7 +91,7 @@ class EvalSpanExporter(SpanExporter):
     def _begin(self) -> None:
         """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
         patience_s = min(self._settings.judging.function_timeout, self._max_wait / MOST_HUNG)
-        engine = engine_of(self._settings, Guard(patience_s, self._tally))
+        engine = engine_of(self._settings, Guard(patience_s, self._tally), lines=self._settings.exporters.jsonl is not None)
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "judges answer when runs' spans have left, and their scores have no other way; %s", _REMEDY

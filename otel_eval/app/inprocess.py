@@ -108,7 +108,8 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
-        engine = engine_of(self._settings, Guard(self._settings.judging.function_timeout, self._counters))
+        guard = Guard(self._settings.judging.function_timeout, self._counters)
+        engine = engine_of(self._settings, guard, lines=self._settings.exporters.jsonl is not None)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
         emit = self._diagnostics.counted(self._outlet.emit)
         later = later_of(self._settings, engine, emit)

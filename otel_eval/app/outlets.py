@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_eval.sinks.delivery.carrier import Carrier
     from otel_eval.sinks.delivery.outbox import Settled
 
-__all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "fanout_of", "metric_sinks", "window_limits"]
+__all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "fanout_of", "metric_sinks", "window_limits", "writes_lines"]
 
 DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
@@ -83,6 +83,12 @@ def delivery_of(config: EvalConfig, counters: Tally, settled: Settled) -> Delive
     return Delivery(made, dead_letters)
 
 
+def writes_lines(config: EvalConfig) -> bool:
+    """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
+    exporters = config.exporters
+    return exporters.jsonl is not None or not (exporters.otlp or exporters.forward)
+
+
 def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
     """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered."""
     otlp = config.exporters.otlp
@@ -107,7 +113,7 @@ def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
 
     exporters = config.exporters
     carriers: list[Carrier] = []
-    if exporters.jsonl or not (exporters.otlp or exporters.forward):
+    if writes_lines(config):
         path = exporters.jsonl.path if exporters.jsonl else "-"
         carriers.append(JsonLinesCarrier(JsonLinesSink(path), sync=sync))
     if exporters.otlp:

@@ -160,9 +160,9 @@ class Recovery:
             for report in judgement.reports:
                 for result in report.results:
                     self._pending.pop(result.result_id, None)
-                key = key_of(report)
-                if key is not None:
-                    self._reports[key] = (segment, report, set(self._durable.sinks))
+                key, takers = key_of(report), set(self._durable.takers(report))
+                if key is not None and takers:
+                    self._reports[key] = (segment, report, takers)
 
     def _judged(self, judgement: Judgement) -> _Closed | None:
         waiting = self._closed.get(judgement.trace_id)

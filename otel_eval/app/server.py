@@ -18,7 +18,7 @@ from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
 from otel_eval.app.idle_memory import IdleMemory
 from otel_eval.app.operating import Operating
-from otel_eval.app.outlets import delivery_of, metric_sinks
+from otel_eval.app.outlets import delivery_of, metric_sinks, writes_lines
 from otel_eval.app.recovery import Recovery
 from otel_eval.app.resuming import Resuming
 from otel_eval.config import EvalConfig
@@ -84,7 +84,7 @@ class Server:
         self._diagnostics: Final = Diagnostics(self.counts, self._unseen)
         self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
-        engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
+        engine = self._engine_of(config)
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = _forward_of(config, engine, self._counters, self._durable)
         self._delivery: Final = delivery_of(config, self._counters, self._settled)
@@ -114,6 +114,10 @@ class Server:
         )
         self.operating: Final = Operating(config.telemetry, self.counts, lambda: self._receiver.is_open)
 
+    def _engine_of(self, config: EvalConfig) -> Engine:
+        guard = Guard(config.judging.function_timeout, self._counters)
+        return engine_of(config, guard, lines=writes_lines(self._config))
+
     def _emit(self, report: Report) -> None:
         self._send(report)
 
@@ -140,7 +144,7 @@ class Server:
     def _recover(self) -> None:
         if self._durable is None:
             return
-        self._durable.sinks = self._delivery.names
+        self._durable.takers = self._delivery.takers
         resuming = Resuming(self._durable.onward, self._forward) if self._forward else None
         recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes, resuming)
         self._pipeline.recover(recovery)
@@ -234,7 +238,7 @@ class Server:
         Raises:
             ConfigError: a scorer or a judge cannot be built; then everything stays as it was.
         """
-        engine = engine_of(config, Guard(config.judging.function_timeout, self._counters))
+        engine = self._engine_of(config)
         later = self._later or later_of(config, engine, self._emit_late)
         if self._forward:
             self._forward.judge_by(engine)

@@ -55,7 +55,7 @@ def replay(
         coverage: counts what was read and evaluated; complete once all reports were taken.
     """
     counted = coverage or Coverage()
-    engine = engine_of(config)
+    engine = engine_of(config, lines=True)
     outlet = fanout_of(config) if export else None
     gathering = Gathering(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = closed_traces(paths, config, on_problem, on_progress, on_notice)

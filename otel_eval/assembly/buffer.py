@@ -252,7 +252,7 @@ class TraceBuffer(TraceStore):
         ids = self._next(most - len(parts), most_bytes)
         if self._parts:
             del self._parts.ready[: len(parts)]
-        return parts + [closed for trace_id in ids if (closed := self._hand_over(trace_id, now))]
+        return parts + [self._hand_over(trace_id, now) for trace_id in ids]
 
     def _next(self, most: int, most_bytes: int) -> list[bytes]:
         ids: list[bytes] = []

@@ -15,7 +15,7 @@ from otel_eval.assembly.parts import Parts
 from otel_eval.assembly.subtrees import Due
 from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame
+from otel_eval.ports import NO_RUN, ClosedTrace, Frame
 
 __all__ = ["ALL", "Closing", "TraceStore"]
 
@@ -121,12 +121,12 @@ class TraceStore:
             self._bytes -= trace.size
             self._backlog += trace.size
 
-    def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace | None:
-        """A trace that is ready, as whoever judges it gets it; None if nothing but log records came."""
+    def _hand_over(self, trace_id: bytes, now: float) -> ClosedTrace:
+        """A trace that is ready, as it is handed over for evaluation; without spans if nothing but log records arrived."""
         trace, reason = self._ready.pop(trace_id)
         self._backlog -= trace.size
-        handed = closed(trace_id, trace, reason) if trace.frames else None
-        self.tally.traces_closed += handed is not None
+        handed = closed(trace_id, trace, reason)
+        self.tally.traces_closed += bool(trace.frames)
         self._keep(trace_id, trace, now)
         return handed
 
@@ -164,7 +164,12 @@ class TraceStore:
 
     def _forget(self, trace_id: bytes, trace: HeldTrace) -> None:
         self._late_bytes -= trace.size
-        if self._parts and not trace.verdicts and not trace.cut and all(frame[0] for frame in trace.frames.values()):
+        if (
+            self._parts
+            and trace.verdicts.keys() <= {NO_RUN}
+            and not trace.cut
+            and all(frame[0] for frame in trace.frames.values())
+        ):
             return  # its root never arrived, and it had no run: what comes later may be the first of one
         self._gone.add(trace_id, trace.touched + self.limits.max_age_s)
 

@@ -195,6 +195,19 @@ def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     return show_scores(files, load(config), **options)
 
 
+@cli.command()
+@_FILES
+def merge(files: tuple[str, ...]) -> int:
+    """Merge results that several evaluators gave.
+
+    Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Where evaluators knew different
+    spans of a trace, its lines have "split": true: they may be wrong. Exit 2: a file or a line cannot be used.
+    """
+    from otel_eval.cli.merging import merge as merge_files
+
+    return merge_files(files)
+
+
 def _what(name: str) -> str:
     """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
     from otel_eval.errors import ConfigError

@@ -124,9 +124,10 @@ def show_scores(
             coverage=coverage,
         )
         for report in reports:
-            again = tally.count(report)
+            lines = _json_lines(report) if form == "json" else _table(report, again=tally.is_of_last_run(report))
+            tally.count(report)
             with progress.aside():
-                _print(_json_lines(report) if form == "json" else _table(report, again=again))
+                _print(lines)
     if form == "table" and (tally.runs or not problems.count):
         _print(["", *tally.lines()])
     missed = [
@@ -155,8 +156,14 @@ class _Tally:
         self._labels: dict[str, list[Result]] = {}
         self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
 
-    def count(self, report: Report) -> bool:
-        """Count the results; whether the report is of the same run as the last one."""
+    def is_of_last_run(self, report: Report) -> bool:
+        """Whether the report is of the same run as the last one that was counted."""
+        return report.trajectory is self._last
+
+    def count(self, report: Report) -> None:
+        """Count the results; a report of a trace without any does not count."""
+        if report.no_run is not None:
+            return
         self._verdicts.update(_verdict(result) for result in report.results)
         for result in report.results:
             if isinstance(result.outcome, Failed) and result.outcome.place:
@@ -165,10 +172,8 @@ class _Tally:
                 self.skipped["recorded" if result.type == _NO_VERDICT else result.outcome.reason] += 1
             if result.type == _NO_VERDICT:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
-        again = report.trajectory is self._last
         self._last = report.trajectory
         self.runs.add((self._last.trace_id, self._last.span_id))
-        return again
 
     def lines(self) -> list[str]:
         """The last lines of a table: a line for each distribution of labels, then the counts."""
@@ -205,13 +210,15 @@ def _verdict(result: Result) -> str:
 
 
 def _json_lines(report: Report) -> Iterator[str]:
-    from otel_eval.sinks.jsonl import result_fields
+    from otel_eval.sinks.jsonl import rows_of
 
-    return (json_line(result_fields(report, result)) for result in report.results)
+    return map(json_line, rows_of(report))
 
 
 def _table(report: Report, *, again: bool) -> list[str]:
-    """The scores of an evaluation, below their run where it was not shown already."""
+    """The scores of an evaluation, below their run where it was not shown already; nothing for a trace without a run."""
+    if report.no_run is not None:
+        return []
     run = [] if again else ["", *run_block(report.trajectory, arguments=False)]
     revision = f" (revision {report.revision})" if report.revision else ""
     return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]

@@ -185,6 +185,8 @@ class Results(Shape):
 
     attributes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
+    no_run: bool = True
+    """Whether JSON Lines have a line for each trace without a result, so that `merge` sees traces that were split."""
 
 
 def _scope(pattern: str) -> str:

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.model import Failed, Report, Result, Scored, Skipped
+from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped
 from otel_eval.sinks.instants import SCHEMA, duration_ms, rfc3339, start_time
 from otel_eval.sinks.tally import renew_after_fork
 
-__all__ = ["JsonLinesSink", "line_of", "lines_of", "result_fields", "rows_of"]
+__all__ = ["NO_RUN", "JsonLinesSink", "line_of", "lines_of", "result_fields", "rows_of"]
 _BLOCK: Final = 65536
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
+NO_RUN: Final = "no_run"
+"""The outcome of a line that says that a trace has no result."""
 _TAIL: Final = 64 * 2**20
 _RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
 _OUTCOME_FIELDS: Final = ("outcome", "value", "passed", "explanation", "reason")
@@ -46,6 +48,14 @@ def rows_of(report: Report) -> Iterator[dict[str, Any]]:
     shared = _run_fields(report)
     for result in report.results:
         yield _fields(report, result, shared)
+    if report.no_run is not None:
+        yield _fields(report, _in_place(report.no_run), shared) | {"outcome": NO_RUN, "reason": None}
+
+
+def _in_place(no_run: NoRun) -> Result:
+    """What stands where a result would."""
+    skipped = Skipped(no_run.why)
+    return Result(evaluation="", scorer="", type="", version="", outcome=skipped, revision=0, result_id=no_run.result_id)
 
 
 def _run_fields(report: Report) -> dict[str, Any]:
@@ -81,7 +91,7 @@ def _fields(report: Report, result: Result, shared: dict[str, Any]) -> dict[str,
         **_outcome_fields(outcome),
         "threshold": result.threshold,
         **shared,
-        "revision": result.revision,
+        "revision": report.revision,
         "result_id": result.result_id,
     }
 

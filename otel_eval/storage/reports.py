@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_eval.model import Completeness, Evidence, Failed, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
+from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 
 __all__ = ["key_of", "pending_of", "report_from", "report_to"]
 
@@ -21,7 +21,8 @@ _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s":
 
 def key_of(report: Report) -> bytes | None:
     """16 bytes that name the report, the same wherever it is made; None if there is nothing to deliver."""
-    return bytes.fromhex(report.results[0].result_id) if report.results else None
+    named = report.results[0] if report.results else report.no_run
+    return None if named is None else bytes.fromhex(named.result_id)
 
 
 def report_to(report: Report) -> list[Any]:
@@ -37,7 +38,8 @@ def report_to(report: Report) -> list[Any]:
 def _occasion_to(report: Report) -> list[Any]:
     evidence, stamp = report.evidence, report.stamp
     known = [evidence.spans, evidence.digest] if evidence else None
-    return [dict(report.attributes), known, stamp.evaluator, stamp.at_ns]
+    no_run = [report.no_run.why, report.no_run.result_id] if report.no_run else None
+    return [dict(report.attributes), known, stamp.evaluator, stamp.at_ns, no_run]
 
 
 def _result_to(result: Result) -> list[Any]:
@@ -65,9 +67,14 @@ def report_from(values: list[Any]) -> Report:
 
 
 def _with_occasion(report: Report, values: list[Any]) -> Report:
-    attributes, known, evaluator, at_ns = values
-    evidence = Evidence(*known) if known else None
-    return replace(report, attributes=attributes, evidence=evidence, stamp=Stamp(evaluator, at_ns))
+    attributes, known, evaluator, at_ns, no_run = values
+    return replace(
+        report,
+        attributes=attributes,
+        evidence=Evidence(*known) if known else None,
+        stamp=Stamp(evaluator, at_ns),
+        no_run=NoRun(*no_run) if no_run else None,
+    )
 
 
 def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:

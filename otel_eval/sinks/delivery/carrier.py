@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from otel_eval.model import Report
 from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.forward.send import Answer, Target, sender
-from otel_eval.sinks.jsonl import JsonLinesSink, lines_of
+from otel_eval.sinks.jsonl import JsonLinesSink, lines_of, rows_of
 
 __all__ = ["Answer", "Carrier", "JsonLinesCarrier", "OtlpCarrier"]
 
@@ -22,6 +22,11 @@ class Carrier(Protocol):
     @property
     def name(self) -> str:
         """What counters and warnings call it."""
+        ...
+
+    @property
+    def lines(self) -> bool:
+        """Whether traces without a result are written too."""
         ...
 
     def written(self, reports: Sequence[Report]) -> bytes:
@@ -49,6 +54,8 @@ class JsonLinesCarrier:
         sync: whether lines are handed over when they are on the disk.
     """
 
+    lines: Final = True
+
     def __init__(self, sink: JsonLinesSink, *, sync: bool = False) -> None:
         self.name: Final = sink.name
         self._sink, self._sync = sink, sync
@@ -69,8 +76,9 @@ class JsonLinesCarrier:
 
     def missing(self, reports: Sequence[Report]) -> list[Report]:
         """Those whose results do not stand at the end of the file."""
-        there = self._sink.there({result.result_id for report in reports for result in report.results})
-        return [report for report in reports if not any(result.result_id in there for result in report.results)]
+        ids = {id(report): {row["result_id"] for row in rows_of(report)} for report in reports}
+        there = self._sink.there(set().union(*ids.values()))
+        return [report for report in reports if ids[id(report)].isdisjoint(there)]
 
     def close(self) -> None:
         """Close the file."""
@@ -121,6 +129,8 @@ class OtlpCarrier:
     Raises:
         ConfigError: a TLS file cannot be used.
     """
+
+    lines: Final = False
 
     def __init__(self, to: Endpoint, signal: str) -> None:
         self.name: Final = f"otlp.{signal}"

@@ -53,6 +53,7 @@ class Outbox:
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self.name: Final = carrier.name
+        self.lines: Final = carrier.lines
         self._carrier, self._counters, self._limit = carrier, counters, limit
         self._settled, self._dead = settled, dead_letters
         self._warnings: Final = Warnings()

@@ -31,6 +31,7 @@ class Delivery:
         self._outboxes: Final = tuple(outboxes)
         self._dead: Final = dead_letters
         self.names: Final = tuple(outbox.name for outbox in outboxes)
+        self._lines: Final = tuple(outbox.name for outbox in outboxes if outbox.lines)
 
     def start(self) -> None:
         """Begin to deliver."""
@@ -39,10 +40,17 @@ class Delivery:
 
     def emit(self, report: Report) -> None:
         """Queue the report."""
-        if report.results:
-            slim = [_slim(report)]
-            for outbox in self._outboxes:
+        takers = self.takers(report)
+        slim = [_slim(report)] if takers else []
+        for outbox in self._outboxes:
+            if outbox.name in takers:
                 outbox.put(slim)
+
+    def takers(self, report: Report) -> Collection[str]:
+        """The names of the outboxes that deliver the report: results all of them, that there is none those that write lines."""
+        if report.results:
+            return self.names
+        return self._lines if report.no_run else ()
 
     def again(self, owed: Sequence[tuple[Report, Collection[str]]]) -> None:
         """Queue reports of an earlier life, each for those of the sinks that did not get it."""

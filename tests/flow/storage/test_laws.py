@@ -67,7 +67,7 @@ class Lives:
         self.fuse = self.rng.choice((0, *range(1, 30)))
         engine = engine_of(self.config)
         self.durable = Durable(self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=3000)
-        self.durable.sinks = ("all",)
+        self.durable.takers = lambda _: ("all",)
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
         onward = self.durable.onward

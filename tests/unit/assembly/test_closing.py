@@ -94,8 +94,8 @@ def test_the_end_closes_everything_in_order_of_arrival():
     assert [t.reason for t in buffer.drain(0, Completeness.SHUTDOWN)] == [Completeness.SHUTDOWN]
 
 
-def test_log_records_alone_are_no_trace():
-    """Content without a span forms nothing, and joins its span when that comes."""
+def test_log_records_wait_for_their_span():
+    """Content joins its span when that comes; where none comes, the trace closes without spans and was not closed for them."""
     buffer = TraceBuffer(LIMITS)
     frame = ("payload", None)
     buffer.push_logs([(TRACE, b"r", frame, 10), (TRACE, b"r", frame, 10)], 0)
@@ -103,4 +103,5 @@ def test_log_records_alone_are_no_trace():
     (trace,) = buffer.due(3)
     assert trace.logs == {b"r": (frame,)}
     buffer.push_logs([(b"9" * 16, b"r", frame, 10)], 3)
-    assert buffer.drain(4) == []
+    assert [trace.frames for trace in buffer.drain(4)] == [{}]
+    assert buffer.tally.traces_closed == 1

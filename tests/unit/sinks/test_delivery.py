@@ -29,6 +29,7 @@ class Told:
     """A carrier that answers as it is told, and remembers what it was given by result id."""
 
     name = "told"
+    lines = False
 
     def __init__(self, answer: Callable[[list[str]], Answer]) -> None:
         self.answer = answer

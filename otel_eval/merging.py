@@ -1,0 +1,186 @@
+"""Merge the results that several evaluators gave for the same traces.
+
+One trace has one set of results where one evaluator saw all of it. Where its spans were split between several, each of them
+scored a part, and the parts may look whole. Every result tells by `spans_digest` which spans its evaluator knew, so the split
+shows when the results are put together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from otel_eval.errors import InputError
+
+__all__ = ["check_row", "merge_results"]
+
+Row = Mapping[str, Any]
+"""The fields of one result, as JSON Lines have them."""
+
+_OUTCOMES: Final = {"scored": 3, "failed": 2, "skipped": 1}  # no_run and what later versions add: 0
+_NO_RUN: Final = "no_run"
+_MERGED: Final = ("split", "others")  # what merging adds to a row
+_FILE: Final = "file:"
+
+
+class _Key(NamedTuple):
+    """Which result, and whose: at most one row of each is kept."""
+
+    trace_id: str
+    span_id: str
+    evaluation: str
+    scorer: str
+    evaluator: str
+    no_run: bool
+
+
+_NAMES: Final = ("trace_id", "span_id", "evaluation", "scorer", "evaluator")
+
+
+def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
+    """Put the results of several evaluators together: at most one for each run, evaluation and scorer.
+
+    Of one evaluator's results the highest revision counts, whatever its outcome. Where evaluators knew different spans of a
+    trace, every result of that trace gets ``"split": true``: it may be wrong however complete it looks. Of the results of
+    several evaluators scored is preferred to failed and failed to skipped, then more spans, then the smaller JSON; the others
+    are kept in the list ``others`` of the one that is preferred, so that merging can go on with the output.
+
+    The order of sources and of merging makes no difference, and merging the output again changes nothing, as long as no row
+    was taken out: merge first, filter afterwards. The cost is linear in the number of rows, but for sorting the output.
+
+    Args:
+        sources: rows of JSON Lines, each the content of one file. Rows without an `evaluator` (those of `replay`) are taken
+            as one evaluator's for each source, of which a later row replaces an earlier one with the same `result_id`; in
+            the output that evaluator is called `file:` and a hash of its rows.
+
+    Returns:
+        The rows in order of trace, run, evaluation and scorer. A row whose outcome is `no_run` stands for a trace of which
+        an evaluator had spans but no result.
+
+    Raises:
+        InputError: a row is not one of results.
+    """
+    best: dict[_Key, Row] = {}
+    for source in sources:
+        for row in _named(source):
+            key = _key_of(row)
+            other = best.setdefault(key, row)
+            if other is not row:
+                best[key] = max(row, other, key=_by_revision)
+    kept = _without_superseded_no_run(best)
+    return list(_rendered(kept, _split_traces(kept)))
+
+
+def check_row(row: Any) -> None:
+    """See whether a row can be merged.
+
+    Raises:
+        InputError: it is not one of results.
+    """
+    for each in _expanded(row):
+        _key_of(each if each.get("evaluator") else {**each, "evaluator": _FILE})
+
+
+def _named(source: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a source as they were before merging, each with an evaluator."""
+    unnamed: dict[Any, Row] = {}
+    for number, row in enumerate(source):
+        for each in _expanded(row):
+            if each.get("evaluator"):
+                yield each
+            else:
+                unnamed[each.get("result_id") or number] = each
+    name = _FILE + _hash_of(unnamed.values())
+    for row in unnamed.values():
+        yield {**row, "evaluator": name}
+
+
+def _expanded(row: Row) -> Iterator[Row]:
+    """The row and those that it was preferred to, without what merging added."""
+    others = row.get("others", ()) if isinstance(row, Mapping) else ()
+    for each in (row, *(others if isinstance(others, list | tuple) else ())):
+        if not isinstance(each, Mapping):
+            raise InputError("not a result: no JSON object")
+        yield {key: value for key, value in each.items() if key not in _MERGED}
+
+
+def _hash_of(rows: Iterable[Row]) -> str:
+    """Of the rows in any order; two evaluations of the same files at different times have the same."""
+    hashes = (blake2b(_canonical(row, timeless=True).encode("utf-8", "surrogatepass"), digest_size=8) for row in rows)
+    return f"{sum(int.from_bytes(each.digest(), 'big') for each in hashes) % 2**64:016x}"
+
+
+def _canonical(row: Row, *, timeless: bool = False) -> str:
+    fields = {key: value for key, value in row.items() if key != "evaluated_at"} if timeless else row
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def _key_of(row: Row) -> _Key:
+    for name in _NAMES:
+        if not isinstance(row.get(name), str):
+            raise InputError(f"not a result: {name} is missing or no text")
+    trace_id, span_id, evaluation, scorer, evaluator = (row[name] for name in _NAMES)
+    return _Key(trace_id, span_id, evaluation, scorer, evaluator, row.get("outcome") == _NO_RUN)
+
+
+class _Least(str):
+    """Text that is greater the earlier it sorts."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+    def __gt__(self, other: str) -> bool:
+        return str.__lt__(self, other)
+
+
+def _by_outcome(row: Row) -> tuple[int, int, _Least, _Least]:
+    """Preferred is: scored before failed before skipped, more spans, the smaller JSON (first without the time of evaluation)."""
+    return (
+        _OUTCOMES.get(str(row.get("outcome")), 0),
+        _number(row.get("spans")),
+        _Least(_canonical(row, timeless=True)),
+        _Least(_canonical(row)),
+    )
+
+
+def _by_revision(row: Row) -> tuple[int, tuple[int, int, _Least, _Least]]:
+    return _number(row.get("revision")), _by_outcome(row)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
+    """Without what says that an evaluator had no result of a trace, where it had one before or afterwards."""
+    reported = {(key.trace_id, key.evaluator) for key in best if not key.no_run}
+    return {key: row for key, row in best.items() if not key.no_run or (key.trace_id, key.evaluator) not in reported}
+
+
+def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
+    """The traces of which evaluators knew different spans, or at least one of several does not tell which it knew."""
+    known: dict[str, dict[str, tuple[int, str]]] = {}
+    for key, row in kept.items():
+        told = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
+        evaluators = known.setdefault(key.trace_id, {})
+        evaluators[key.evaluator] = max(told, evaluators.get(key.evaluator, told))
+    return {trace_id for trace_id, each in known.items() if len(each) > 1 and _differ(list(each.values()))}
+
+
+def _differ(told: list[tuple[int, str]]) -> bool:
+    digests = {digest for _, digest in told}
+    return len(digests) > 1 or "" in digests
+
+
+def _rendered(kept: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, Any]]:
+    by_result: dict[tuple[str, str, str, str, bool], list[Row]] = {}
+    for key, row in kept.items():
+        by_result.setdefault((*key[:4], key.no_run), []).append(row)
+    for result, rows in sorted(by_result.items()):
+        first, *others = sorted(rows, key=_by_outcome, reverse=True) if len(rows) > 1 else rows
+        marks: dict[str, Any] = {"split": True} if result[0] in split else {}
+        yield {**first, **marks, **({"others": [dict(each) for each in others]} if others else {})}
