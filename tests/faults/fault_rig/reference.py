@@ -15,7 +15,7 @@ from otel_eval import app
 from otel_eval.config import load
 from otel_eval.sinks.jsonl import result_fields
 
-__all__ = ["EVALUATION", "by_hand", "replayed"]
+__all__ = ["CONVENTIONS", "EVALUATION", "by_hand", "replayed"]
 
 BUDGET_MS: Final = 1200
 EVALUATION: Final[dict[str, Any]] = {
@@ -27,6 +27,8 @@ EVALUATION: Final[dict[str, Any]] = {
         {"type": "time_cost", "max_ms": BUDGET_MS},
     ],
 }
+CONVENTIONS: Final = {"records_tool_spans": ["rig"]}
+"""Of the spans' scope: a run without tool spans made no call."""
 Verdicts = dict[str, tuple[str, float | None]]
 """Scorer to outcome and value."""
 
@@ -51,7 +53,9 @@ def replayed(runs: Iterable[Run]) -> dict[str, Verdicts]:
         stored = Path(folder) / "stored.bin"
         stored.write_bytes(body([span for run in runs for span in run.spans()]))
         problems: list[str] = []
-        for report in app.replay([stored], load({"evaluations": [EVALUATION]}), on_problem=problems.append):
+        for report in app.replay(
+            [stored], load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}), on_problem=problems.append
+        ):
             for result in report.results:
                 row = result_fields(report, result)
                 found.setdefault(row["trace_id"], {})[row["scorer"]] = (row["outcome"], row["value"])

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fault_rig.reference import EVALUATION
+from fault_rig.reference import CONVENTIONS, EVALUATION
 
 __all__ = ["Service", "configuration", "free_port"]
 
@@ -57,6 +57,7 @@ def configuration(
     protocols = {name: {"endpoint": f"127.0.0.1:{free_port()}", **(protocol or {})} for name in ("grpc", "http")}
     whole = {
         "traces": {**QUICK, **(traces or {})},
+        "conventions": CONVENTIONS,
         "evaluations": [EVALUATION, *([{"name": "broken", "scorers": list(scorers)}] if scorers else [])],
         "receivers": {"otlp": {"protocols": protocols, **(receiver or {})}},
         "telemetry": {"endpoint": "127.0.0.1:0"},

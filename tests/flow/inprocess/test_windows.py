@@ -20,6 +20,7 @@ INTENTS = ("return", "refund", "refund", "refund", "return")
 
 def told(config: dict[str, Any]) -> dict[tuple[str, ...], float]:
     """Five runs with one search more each, and every point of the windows by gauge and scorer, label or quantile."""
+    config = {**config, "conventions": {"records_tool_spans": ["app"]}}
     reader, provider = InMemoryMetricReader(), TracerProvider(shutdown_on_exit=False)
     meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     provider.add_span_processor(EvalSpanProcessor(config, meter_provider=meters))
