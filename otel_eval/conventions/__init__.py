@@ -76,6 +76,7 @@ TABLES: Final[tuple[Convention, ...]] = (
     named_spans.CAMEL,
     frameworks.LOONGSUITE,
     frameworks.AG2,
+    frameworks.LETTA,
     frameworks.CREWAI,
     frameworks.CREWAI_STEPS,
     frameworks.WEAVE,

@@ -11,7 +11,7 @@ from typing import Final
 from otel_eval.conventions.gen_ai import AGENT_OPERATIONS, MESSAGES, MODEL_OPERATIONS, OPERATION, PLACEHOLDERS, with_fields
 from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
 from otel_eval.conventions.gen_ai import RULES as GEN_AI_RULES
-from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "FLUE",
     "GENKIT",
     "HAYSTACK",
+    "LETTA",
     "LIVEKIT",
     "LOONGSUITE",
     "WEAVE",
@@ -204,6 +205,29 @@ CREWAI_STEPS: Final = replace(
     source="crewai 1.15.30 telemetry/tracing/handlers.py: without a conversation, its id is that of a task or an agent; E",
     rules=(Rule(Kind.MODEL, OPERATION, MODEL_OPERATIONS), Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS)),
     fields={field: keys for field, keys in CREWAI.fields.items() if field is not Field.CONVERSATION},
+)
+
+LETTA: Final = Convention(
+    name="letta",
+    source="letta 0.16.8 (the server) otel/tracing.py, agents/letta_agent*.py: methods with their parameters as text; the tool's "
+    "name, its result and its failure are only in events; what streams has no agent's span around it; E: 0.16.8",
+    scopes=("letta.*",),
+    rules=(
+        Rule(Kind.TOOL, name="LettaAgent*._execute_tool"),
+        Rule(Kind.AGENT, name="LettaAgent*.step"),
+        Rule(Kind.MODEL, name="*Client.request_async|*Client.request|*Client.stream_async"),
+    ),
+    fields={
+        Field.ARGUMENTS: ("parameter.tool_args",),
+        Field.CONVERSATION: ("parameter.conversation_id",),
+    },
+    events=(
+        EventRow("start_*_execution", Field.TOOL_NAME, "*"),
+        EventRow("finish_*_execution", Field.RESULT, "func_return"),
+        EventRow("finish_*_execution", Field.ERROR_TYPE, "status"),
+    ),
+    placeholders={"parameter.conversation_id": frozenset({"None"}), "status": frozenset({"success"})},
+    tool_spans=True,
 )
 
 WEAVE: Final = Convention(

@@ -7,7 +7,7 @@ the few attributes that decide its kind and remembers each combination it has se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from otel_eval.conventions.own import EVALUATION_MARKS, OWN_SCOPE
 from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark, Rule
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS
 from otel_eval.model import Kind
-from otel_eval.ports import View, Wanted
+from otel_eval.ports import SpanEvent, View, Wanted
 
 __all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "Recognition", "ScopeReader", "glob"]
 
@@ -58,7 +58,7 @@ class ReadTable:
         self.convention = convention
         self.name = convention.name
         self.tool_spans = convention.tool_spans
-        self.events: frozenset[str] = frozenset(row.event for row in convention.events)
+        self.events = tuple((glob(row.event), row) for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
         self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
         self._encoded = convention.json_encoded
@@ -125,6 +125,17 @@ class ReadTable:
         """Whether the value is a word for "not recorded"."""
         known = self.convention.placeholders
         return isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
+
+    def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
+        """The fields of its tool span that an event or a log record holds."""
+        body = event.body if isinstance(event.body, dict) else {}
+        for pattern, row in self.events:
+            match = pattern.fullmatch(event.name)
+            if match is not None:
+                named = next(iter(match.groups()), None) if row.key == "*" else None
+                value = event.attributes.get(row.key, body.get(row.key, named))
+                if value is not None and not self.stands_for_nothing(row.key, value):
+                    yield row.field, value
 
     def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""

@@ -87,7 +87,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """A field of a tool span that is recorded in an attribute of an event (or log record) of that name."""
+    """A field of a tool span that is recorded in an event (or log record).
+
+    Attributes:
+        event: a glob that the event's name must match.
+        field: the field.
+        key: the attribute, or the key of the record's body; "*": what the first `*` stands for in the event's name.
+    """
 
     event: str
     field: Field

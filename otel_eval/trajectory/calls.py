@@ -6,10 +6,11 @@ Knows how to read one tool span; which spans describe the same call is decided e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwrap
+from otel_eval.conventions.decode import text_of
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.moved import moved_call
@@ -110,6 +111,8 @@ def _draft(read: Survey, place: int) -> Draft | None:
     # An event or a log record can hold the only result that says that the call failed.
     read_all = content or bool(read.trace.logs or table.events)
     recorded = _recorded(read, span) if read_all else {Field.RESULT: table.value(span.read, Field.RESULT)}
+    if table.events:
+        span.words = _with_events(span.words, recorded)
     raw = recorded.get(Field.RESULT)
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
     view, scope = span.view, read.envelopes[place].scope_name
@@ -158,21 +161,19 @@ def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
     if span.table.events and len(recorded) < len(_CONTENT):
         events: Iterable[SpanEvent] = (*span.view.events(), *read.logs(span.place))
         for event in events:
-            if event.name in span.table.events:
-                _from_event(span, event, recorded)
+            for each, value in span.table.fields_of(event):
+                recorded.setdefault(each, value)
     for event in read.logs(span.place):
         for each, value in moved_call(event):
             recorded.setdefault(each, value)
     return recorded
 
 
-def _from_event(span: _ToolSpan, event: SpanEvent, recorded: dict[Field, Any]) -> None:
-    body = event.body if isinstance(event.body, dict) else {}
-    for row in span.table.convention.events:
-        if row.event == event.name and row.field not in recorded:
-            value = event.attributes.get(row.key, body.get(row.key))
-            if value is not None:
-                recorded[row.field] = value
+def _with_events(words: ToolWords, recorded: Mapping[Field, Any]) -> ToolWords:
+    """What the span says of itself, with what only its events say."""
+    name = text_of(recorded.get(Field.TOOL_NAME)) if words.unnamed else ""
+    error = words.error_type or text_of(recorded.get(Field.ERROR_TYPE))
+    return replace(words, name=name or words.name, unnamed=words.unnamed and not name, error_type=error)
 
 
 def recorded_arguments(read: Survey, draft: Draft) -> Any:

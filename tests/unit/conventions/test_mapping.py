@@ -14,6 +14,7 @@ import yaml
 from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, ReadTable, convention_from_mapping, unwrap
 from otel_eval.conventions.wrappers import Wrapper
 from otel_eval.errors import ConfigError
+from otel_eval.ports import SpanEvent
 from otel_eval.testing import span
 
 MINE: dict[str, Any] = {
@@ -181,3 +182,25 @@ def test_a_title_is_read_instead_of_the_spans_name():
     assert table.tool_name({"step.title": "action look", "step.name": "see"}, "action {name}") == "see"
     assert table.tool_name({}, "action go") == "go"
     assert table.agent_name({"step.title": "by ann"}, "action look") == "ann"
+
+
+def test_fields_come_out_of_events_by_a_glob_of_their_names():
+    """The part that `*` stands for can be the value, and a word that stands for nothing is none."""
+    rows = [
+        {"event": "finish_*", "field": "tool_name", "key": "*"},
+        {"event": "finish_*", "field": "error_type", "key": "status"},
+        {"event": "done", "field": "result", "key": "value"},
+    ]
+    table = ReadTable(convention_from_mapping({**MINE, "events": rows, "placeholders": {"status": "success"}}))
+    read = [dict(table.fields_of(event)) for event in (
+        SpanEvent("finish_pay", {"status": "error"}),
+        SpanEvent("finish_pay", {"status": "success"}),
+        SpanEvent("done", {}, {"value": 3}),
+        SpanEvent("started", {"value": 3}),
+    )]  # fmt: skip
+    assert read == [
+        {Field.TOOL_NAME: "pay", Field.ERROR_TYPE: "error"},
+        {Field.TOOL_NAME: "pay"},
+        {Field.RESULT: 3},
+        {},
+    ]
