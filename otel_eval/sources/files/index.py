@@ -49,10 +49,8 @@ def _decoded(found: dict[bytes, int]) -> dict[bytes, int]:
 def _trace_id(text: bytes) -> bytes | None:
     """The id's 16 bytes, written in hexadecimal, shortened or after "0x", or in base64; None if it is neither."""
     try:
-        value = json.loads(b'"' + text + b'"')
-        for digits in (hex_of(value), value.removeprefix("0x")):
-            if len(trace_id := bytes.fromhex(digits.rjust(32, "0"))) == 16:
-                return trace_id
+        value = json.loads(b'"' + text + b'"').removeprefix("0x")
+        trace_id = bytes.fromhex(hex_of(value).rjust(32, "0"))
     except ValueError:
         return None
-    return None
+    return trace_id if len(trace_id) == 16 else None
