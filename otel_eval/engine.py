@@ -37,6 +37,7 @@ from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "Evaluation", "FailedCondition", "Match", "RunObserver", "draw_of", "result_id"]
 
+_UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.ORPHANED)
 _NO_STAMP: Final = Stamp()
 _new_result: Final = maker(Result)
 _new_report: Final = maker(Report)
@@ -220,6 +221,7 @@ class Engine:
             trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete, run.trajectory.outermost)
             if revision < 0:
                 continue
+            run = _perhaps_joined(run, stamp.since_ns)
             inner = self._no_longer_outermost(run, said, draw)
             matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, said) else []
             if on_run is not None:
@@ -262,6 +264,14 @@ class Engine:
     def _exports(self, run: Trajectory) -> dict[str, Any]:
         """The attributes that leave with the results."""
         return {key: run.attributes[key] for key in self._exported if key in run.attributes}
+
+
+def _perhaps_joined(run: Run, since_ns: int) -> Run:
+    """The run; as joined if it may have begun before the evaluator took over, and nothing worse is known of its evidence."""
+    trajectory = run.trajectory
+    if (trajectory.start_ns or 0) >= since_ns or trajectory.completeness not in _UNTROUBLED:
+        return run
+    return replace(run, trajectory=replace(trajectory, completeness=Completeness.JOINED))
 
 
 def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:

@@ -69,7 +69,11 @@ class Kind(StrEnum):
 
 
 class Completeness(StrEnum):
-    """Why a trace was closed; travels with each of its scores."""
+    """Why a trace was closed; travels with each of its scores.
+
+    `joined` is no reason to close a trace: of a complete or orphaned run it says that the run may have begun before the
+    evaluator took over its input, so that some of its spans may have gone to another one before.
+    """
 
     COMPLETE = "complete"
     ORPHANED = "orphaned"
@@ -78,6 +82,7 @@ class Completeness(StrEnum):
     OVERFLOW = "overflow"
     SHUTDOWN = "shutdown"
     DETACHED = "detached"
+    JOINED = "joined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,10 +356,12 @@ class Stamp:
     Attributes:
         evaluator: the id of the evaluating process, or of its storage; "" for stored traces, which anyone can evaluate again.
         at_ns: Unix nanoseconds, or None.
+        since_ns: Unix nanoseconds since when the evaluator takes all spans that it will ever get; 0: always.
     """
 
     evaluator: str = ""
     at_ns: int | None = None
+    since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

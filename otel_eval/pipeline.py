@@ -114,6 +114,8 @@ class Pipeline:
         behind: says why nothing should be judged now, because nobody takes more reports; "" if they can be taken.
         evaluator: the id that reports carry; a random one if None.
         now_ns: Unix nanoseconds, of which reports carry when they were made.
+        since_ns: since when all spans arrive here: runs that began before are `joined`; 0: none is.
+        may_be_joined: whether that can be so of a trace.
         watch: takes each evaluated trace, for diagnostics.
     """
 
@@ -129,6 +131,8 @@ class Pipeline:
         behind: Callable[[], str] = lambda: "",
         evaluator: str | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        since_ns: int = 0,
+        may_be_joined: Callable[[bytes], bool] = lambda _: True,
         between: Callable[[], None] = lambda: None,
         watch: Watch = lambda *_: None,
     ) -> None:
@@ -145,6 +149,7 @@ class Pipeline:
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
+        self._since_ns, self._may_be_joined = since_ns, may_be_joined
         self._lock = threading.Lock()  # guards _buffer
         self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
         self._tally: Final = _Tally()
@@ -328,7 +333,9 @@ class Pipeline:
                 self._tell(trace, reports)
 
     def _reports(self, trace: ClosedTrace) -> list[Report]:
-        self._found, engine, stamp = [], self._engine, Stamp(self._evaluator, self._now_ns())
+        self._found, engine = [], self._engine
+        since_ns = self._since_ns if self._may_be_joined(trace.trace_id) else 0
+        stamp = Stamp(self._evaluator, self._now_ns(), since_ns)
         try:
             reports = engine.judge(trace, stamp, self._observe)
             self._watch(engine, trace, self._found, reports)

@@ -101,7 +101,15 @@ class EvalSpanExporter(SpanExporter):
         self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, one_process=True)
         emit, watch = self._diagnostics.counted(self._outlet.emit), self._diagnostics.evaluated
         later = later_of(self._settings, engine, emit)
-        self._core = Pipeline(engine, emit, _limits(self._settings), judged=self._judged, later=later, watch=watch)
+        self._core = Pipeline(
+            engine,
+            emit,
+            _limits(self._settings),
+            judged=self._judged,
+            later=later,
+            watch=watch,
+            since_ns=time.time_ns(),
+        )
         self._exporting = threading.Lock()  # held around each call of inner.export
         self._leaving: list[ReadableSpan] = []  # with their scores, not yet exported
         self._leaving_lock = threading.Lock()  # guards _leaving

@@ -43,6 +43,7 @@ _WHY: Final = {
     "shutdown": Completeness.SHUTDOWN,
 }
 
+_MOST_EARLY: Final = 10_000  # remembered, so that late spans do not make a joined run a complete one
 _FOR_JUDGES: Final = 0.7  # of the time there is, the rest is for delivery
 
 
@@ -95,6 +96,7 @@ class EvalSpanProcessor(InProcessSource):
             flush=self._deliver_all,
             close=self._end,
             forked=self._begin,
+            began_before=self._note_early,
             tick=self._expire,
             blocked=self._outlet.blocked_s,
             is_agent=lambda view, scope_name: self._core.describes_agent(view, scope_name),
@@ -116,7 +118,21 @@ class EvalSpanProcessor(InProcessSource):
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, settle_detached_s=0.0, keep_s=limits.late_s)
-        self._core = Pipeline(engine, emit, limits, later=later, watch=self._diagnostics.evaluated)
+        self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
+        self._core = Pipeline(
+            engine,
+            emit,
+            limits,
+            later=later,
+            watch=self._diagnostics.evaluated,
+            since_ns=time.time_ns(),
+            may_be_joined=lambda trace_id: trace_id in self._early,  # spans may have been given start times of the past
+        )
+
+    def _note_early(self, trace_id: bytes) -> None:
+        self._early[trace_id] = None
+        if len(self._early) > _MOST_EARLY:
+            del self._early[next(iter(self._early))]
 
     def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
         self._core.whole(trace_id, spans, _WHY[why])

@@ -199,7 +199,8 @@ class Recovery:
         """Reports with nothing but what was pending in them and never came."""
         again: list[Report] = []
         for closed in {id(each): each for each in self._pending.values()}.values():
-            stamp = Stamp(self._durable.identity.evaluator, int(self._durable.now() * 1e9))
+            evaluator, since_ns = self._durable.identity
+            stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
             for report in engine.judge(replace(closed.trace, verdicts=dict(closed.before)), stamp):
                 pending = self._still(report.pending)
                 if pending:

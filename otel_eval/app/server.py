@@ -102,6 +102,7 @@ class Server:
             keeper=self._durable,
             behind=self._delivery.behind,
             evaluator=self._durable.identity.evaluator if self._durable else None,
+            since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
             between=lambda: self._memory.look(),
             watch=self._diagnostics.evaluated,
         )

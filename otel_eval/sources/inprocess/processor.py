@@ -47,6 +47,7 @@ class InProcessSource(SpanProcessor):
         flush: deliver what came of it, in so many seconds; False if not all was.
         close: the same, finally.
         forked: called in a child process, before anything is recorded there.
+        began_before: called with the id of a trace of which a span started before we looked, before it is handed over.
         limits: what may be held.
         tick: called about once a second on the worker.
         tick_s: how often limits of time are looked at.
@@ -62,6 +63,7 @@ class InProcessSource(SpanProcessor):
         flush: Callable[[float], bool] | None = None,
         close: Callable[[float], None] | None = None,
         forked: Callable[[], None] | None = None,
+        began_before: Callable[[bytes], None] = lambda _: None,
         tick: Callable[[], None] | None = None,
         limits: Limits | None = None,
         tick_s: float = 1.0,
@@ -70,6 +72,7 @@ class InProcessSource(SpanProcessor):
     ) -> None:
         self._blocked: Final = blocked
         self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
+        self._began_before: Final = began_before
         self._worker: Final = Worker(self._serve, self._tick, tick_s)
         self._recorder: Final = Recorder(
             limits or Limits(), self._worker.put, self._began, _of_span(is_agent) if is_agent else None
@@ -177,6 +180,8 @@ class InProcessSource(SpanProcessor):
         if handed is None:
             return
         trace_id = handed.trace_id.to_bytes(16, "big")
+        if handed.early:
+            self._began_before(trace_id)
         frames = [self._framed(span, trace_id, handed.below) for span in handed.spans if is_to_be_seen(span)]
         if frames:
             self._handover(trace_id, frames, handed.why)

@@ -55,13 +55,15 @@ class Limits:
 class Handed(NamedTuple):
     """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
-    `below`: ids of spans that are handed over as if they hung from another span.
+    `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
+    we looked.
     """
 
     trace_id: int
     spans: list[ReadableSpan]
     why: str
     below: Mapping[int, int] = MappingProxyType({})
+    early: bool = False
 
 
 class Look(NamedTuple):
@@ -332,7 +334,7 @@ class Recorder:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
-        return Handed(entry.trace_id, spans, "overflow" if entry.cut else why)
+        return Handed(entry.trace_id, spans, "overflow" if entry.cut else why, early=entry.early)
 
     def _hand(self, handed: Handed) -> None:
         if self._waiting + len(handed.spans) > self.limits.max_waiting_spans:
