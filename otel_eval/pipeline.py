@@ -117,6 +117,7 @@ class Pipeline:
         since_ns: since when all spans arrive here: runs that began before are `joined`; 0: none is.
         may_be_joined: whether that can be so of a trace.
         watch: takes each evaluated trace, for diagnostics.
+        final: called with the ids of traces and runs that were `detached`, once no other run can turn out to be around them.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Pipeline:
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
         between: Callable[[], None] = lambda: None,
         watch: Watch = lambda *_: None,
+        final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
@@ -142,6 +144,7 @@ class Pipeline:
         self._keeper: Final = keeper
         self._behind: Final = behind
         self._between: Final = between
+        self._final: Final = final
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._tool_names = _tool_name_check(engine)
         self._watch: Final = watch
@@ -239,8 +242,10 @@ class Pipeline:
         with self._judging:
             self._judge_first()
             with self._lock:
-                closed = self._due(self._clock())
+                closed, final = self._due(self._clock()), self._buffer.take_final()
             self._judge(closed)
+            if final:
+                self._final([(trace_id.hex(), run.hex()) for trace_id, run in final])
         return bool(closed)
 
     def _judge_first(self) -> None:

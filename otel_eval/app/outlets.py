@@ -14,6 +14,7 @@ from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.labels import LabelDistribution
 from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.fanout import Fanout
+from otel_eval.sinks.final import FinalResults
 from otel_eval.sinks.tally import Tally
 from otel_eval.sinks.window import WindowLimits
 
@@ -90,13 +91,17 @@ def writes_lines(config: EvalConfig) -> bool:
 
 
 def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
-    """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered."""
+    """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
+
+    Results of detached runs enter them when they are final.
+    """
     otlp = config.exporters.otlp
     if otlp is None or "metrics" not in otlp.signals:
         return []
     from otel_eval.sinks.otlp import otlp_sinks
 
-    return otlp_sinks(_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
+    sinks = otlp_sinks(_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
+    return [FinalResults(sink) for sink in sinks]
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:

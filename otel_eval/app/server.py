@@ -101,6 +101,7 @@ class Server:
             later=self._later,
             keeper=self._durable,
             behind=self._delivery.behind,
+            final=self._outlet.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
             between=lambda: self._memory.look(),

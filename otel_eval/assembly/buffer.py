@@ -118,7 +118,7 @@ class TraceBuffer(TraceStore):
             if trace.changed is not None:
                 trace.changed.add(span_id)
             if trace.trees is not None:
-                self._resized(trace, partial(trace.trees.note_log, trace, span_id))
+                self._resized(trace_id, trace, partial(trace.trees.note_log, trace, span_id))
             if now + self.limits.settle_s < trace.check:
                 self._schedule(trace_id, trace, now + self.limits.settle_s)
         self._relieve(now)
@@ -268,7 +268,7 @@ class TraceBuffer(TraceStore):
         """Close one trace now, because its source knows that nothing of it is open, or for the `reason` given."""
         trace = self._open.get(trace_id)
         if trace is not None and reason is Completeness.DETACHED and self._parts is not None:
-            self._resized(trace, partial(self._parts.close_agents, trace_id, trace, now))
+            self._resized(trace_id, trace, partial(self._parts.close_agents, trace_id, trace, now))
             self._rest(trace_id, trace, now)
         elif trace is not None:
             self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
@@ -304,7 +304,7 @@ class TraceBuffer(TraceStore):
         """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""
         if self._parts is None:
             return None
-        following = self._resized(trace, partial(self._parts.look, trace_id, trace, now))
+        following = self._resized(trace_id, trace, partial(self._parts.look, trace_id, trace, now))
         return following if following is None or self._rest(trace_id, trace, now) else None
 
     def _deadline(self, trace: HeldTrace) -> tuple[float, Completeness]:

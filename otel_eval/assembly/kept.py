@@ -43,6 +43,7 @@ class KeptTrees:
         tree_of: span of a kept tree → the tree's top.
         parents: missing parent of handed trees → whether spans of these were released.
         size: of all that is kept.
+        final: runs of released trees, and of all trees once the trace is closed as a whole.
     """
 
     limits: Limits
@@ -51,6 +52,7 @@ class KeptTrees:
     tree_of: dict[bytes, bytes] = field(default_factory=dict)
     parents: dict[bytes, bool] = field(default_factory=dict)
     size: int = 0
+    final: list[bytes] = field(default_factory=list)
     _below: dict[bytes, dict[bytes, None]] = field(default_factory=dict)  # missing parent → tops of what hangs from it
     _cut_runs: dict[bytes, bytes] = field(default_factory=dict)  # runs of which only the own span is left → missing parent
 
@@ -129,10 +131,15 @@ class KeptTrees:
             frame = (tree.parent, *tree.frames[run][1:])
             until = tree.until + self.limits.keep_s
             self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until))
+        self.finish(tree, verdicts)
         self._cut_runs.update(dict.fromkeys(runs, tree.parent))
         self._hang_higher(tree)
         self.remember(tree.parent, lost=True)
         return tree.size - size * len(runs), [each for each in tree.frames if each not in self.runs]
+
+    def finish(self, tree: KeptTree, verdicts: Mapping[bytes, Verdict]) -> None:
+        """The results of the tree's runs are final."""
+        self.final += [each for each in tree.frames if each in verdicts]
 
     def release_again(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
         """After a restart: kept trees of a single span are runs of released trees, below the missing parents given."""

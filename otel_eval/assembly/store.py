@@ -58,6 +58,7 @@ class TraceStore:
         self._late_bytes = 0  # of what is kept for late spans, and of parts of open traces
         self._backlog = 0  # of what is ready
         self._awaited: tuple[HeldTrace | None, float] = (None, 0.0)  # a trace that was found to be over, and its next check
+        self._final: list[tuple[bytes, bytes]] = []  # trace and run
         self._sequence = 0
 
     # ------------------------------------------------------- between the states
@@ -83,15 +84,18 @@ class TraceStore:
             return False
         trace = parts.keeping.pop(trace_id, None)
         if trace is not None and trace.trees is not None:
-            self._resized(trace, partial(trace.trees.give_up, trace))
+            self._resized(trace_id, trace, partial(trace.trees.give_up, trace))
         if trace_id in parts.dormant:
             self._bytes -= parts.dormant.pop(trace_id).size
         return True
 
-    def _resized(self, trace: HeldTrace, change: Callable[[], _T]) -> _T:
+    def _resized(self, trace_id: bytes, trace: HeldTrace, change: Callable[[], _T]) -> _T:
         """Change a trace by its trees, and count what of it is open and what is kept from then on."""
         before, kept = trace.size, trace.kept_bytes
         changed = change()
+        if trace.trees is not None and trace.trees.kept.final:
+            self._final += [(trace_id, run) for run in trace.trees.kept.final]
+            trace.trees.kept.final.clear()
         self._late_bytes += trace.kept_bytes - kept
         self._bytes += (trace.size - trace.kept_bytes) - (before - kept)
         return changed
@@ -115,7 +119,7 @@ class TraceStore:
         if self._open.pop(trace_id, None) is not None:
             if trace.trees is not None:
                 change = trace.trees.give_up if reason is Completeness.OVERFLOW else trace.trees.open_all
-                self._resized(trace, partial(change, trace))
+                self._resized(trace_id, trace, partial(change, trace))
                 trace.changed = trace.trees.changed(trace) if trace.changed is None else trace.changed
             self._ready[trace_id] = (trace, reason)
             self._bytes -= trace.size
@@ -188,9 +192,14 @@ class TraceStore:
         trace = self._open.get(trace_id)
         if trace is None or self._parts is None:
             return None
-        self._resized(trace, partial(self._parts.close, trace_id, trace, due, now))
+        self._resized(trace_id, trace, partial(self._parts.close, trace_id, trace, due, now))
         self._rest(trace_id, trace, now)
         return self._parts.ready.pop() if self._parts.ready else None
+
+    def take_final(self) -> list[tuple[bytes, bytes]]:
+        """Trace and run of those that were evaluated on their own and cannot turn out to lie inside another run; each once."""
+        final, self._final = self._final, []
+        return final
 
     def remembered(self) -> Iterator[tuple[bytes, float]]:
         """Ids of which only the id is remembered, and until when."""

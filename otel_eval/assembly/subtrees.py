@@ -247,6 +247,8 @@ class SpanTrees:
     def open_all(self, trace: OpenSpans) -> None:
         """Move everything back to the open frames, because the trace as a whole is closed."""
         self._note(trace)
+        for tree in self.kept.trees.values():
+            self.kept.finish(tree, trace.verdicts)
         for top in [*self.kept.trees, *self.kept.runs]:
             self._open(trace, top)
 

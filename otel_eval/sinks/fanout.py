@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from otel_eval.model import Report
 from otel_eval.ports import Sink
+from otel_eval.sinks.final import FinalResults
 from otel_eval.sinks.tally import Counters, Tally, Warnings, renew_after_fork
 
 __all__ = ["Fanout"]
@@ -60,6 +61,16 @@ class Fanout:
             for spare in self._spares:
                 spare.ensure()
             self._emit(report)
+
+    def final(self, runs: Sequence[tuple[str, str]]) -> None:
+        """Tell the sinks that wait for it that the results of these runs are final. Never raises."""
+        with self._lock:
+            for sink in self._sinks:
+                if isinstance(sink, FinalResults):
+                    try:
+                        sink.final(runs)
+                    except Exception as error:  # noqa: BLE001 - one sink's trouble is its own
+                        self._warnings.say(sink.name, "results could not be sent to %s: %s", sink.name, type(error).__name__)
 
     def blocked_s(self) -> float:
         """For how many seconds a sink has not returned from the emission that is under way; 0 if there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,12 @@ class Life:
         scorers = (create_scorer({"type": "tool_call_count", "criteria": {"look": [">=", 1]}}),)
         engine = Engine([Evaluation(name="e", scorers=scorers, match=Match(runs=runs))])  # type: ignore[arg-type]
         self.now, self.reports, self.last = 0.0, list[Report](), dict[str, Any]()
-        self.pipeline = Pipeline(engine, self.take, limits, clock=lambda: self.now)
+        self.final: list[str] = []
+        self.pipeline = Pipeline(engine, self.take, limits, clock=lambda: self.now, final=self.finish)
+
+    def finish(self, runs: Sequence[tuple[str, str]]) -> None:
+        """These are final."""
+        self.final += [bytes.fromhex(run).decode() for _, run in runs]
 
     def take(self, report: Report) -> None:
         """A report came out."""
@@ -235,3 +241,15 @@ def test_ten_thousand_runs_below_one_root_cost_what_the_last_ones_do():
     assert life.counts["reports"] > 9900
     assert held[-1] <= held[1] * 1.1, held
     assert seconds[-1] < 3 * seconds[0] + 1, seconds
+
+
+def test_a_result_is_final_when_no_other_run_can_be_around_it_any_more():
+    """When its tree is released, or the trace ended; not when an enclosing agent was in time."""
+    life = Life().send(tool("t", "a"), agent("a", "websocket"))
+    life.wait(3600, 10)
+    assert life.final == []
+    life.wait(100, 10)
+    assert life.final == ["a"]
+    life.send(tool("u", "b"), agent("b", "root"), trace=b"u" * 16).wait(61)
+    life.send(span("root", ""), trace=b"u" * 16).wait(3)
+    assert life.final == ["a", "b"]
