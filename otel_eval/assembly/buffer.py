@@ -290,11 +290,12 @@ class TraceBuffer(TraceStore):
             if soonest > now:  # whatever it waits for, not yet: its spans need no look
                 self._schedule(trace_id, trace, soonest)
                 continue
-            following = self._look(trace_id, trace, now)
+            state = outlook(trace.frames)
+            following = None if state[0] is Wait.SETTLE else self._look(trace_id, trace, now)
             if following is not None:
                 self._schedule(trace_id, trace, following)
                 continue
-            deadline, reason = self._deadline(trace)
+            deadline, reason = self._deadline(trace, *state)
             if deadline <= now:
                 self._set_ready(trace_id, trace, reason)
             else:
@@ -307,10 +308,9 @@ class TraceBuffer(TraceStore):
         following = self._resized(trace_id, trace, partial(self._parts.look, trace_id, trace, now))
         return following if following is None or self._rest(trace_id, trace, now) else None
 
-    def _deadline(self, trace: HeldTrace) -> tuple[float, Completeness]:
+    def _deadline(self, trace: HeldTrace, wait: Wait, reason: Completeness) -> tuple[float, Completeness]:
         """When the trace closes if nothing more comes, and why."""
         limits = self.limits
-        wait, reason = outlook(trace.frames)
         if wait is Wait.OPEN:
             reason = Completeness.IDLE
         if wait is Wait.SETTLE:

@@ -293,6 +293,7 @@ class SpanTrees:
 
     def hand_over(self, trace_id: bytes, trace: OpenSpans, due: Due, now: float) -> ClosedTrace | None:
         """Move the due trees to the kept ones; the part of the trace by which their runs are evaluated."""
+        self._free(trace, *self.kept.expire(now, trace.verdicts))
         trees = self._read(trace)
         tops = set(due.tops)  # after a restart one may lie within a tree
         chosen = [tree for tree in trees if tree.top in tops or not tops.isdisjoint(tree.ids)]

@@ -45,7 +45,9 @@ class Lives:
     def begin(self) -> None:
         """A life begins."""
         assert self.config.storage is not None
-        self.durable = Durable(self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=self.segment_bytes)
+        self.durable = Durable(
+            self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=self.segment_bytes
+        )
         self.durable.sinks = ("all",)
         limits = limits_of(self.config)
         self.pipeline = Pipeline(engine_of(self.config), self.tell, limits, clock=lambda: self.now, keeper=self.durable)

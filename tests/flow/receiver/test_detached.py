@@ -1,0 +1,75 @@
+"""Over real sockets: runs below spans that never arrive, and an agent around one of them that arrives later."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_eval.app.server import Server
+from otel_eval.config import load
+
+METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+SECOND = 1_000_000_000
+WEBSOCKET = 99
+
+
+def span(number: int, parent: int, name: str, operation: str, flags: int = 0x100) -> Span:
+    """A span whose parent is in the same process, or by its flags in another one."""
+    made = Span(trace_id=bytes(range(1, 17)), span_id=bytes([number] * 8), parent_span_id=bytes([parent] * 8))
+    made.name, made.flags, made.kind = f"{operation} {name}", flags, 1
+    made.start_time_unix_nano, made.end_time_unix_nano = (1000 + number) * SECOND, (1100 + number) * SECOND
+    names = {"gen_ai.operation.name": operation}
+    names["gen_ai.tool.name" if operation == "execute_tool" else "gen_ai.agent.name"] = name
+    for key, value in names.items():
+        made.attributes.add(key=key).value.string_value = value
+    return made
+
+
+def send(channel: grpc.Channel, *spans: Span) -> None:
+    """One request."""
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.extend(spans)
+    channel.unary_unary(METHOD)(request.SerializeToString(), timeout=10)
+
+
+def rows(file: Path, count: int) -> list[tuple[Any, ...]]:
+    """Agent, outcome, reason, revision and completeness, as soon as there are so many rows; bounded."""
+    deadline = time.monotonic() + 15
+    lines: list[str] = []
+    while len(lines) < count and time.monotonic() < deadline:
+        lines = file.read_text().splitlines() if file.exists() else []
+        time.sleep(0.05)
+    keys = ("agent", "outcome", "revision", "completeness", "explanation")
+    return [tuple(json.loads(line)[key] for key in keys) for line in lines]
+
+
+def test_each_run_is_scored_while_the_trace_goes_on(tmp_path: Path):
+    """`settle_detached` for a local parent, `settle_partial` for a remote one, and a revision for a run inside another."""
+    results = tmp_path / "results.jsonl"
+    config = {
+        "traces": {"settle": "100ms", "settle_partial": "300ms", "settle_detached": "1s"},
+        "evaluations": [{"name": "calls", "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}]}],
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
+        "exporters": {"jsonl": {"path": str(results)}},
+    }
+    server = Server(load(config))
+    try:
+        with grpc.insecure_channel(server.start().grpc) as channel:
+            send(channel, span(2, 1, "search", "execute_tool"), span(1, 3, "inner", "invoke_agent"))
+            assert [row[:4] for row in rows(results, 1)] == [("inner", "scored", 0, "detached")]
+            send(channel, span(3, WEBSOCKET, "outer", "invoke_agent"))
+            said = {row[0]: row[1:] for row in rows(results, 3)[1:]}
+            assert said["outer"][:3] == ("scored", 0, "detached")
+            assert said["inner"] == ("skipped", 1, "detached", "part of run 0303030303030303")
+            send(channel, span(6, 5, "search", "execute_tool"), span(5, 98, "called", "invoke_agent", flags=0x300))
+            assert rows(results, 4)[3][:4] == ("called", "scored", 0, "orphaned")
+            assert server.counts()["open_traces"] == 0
+    finally:
+        server.stop(5)
+    assert len(results.read_text().splitlines()) == 4
