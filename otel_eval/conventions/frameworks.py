@@ -169,7 +169,6 @@ AG2: Final = Convention(
     placeholders={**PLACEHOLDERS, "gen_ai.agent.name": frozenset({"unknown"})},
     truncated={"gen_ai.tool.call.result": "ag2.tool.call.result.truncated"},
     tool_spans=True,
-    failures_in_results=False,
 )
 
 CREWAI: Final = Convention(
@@ -222,12 +221,13 @@ LETTA: Final = Convention(
         Field.CONVERSATION: ("parameter.conversation_id",),
     },
     events=(
-        EventRow("start_*_execution", Field.TOOL_NAME, "*"),
+        EventRow("start_*_execution|finish_*_execution", Field.TOOL_NAME, "*"),
         EventRow("finish_*_execution", Field.RESULT, "func_return"),
         EventRow("finish_*_execution", Field.ERROR_TYPE, "status"),
     ),
     placeholders={"parameter.conversation_id": frozenset({"None"}), "status": frozenset({"success"})},
     tool_spans=True,
+    failures_in_results=True,
 )
 
 WEAVE: Final = Convention(

@@ -59,6 +59,7 @@ class ReadTable:
         self.name = convention.name
         self.tool_spans = convention.tool_spans
         self.events = tuple((glob(row.event), row) for row in convention.events)
+        self.names_in_events = any(row.field is Field.TOOL_NAME for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
         self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
         self._encoded = convention.json_encoded
@@ -132,7 +133,7 @@ class ReadTable:
         for pattern, row in self.events:
             match = pattern.fullmatch(event.name)
             if match is not None:
-                named = next(iter(match.groups()), None) if row.key == "*" else None
+                named = next((group for group in match.groups() if group), None) if row.key == "*" else None
                 value = event.attributes.get(row.key, body.get(row.key, named))
                 if value is not None and not self.stands_for_nothing(row.key, value):
                     yield row.field, value

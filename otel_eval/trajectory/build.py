@@ -122,7 +122,7 @@ class _Work:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
         mine = merge_beside(self.read, self.calls[first:last])
         if mine:
-            return self._finished(run, mine), self.evidence.of_spans(run)
+            return self._finished(run, mine), self.evidence.of_nameless(mine) or self.evidence.of_spans(run)
         return self._told(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
 
     def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:

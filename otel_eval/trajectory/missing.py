@@ -13,6 +13,7 @@ from typing import Final
 
 from otel_eval.conventions import Finish, finish_of, finish_of_messages
 from otel_eval.model import Kind, ToolCall
+from otel_eval.trajectory.calls import Draft
 from otel_eval.trajectory.conversation import Conversation
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.survey import Survey
@@ -39,6 +40,11 @@ class Evidence:
             if gap is None
             else f"a model call of {self._scope(gap)} asked for tools, and no call followed it; {self._declare(gap)}"
         )
+
+    def of_nameless(self, drafts: Iterable[Draft]) -> str:
+        """Why the calls are unknown if an instrumentation names tools in events only and an event is missing, else ""."""
+        lost = next((draft for draft in drafts if draft.unnamed and draft.table.names_in_events), None)
+        return "" if lost is None else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
 
     def of_messages(
         self, run: Candidate, models: Sequence[int], agents: Sequence[int], calls: Sequence[tuple[int, ToolCall]]

@@ -230,3 +230,14 @@ def test_model_clients_without_content_record_the_reason_and_no_call(client: str
     assert scope in run(root, asking, answering).calls_unknown
     assert run(root, answering).calls_unknown == ""
     assert run(root, asking, tool("t", 3, parent="root"), answering).calls_unknown == ""
+
+
+@pytest.mark.parametrize(("event", "known"), [("start_pay_execution", True), ("finish_pay_execution", True), ("other", False)])
+def test_a_tool_whose_name_is_lost_makes_the_calls_unknown(event: str, known: bool):
+    """Letta names a tool in the events of its span only."""
+    scope = "letta.otel.tracing"
+    made = run(
+        span("run", "", "LettaAgentV3.step", start_ns=0, end_ns=9, scope=scope),
+        span("t", "run", "LettaAgentV3._execute_tool", start_ns=1, end_ns=2, scope=scope, events=[SpanEvent(event, {})]),
+    )
+    assert (made.calls_unknown == "", made.calls[0].name == "pay") == (known, known)
