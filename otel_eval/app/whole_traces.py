@@ -19,16 +19,18 @@ from typing import Any, Final
 
 from otel_eval.app.spill import Spill
 from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.ports import ClosedTrace
-from otel_eval.sources.files import LastPositions, Source, read_pieces, trace_ids
+from otel_eval.sources.files import Gap, LastPositions, Source, read_pieces, trace_ids
 from otel_eval.sources.otlp import Framed
 
 __all__ = ["whole_traces"]
 
 Say = Callable[[str], None]
 
-_AT_ONCE: Final = 1024  # spans put into the buffer before room is looked at
+_UNREAD: Final = "an input could not be read to its end"
+_SLICES: Final = 8  # of `max_bytes`, one of which is put into the buffer before room is looked at
 
 
 def whole_traces(
@@ -60,20 +62,30 @@ def whole_traces(
         traces = _Traces(limits, last.in_order(), Spill(stack.enter_context(tempfile.TemporaryFile())))
         begin = 0
         for source, end in zip(sources, ends, strict=True):
-            try:
-                for offset, framed in read_pieces(source, on_problem, on_notice):
-                    if begin + offset >= end:  # written since the first pass
-                        break
-                    yield from traces.push(framed)
-                    yield from traces.close_before(begin + offset)
-            except InputError as error:  # a file that cannot be read costs itself, not the others
-                on_problem(str(error))
-            else:
-                if on_progress and source.path != "-":
-                    on_progress(os.path.getsize(source.path))
-            yield from traces.close_before(end)
+            yield from _read(source, begin, end, traces, on_problem, on_notice)
+            if on_progress and source.path != "-":
+                on_progress(os.path.getsize(source.path) if os.path.isfile(source.path) else 0)
             begin = end
         yield from traces.finish(on_problem)
+
+
+def _read(source: Source, begin: int, end: int, traces: _Traces, on_problem: Say, on_notice: Say) -> Iterator[ClosedTrace]:
+    """The traces that end in an input, which has the bytes from `begin` to `end` of all inputs."""
+    before, lost = 0, ""
+    try:
+        for offset, framed in read_pieces(source, on_problem, on_notice):
+            if begin + offset >= end:  # written since the first pass
+                break
+            yield from traces.push(framed)
+            if offset > before:
+                yield from traces.close_before(begin + offset, lost)
+                before, lost = offset, ""
+            if isinstance(framed, Gap):
+                lost = _UNREAD
+    except InputError as error:  # a file that cannot be read costs itself, not the others
+        on_problem(str(error))
+        lost = _UNREAD
+    yield from traces.close_before(end, lost)
 
 
 def _index(sources: Sequence[Source], last: LastPositions) -> list[int]:
@@ -106,19 +118,17 @@ class _Traces:
     def push(self, framed: Framed) -> Iterator[ClosedTrace]:
         """Take a piece; traces that a limit closed."""
         for items, push in ((framed.spans, self._buffer.push_many), (framed.logs, self._buffer.push_logs)):
-            for at in range(0, len(items), _AT_ONCE):
-                some: Any = items[at : at + _AT_ONCE]
-                self._make_room(sum(item[3] for item in some))
+            for some, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
+                self._make_room(size)
                 push(some, 0.0)
         yield from self._buffer.take(0.0)
 
     def _make_room(self, size: int) -> None:
         """Write the oldest traces to the file if so many bytes more do not fit, until half of the room is free."""
         most = self._buffer.limits.max_bytes
-        if self._buffer.open_bytes + size <= most - most // 8:
-            return
-        while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
-            self._write(trace_id)
+        if self._buffer.open_bytes + size > most:
+            while self._buffer.open_bytes > most // 2 and (trace_id := self._buffer.oldest) is not None:
+                self._write(trace_id)
 
     def _write(self, trace_id: bytes) -> None:
         held = self._buffer.held(trace_id)
@@ -126,10 +136,11 @@ class _Traces:
             self._spill.put(held)
             self._buffer.drop(trace_id)
 
-    def close_before(self, position: int) -> Iterator[ClosedTrace]:
-        """The traces whose last span was found before the position."""
+    def close_before(self, position: int, lost: str = "") -> Iterator[ClosedTrace]:
+        """The traces whose last span was found before the position; `lost` is why spans of theirs may be missing."""
         while self._next is not None and self._next[0] < position:
-            yield from self._close(self._next[1])
+            for trace in self._close(self._next[1]):
+                yield replace(trace, cut=trace.cut or lost) if lost else trace
             self._next = next(self._ends, None)
 
     def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
@@ -150,3 +161,13 @@ class _Traces:
             on_problem(f"{left} traces may have been evaluated in parts: their ids are written in an unusual way")
         if early := self._buffer.tally.traces_over_limit:
             on_problem(f"{early} traces were evaluated early; raise traces.max_bytes")
+
+
+def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
+    """The items in order, some at a time, and how much memory these take: hardly more than the bytes given."""
+    begin = size = 0
+    for end, item in enumerate(items, 1):
+        size += item[3] + SPAN_OVERHEAD_BYTES
+        if size >= most_bytes or end == len(items):
+            yield items[begin:end], size
+            begin, size = end, 0

@@ -165,6 +165,24 @@ def test_lines_written_after_the_first_pass_are_not_read(tmp_path: Path):
     assert [int(each.trajectory.trace_id, 16) for each in (first, *reports)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "after", ["", "\n" + line(span(3000, 1), span(3000, 2, parent=1))], ids=["the only line", "followed by another"]
+)
+def test_traces_in_what_could_not_be_read_are_skipped_as_incomplete(tmp_path: Path, after: str):
+    """A document that breaks off: those that ended before the break are scored, the others are not taken for whole."""
+    spans = [span(trace, number, parent=number > 1, size=900) for trace in range(1, 2001) for number in (1, 2)]
+    text = line(*spans, span(1999, 3, parent=1)).rstrip()
+    path = write(tmp_path / "traces", iter([text[:-300], after]))
+    found, problems = rows([path])
+    assert [problem.split(": ")[0] for problem in problems] == [str(path)]
+    assert [row["outcome"] for row in found if int(row["trace_id"], 16) == 3000] == ["scored"] * len(SCORERS) * bool(after)
+    skipped = {int(row["trace_id"], 16) for row in found if row["outcome"] == "skipped"}
+    assert 1999 in skipped
+    assert len(skipped) < 1000
+    assert all("could not be read" in row["explanation"] for row in found if row["outcome"] == "skipped")
+    assert len(found) > 1000 * len(SCORERS)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_an_input_too(tmp_path: Path):
     """It can be read only once, and is kept in a temporary file."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp import Framed, frame_logs, frame_traces
 
-__all__ = ["MAX_DOCUMENT", "Readable", "Say", "document", "frame_binary", "placed"]
+__all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "placed"]
 
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes, unpacked, of what has to be read as one piece."""
@@ -26,6 +26,10 @@ Say = Callable[[str], None]
 def placed(say: Say, place: str) -> Say:
     """The same, for what is inside `place`."""
     return lambda problem: say(f"{place}: {problem}")
+
+
+class Gap(Framed):
+    """Stands where a part of the input could not be read although what came before it was used."""
 
 
 class Readable(Protocol):

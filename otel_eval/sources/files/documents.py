@@ -5,7 +5,8 @@ Knows OTLP, Tempo and Jaeger. Each group of spans is framed by itself, so that a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import InputError
@@ -14,10 +15,14 @@ from otel_eval.sources.files.jaeger import jaeger_groups
 from otel_eval.sources.files.tempo import with_hex_ids
 from otel_eval.sources.otlp import Framed, frame_json
 
-__all__ = ["frame_document"]
+__all__ = ["GROUPS", "frame_document", "frame_group", "frame_jaeger"]
 
-_SPAN_GROUPS: Final = ("resourceSpans", "resource_spans", "batches")
-_LOG_GROUPS: Final = ("resourceLogs", "resource_logs")
+GROUPS: Final = {
+    **dict.fromkeys(("resourceSpans", "resource_spans", "batches"), "resourceSpans"),
+    **dict.fromkeys(("resourceLogs", "resource_logs"), "resourceLogs"),
+}
+"""Keys of lists of groups, and what OTLP/JSON calls them."""
+
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
 
 
@@ -31,14 +36,14 @@ def frame_document(document: Any, say: Say) -> Iterator[Framed]:
         return _each(document, say)
     if not isinstance(document, dict):
         raise InputError("not a JSON object")
-    if any(key in document for key in (*_SPAN_GROUPS, *_LOG_GROUPS, *_METRIC_GROUPS)):
+    if any(key in document for key in (*GROUPS, *_METRIC_GROUPS)):
         return _otlp(document, say)
     if isinstance(document.get("trace"), dict):
         return frame_document(document["trace"], say)
     if isinstance(document.get("data"), list):
-        return _jaeger(document["data"], say)
+        return _apart("data", document["data"], frame_jaeger, say)
     if isinstance(document.get("spans"), list) and "traceID" in document:
-        return _jaeger([document], say)
+        return _apart("data", [document], frame_jaeger, say)
     raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
 
 
@@ -51,25 +56,35 @@ def _each(documents: list[Any], say: Say) -> Iterator[Framed]:
 
 
 def _otlp(document: dict[str, Any], say: Say) -> Iterator[Framed]:
-    for keys, name in ((_SPAN_GROUPS, "resourceSpans"), (_LOG_GROUPS, "resourceLogs")):
-        for key in keys:
-            groups = document.get(key)
-            if groups is not None and not isinstance(groups, list):
-                raise InputError(f"{key}: expected a list")
-            yield from _groups(key, name, groups or [], say)
+    for key, name in GROUPS.items():
+        groups = document.get(key)
+        if groups is not None and not isinstance(groups, list):
+            raise InputError(f"{key}: expected a list")
+        yield from _apart(key, groups or [], partial(frame_group, name), say)
 
 
-def _groups(key: str, name: str, groups: list[Any], say: Say) -> Iterator[Framed]:
+def frame_group(name: str, group: Any) -> Framed:
+    """The spans or log records of one resource; `name` as in `GROUPS`.
+
+    Raises:
+        InputError: it is no such group.
+    """
+    return frame_json({name: [with_hex_ids(group)]})
+
+
+def frame_jaeger(trace: Any) -> Framed:
+    """A trace of Jaeger.
+
+    Raises:
+        InputError: it is none.
+    """
+    return frame_json({"resourceSpans": jaeger_groups(trace)})
+
+
+def _apart(key: str, groups: list[Any], frame: Callable[[Any], Framed], say: Say) -> Iterator[Framed]:
+    """Each group by itself, so that one that cannot be used does not cost the others."""
     for number, group in enumerate(groups):
         try:
-            yield frame_json({name: [with_hex_ids(group)]})
+            yield frame(group)
         except InputError as error:
             say(f"{key}[{number}]: {error}")
-
-
-def _jaeger(traces: list[Any], say: Say) -> Iterator[Framed]:
-    for number, trace in enumerate(traces):
-        try:
-            yield frame_json({"resourceSpans": jaeger_groups(trace)})
-        except InputError as error:
-            say(f"data[{number}]: {error}")

@@ -1,21 +1,24 @@
-"""Files of JSON: one document, or one a line.
-
-Knows how to tell the two apart without holding more than a line, or one document, in memory.
-"""
+"""Files of JSON: one document, or one a line, told apart and read without holding more than a part of a document."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Readable, Say, document, placed
+from otel_eval.sources.files.binary import Gap, Readable, Say, placed
+from otel_eval.sources.files.cursor import Cursor
 from otel_eval.sources.files.documents import frame_document
+from otel_eval.sources.files.streaming import stream_documents
 from otel_eval.sources.otlp import Framed
 
 __all__ = ["frame_text"]
+
+_LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
+_AHEAD: Final = 64  # lines after a broken first one that may show that each line is a document
+_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
 def frame_text(stream: Readable, say: Say) -> Iterator[Framed]:
@@ -25,44 +28,75 @@ def frame_text(stream: Readable, say: Say) -> Iterator[Framed]:
         InputError: the file is one document, and not JSON or none of a trace.
     """
     skipped, first = _first_line(stream)
-    try:
-        _parsed(first)
-    except InputError:
-        # A document over many lines, or lines of which the first is broken.
-        return _whole(first + document(stream), skipped, say)
-    return _lines(chain([first], _rest(stream, say)), skipped + 1, say)
+    if _is_long(first) or _is_json(first):
+        return _lines(chain([first], _rest(stream)), stream, skipped + 1, say)
+    # A document over many lines, or lines of which the first is broken.
+    ahead = list(islice(_rest(stream), _AHEAD))
+    if any(map(_is_document, ahead)):
+        return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, say)
+    return stream_documents(Cursor(_Chained(b"\n" * skipped + first + b"".join(ahead), stream)), say)
 
 
 def _first_line(stream: Readable) -> tuple[int, bytes]:
     skipped = 0
-    while line := stream.readline(MAX_DOCUMENT):
-        if line.strip(b"\xef\xbb\xbf \t\r\n"):
+    for line in _rest(stream):
+        if line.strip(_BLANK):
             return skipped, line
         skipped += 1
     return skipped, b""
 
 
-def _rest(stream: Readable, say: Say) -> Iterator[bytes]:
-    while line := stream.readline(MAX_DOCUMENT):
-        if len(line) == MAX_DOCUMENT and not line.endswith(b"\n"):
-            say(f"a line is longer than {MAX_DOCUMENT} bytes")
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(MAX_DOCUMENT)
-            line = b"\n"
+def _rest(stream: Readable) -> Iterator[bytes]:
+    """Lines, of long ones the beginning."""
+    while line := stream.readline(_LINE):
         yield line
 
 
-def _whole(data: bytes, skipped: int, say: Say) -> Iterator[Framed]:
-    if len(data) > MAX_DOCUMENT:
-        raise InputError(f"is greater than {MAX_DOCUMENT} bytes as one document; write one document a line")
+def _is_long(line: bytes) -> bool:
+    return len(line) == _LINE and not line.endswith(b"\n")
+
+
+class _Chained:
+    """Bytes that were read already, and those of the stream that follow them."""
+
+    def __init__(self, first: bytes, stream: Readable) -> None:
+        self._first, self._stream = first, stream
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        return self._stream.read(size)
+
+
+class _Line(_Chained):
+    """The same to the end of the line."""
+
+    def __init__(self, first: bytes, stream: Readable) -> None:
+        super().__init__(first, stream)
+        self._over = False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the line."""
+        if self._first:
+            return super().read(size)
+        piece = b"" if self._over else self._stream.readline(size)
+        self._over = piece.endswith(b"\n") or not piece
+        return piece
+
+    def skip(self) -> None:
+        """Pass over what is left of it."""
+        while self.read(_LINE):
+            pass
+
+
+def _is_json(line: bytes) -> bool:
     try:
-        document = _parsed(data, skipped)
+        _parsed(line)
     except InputError:
-        lines = data.splitlines(keepends=True)
-        if not any(_is_document(line) for line in lines[1:]):
-            raise
-        return _lines(iter(lines), skipped + 1, say)
-    return frame_document(document, say)
+        return False
+    return True
 
 
 def _is_document(line: bytes) -> bool:
@@ -72,24 +106,36 @@ def _is_document(line: bytes) -> bool:
         return False
 
 
-def _lines(lines: Iterator[bytes], first: int, say: Say) -> Iterator[Framed]:
+def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> Iterator[Framed]:
     for number, line in enumerate(lines, first):
-        if not line.strip():
+        if not line.strip(_BLANK):
             continue
+        inside = placed(say, f"line {number}")
         try:
-            yield from frame_document(_parsed(line), placed(say, f"line {number}"))
+            if _is_long(line):
+                yield from _long(_Line(line, stream), inside)
+            else:
+                yield from frame_document(_parsed(line), inside)
         except InputError as error:
             say(f"line {number}: {error}")
 
 
-def _parsed(data: bytes, skipped: int = 0) -> Any:
+def _long(line: _Line, say: Say) -> Iterator[Framed]:
+    try:
+        yield from stream_documents(Cursor(line), say)
+    except InputError as error:
+        say(str(error))
+        line.skip()
+        yield Gap()
+
+
+def _parsed(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError("not UTF-8") from None
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno + skipped}, " if b"\n" in data.strip() else ""
-        raise InputError(f"{where}column {error.colno}: not JSON: {error.msg}") from None
+        raise InputError(f"column {error.colno}: not JSON: {error.msg}") from None
     except RecursionError:
         raise InputError("nested too deeply") from None
     except ValueError:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any, Final
 
-__all__ = ["hex_of", "with_hex_ids"]
+__all__ = ["MEMBERS", "SCOPES", "hex_of", "with_hex_ids"]
 
 _IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
-_SCOPES: Final = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
-_MEMBERS: Final = ("spans", "logRecords", "log_records")
+SCOPES: Final = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
+MEMBERS: Final = ("spans", "logRecords", "log_records")
 
 
 def with_hex_ids(group: Any) -> Any:
@@ -22,7 +22,7 @@ def with_hex_ids(group: Any) -> Any:
     if not isinstance(group, dict):
         return group
     changed = dict(group)
-    for key in _SCOPES:
+    for key in SCOPES:
         if isinstance(group.get(key), list):
             changed[key] = [_scope(scope) for scope in group[key]]
     older = changed.pop("instrumentationLibrarySpans", None)
@@ -37,7 +37,7 @@ def _scope(scope: Any) -> Any:
     changed = dict(scope)
     if "instrumentationLibrary" in changed and "scope" not in changed:
         changed["scope"] = changed["instrumentationLibrary"]
-    for key in _MEMBERS:
+    for key in MEMBERS:
         if isinstance(scope.get(key), list):
             changed[key] = [_member(member) for member in scope[key]]
     return changed
