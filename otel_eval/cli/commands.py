@@ -73,7 +73,7 @@ def serve(config: str | None, last: bool) -> int:
     from otel_eval.cli.serving import run
     from otel_eval.config import load
 
-    return drain(load(config)) if last else run(lambda: load(config))
+    return drain(load(config)) if last else run(lambda: load(config), config)
 
 
 @cli.command()

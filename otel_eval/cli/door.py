@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from otel_eval.cli.commands import ReaderGone, cli
+from otel_eval.cli.lines import dress, early_form, write_line, writes_json
 from otel_eval.errors import OtelEvalError
 
 __all__ = ["main"]
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words after the command's name; those of the process if None.
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    if early_form(sys.argv[1:] if arguments is None else arguments) == "json":
+        dress("json")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # a file may be of an encoding that has no arrow
     try:
@@ -49,9 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: Exception) -> int:
-    if os.environ.get("OTEL_EVAL_DEBUG") == "1":
+    debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
+    if debugs and not writes_json():
         traceback.print_exc()
-    sys.stderr.write(f"otel-eval: {' '.join(_line(error).split())}\n")
+    write_line(" ".join(_line(error).split()), exc_info=(type(error), error, error.__traceback__) if debugs else None)
     return UNUSABLE
 
 

@@ -6,10 +6,9 @@ Knows signals; what is drained is the application's.
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 
-from otel_eval.cli.lines import dress
+from otel_eval.cli.lines import dress, write_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 
@@ -26,11 +25,11 @@ def drain(config: EvalConfig) -> int:
 
     if config.storage is None:
         raise ConfigError("storage: is missing, and --drain scores what storage kept; add it or leave --drain out")
-    dress(config.telemetry.log_format)
+    dress(config.telemetry.log_format, config.telemetry.log_level)
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
     if Server(config).drain(told):
         return 0
-    sys.stderr.write("otel-eval: told to stop before everything was delivered; the rest stays in storage\n")
+    write_line("told to stop before everything was delivered; the rest stays in storage")
     return 1

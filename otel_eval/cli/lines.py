@@ -1,40 +1,67 @@
-"""How log lines look on stderr, and how many there may be.
+"""Log lines on stderr: their form (text or JSON), how many there may be, and everything else that a process writes there.
 
-Knows the logging module. Trouble comes in floods: of one kind of line so many a minute are written, the others are counted.
+With JSON every line is one object, also what libraries warn of, errors at the start and exceptions that nothing caught.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import sys
 import threading
 import time
+import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
 
-__all__ = ["JsonFormatter", "Sparing", "dress"]
+__all__ = ["JsonFormatter", "Sparing", "dress", "early_form", "write_line", "writes_json"]
+
+_log = logging.getLogger("otel_eval")
 
 _KINDS: Final = 1000  # remembered at one time
+_JSON_CONFIGURED: Final = re.compile(r"""log_format["']?\s*:\s*["']?json\b""")
+_MOST_READ: Final = 2**20
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time` (RFC 3339), `level`, `logger`, `message`."""
+    """One JSON object a line: `time` (RFC 3339), `level`, `logger`, `message`.
+
+    A record with an exception has its type as `exception`, and the traceback, which may quote content, only where
+    OTEL_EVAL_DEBUG=1 asks for it.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, without a traceback."""
-        said = {
+        """The line of a record."""
+        found = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
-        return json.dumps(said, ensure_ascii=False)
+        if record.exc_info and record.exc_info[0] is not None:
+            found["exception"] = record.exc_info[0].__name__
+            if os.environ.get("OTEL_EVAL_DEBUG") == "1":
+                found["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(found, ensure_ascii=False)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a library's call whose arguments do not fit its text
+        return str(record.msg)
 
 
 class Sparing(logging.Filter):
-    """Lets so many lines of one kind through in any `every_s` seconds; the next one then says how many were left out.
+    """Lets so many lines of one kind through in any `every_s` seconds; the next one then tells how many were left out.
 
-    A kind is a logger and the text of its message before values are put in.
+    A kind is a logger and the text of its message before values are put in. What is only for debugging is not limited.
     """
 
     def __init__(self, most: int = 10, every_s: float = 60.0) -> None:
@@ -45,6 +72,8 @@ class Sparing(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
+        if record.levelno <= logging.DEBUG:
+            return True
         now = time.monotonic()
         kind = (record.name, str(record.msg))
         with self._lock:
@@ -54,14 +83,69 @@ class Sparing(logging.Filter):
             if len(self._seen) > _KINDS:
                 del self._seen[next(iter(self._seen))]
         if over and count > self._most:
-            record.msg, record.args = f"{record.getMessage()} ({count - self._most} more lines like this were left out)", ()
+            record.msg, record.args = f"{_message(record)} ({count - self._most} more lines like this were left out)", ()
         return over or count < self._most
 
 
-def dress(form: str) -> None:
-    """Give every handler of the process this form ("text" or "json") and the limit."""
-    sparing = Sparing()
+def dress(form: str, level: str = "info") -> None:
+    """Give every handler of the process this form ("text" or "json") and the limit, and our own logger the level."""
     for handler in logging.getLogger().handlers:
-        handler.addFilter(sparing)
-        if form == "json":
-            handler.setFormatter(JsonFormatter())
+        if not any(isinstance(each, Sparing) for each in handler.filters):
+            handler.addFilter(Sparing())
+    debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
+    _log.setLevel(logging.DEBUG if debugs else logging.getLevelNamesMapping()[level.upper()])
+    if form == "json":
+        _everything_as_json()
+
+
+def _everything_as_json() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter())
+    logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a record that cannot be written would be told in many lines
+    sys.excepthook = lambda kind, error, trace: _uncaught("", kind, error, trace)
+    threading.excepthook = lambda found: _uncaught(
+        f" in thread {found.thread.name if found.thread else '?'}", found.exc_type, found.exc_value, found.exc_traceback
+    )
+    sys.unraisablehook = lambda found: _uncaught(
+        " that could not be raised", found.exc_type, found.exc_value, found.exc_traceback
+    )
+
+
+def _uncaught(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if not issubclass(kind, SystemExit):
+        _log.error("unexpected %s%s", kind.__name__, where, exc_info=(kind, error or kind(), trace))
+
+
+def early_form(arguments: Sequence[str]) -> Literal["text", "json"]:
+    """The form that the configuration of `serve` asks for, before it is read: it may be what cannot be used.
+
+    Args:
+        arguments: words of the command line.
+    """
+    if "serve" not in arguments:
+        return "text"
+    given = [each.partition("=")[2] for each in arguments if each.startswith("--config=")]
+    given += [after for word, after in pairwise(arguments) if word == "--config"]
+    return "json" if any(map(_wants_json, given)) else "text"
+
+
+def _wants_json(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None
+    except OSError:
+        return False
+
+
+def write_line(message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None) -> None:
+    """Write a line to stderr in the form of the log lines, whatever the levels are."""
+    record = logging.LogRecord("otel_eval", level, "", 0, message, (), exc_info)
+    line = JsonFormatter().format(record) if writes_json() else f"{prefix}{message}"
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def writes_json() -> bool:
+    """Whether log lines are JSON."""
+    return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers)

@@ -9,14 +9,14 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from otel_eval.cli.lines import dress
+from otel_eval.cli.lines import dress, write_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import OtelEvalError
+from otel_eval.telling import shown
 
 if TYPE_CHECKING:
     from otel_eval.app.server import Server
@@ -30,11 +30,12 @@ _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _MARGIN_S: Final = 2.0
 
 
-def run(read: Callable[[], EvalConfig]) -> int:
+def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     """Serve until SIGTERM or SIGINT; 0 after everything pending was scored and flushed.
 
     Args:
         read: reads the configuration; once more at each SIGHUP.
+        source: the file of the configuration, for the log.
     """
     # gRPC's core writes a line for each broken handshake and bad header: at the pace of a stranger, past our limits on lines.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -43,14 +44,15 @@ def run(read: Callable[[], EvalConfig]) -> int:
 
     config = read()
     check(config)
-    dress(config.telemetry.log_format)
+    dress(config.telemetry.log_format, config.telemetry.log_level)
     signals = _signals()  # before anything listens, so that none during the start is lost
     server = Server(config)
     bound = server.start()
     try:
-        places = (("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.operating.address))
-        sys.stderr.write(f"ready {' '.join(f'{name}={place}' for name, place in places if place)}\n")
-        sys.stderr.flush()
+        places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.operating.address)]
+        addresses = " ".join(f"{name}={place}" for name, place in places if place)
+        write_line(f"ready {addresses}", prefix="", level=logging.INFO)
+        _log.info("serving %s: evaluations %s; exporters %s; addresses %s", *_described(config, source), addresses)
         while signals.recv(1)[0] not in _ENDS:
             _reload(server, read)
     finally:
@@ -58,10 +60,28 @@ def run(read: Callable[[], EvalConfig]) -> int:
         watchdog.daemon = True
         watchdog.start()
         if not server.stop(STOP_S):
-            said = f"not every score was there and delivered within {STOP_S:g} s; some failed with timeout or are lost"
-            sys.stderr.write(f"otel-eval: {said}\n")
+            write_line(f"not every score was there and delivered within {STOP_S:g} s; some failed with timeout or are lost")
         watchdog.cancel()
     return 0
+
+
+def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
+    """The configuration's file, its evaluations with their scorers, and its exporters, without headers and keys."""
+    from otel_eval.scorers.judging import trusting
+
+    with trusting():  # no judge is asked
+        evaluations = [f"{each.name} ({', '.join(scorer.name for scorer in each.build())})" for each in config.evaluations]
+    return source or "the default evaluation, no configuration file", ", ".join(evaluations), ", ".join(_exporters(config))
+
+
+def _exporters(config: EvalConfig) -> Iterator[str]:
+    jsonl, otlp, forward = config.exporters.jsonl, config.exporters.otlp, config.exporters.forward
+    if jsonl or not (otlp or forward):
+        yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
+    if otlp:
+        yield f"otlp {shown(otlp.endpoint)} ({', '.join(otlp.signals)})"
+    if forward:
+        yield f"forward {shown(forward.endpoint)}"
 
 
 def _signals() -> socket.socket:
@@ -102,6 +122,5 @@ def _asked_to_stop(asked: list[int], which: int) -> None:
 
 
 def _give_up() -> None:
-    sys.stderr.write(f"otel-eval: stopping took longer than {STOP_S + _MARGIN_S:g} s; ended with scores unsent\n")
-    sys.stderr.flush()
+    write_line(f"stopping took longer than {STOP_S + _MARGIN_S:g} s; ended with scores unsent")
     os._exit(1)

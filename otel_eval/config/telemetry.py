@@ -37,3 +37,5 @@ class Telemetry(Shape):
     """Where the same metrics are sent."""
     log_format: Literal["text", "json"] = "text"
     """How log lines look on stderr: for people, or one JSON object a line."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """From which level on lines are written: `debug` writes one line per run."""

@@ -178,7 +178,7 @@ def test_no_key_of_a_dataset_is_known(tmp_path: Path):
     done = otel_eval("replay", "trace.json", "--config", "eval.yaml", cwd=tmp_path)
     assert done.returncode == 3
     assert "nothing was evaluated: every scorer was skipped (no_reference 1)" in done.stderr
-    assert "cases.jsonl: 1 of 1 record matched no run: 'a'" in done.stderr
+    assert "cases.jsonl: 1 of 1 record matched no run: line 1 'a'" in done.stderr
 
 
 def test_the_sender_uses_the_wrong_port(tmp_path: Path):

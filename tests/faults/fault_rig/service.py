@@ -186,9 +186,9 @@ class Service:
         self.running.wait(STOP_S)
 
     def said(self) -> list[str]:
-        """Lines on stderr but for `ready`."""
+        """Lines on stderr but for those of the start."""
         lines = self.errors.read_text(errors="replace").splitlines() if self.errors.exists() else []
-        return [line for line in lines if not line.startswith("ready ")]
+        return [line for line in lines if not line.startswith(("ready ", "otel-eval: serving "))]
 
     def __enter__(self) -> Self:
         return self if self.process else self.start()

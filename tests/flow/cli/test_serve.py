@@ -48,6 +48,11 @@ def ready(process: subprocess.Popen[str]) -> str:
     return process.stderr.readline()
 
 
+def without_start(err: str) -> list[str]:
+    """What was logged but for the line that describes what is served."""
+    return [line for line in err.splitlines() if not line.startswith("otel-eval: serving ")]
+
+
 def post(ready_line: str, trace: Path) -> None:
     """Send a stored OTLP/JSON trace to the HTTP address of the line."""
     (place,) = re.findall(r"http=(\S+)", ready_line)
@@ -68,7 +73,7 @@ def test_what_is_pending_is_scored_before_it_ends(config: Write, recorded: Path,
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
     (row,) = [json.loads(each) for each in out.splitlines()]
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, without_start(err)) == (0, [])
     assert (row["scorer"], row["outcome"], row["completeness"]) == ("tool_errors", "scored", "shutdown")
 
 
@@ -116,7 +121,9 @@ def test_it_ends_in_time_though_nobody_takes_the_scores(config: Write, recorded:
             process.terminate()
             _, err = process.communicate(timeout=15)
     assert process.returncode == 0
-    assert err == "otel-eval: not every score was there and delivered within 10 s; some failed with timeout or are lost\n"
+    assert without_start(err) == [
+        "otel-eval: not every score was there and delivered within 10 s; some failed with timeout or are lost"
+    ]
 
 
 def said(process: subprocess.Popen[str], wanted: str) -> str:
@@ -150,10 +157,101 @@ def test_log_lines_are_json_if_asked_for(config: Write) -> None:
     """One object a line, with a time and a level."""
     path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json, endpoint: '127.0.0.1:0'}")
     with serving(path) as process:
-        assert re.search(r" telemetry=127\.0\.0\.1:[1-9]\d*$", ready(process))
+        assert re.search(r" telemetry=127\.0\.0\.1:[1-9]\d*$", json.loads(ready(process))["message"])
         path.write_text("evaluations: 3", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
         line = json.loads(said(process, "reload"))
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
     assert (line["level"], line["logger"], sorted(line)) == ("warning", "otel_eval", ["level", "logger", "message", "time"])
+
+
+def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
+    """The file, the evaluations, the exporters and the addresses; keys and headers stay out."""
+    more = ANYWHERE + "\nexporters: {otlp: {endpoint: 'http://me:SECRET@127.0.0.1:9', signals: [logs], headers: {key: SECRET}}}"
+    path = config(SCORER, more=more)
+    with serving(path) as process:
+        addresses = ready(process).removeprefix("ready ").strip()
+        line = said(process, "serving")
+        process.terminate()
+        process.wait(20)
+    assert line == (
+        f"otel-eval: serving {path}: evaluations one (tool_errors); "
+        f"exporters otlp 'http://***@127.0.0.1:9' (logs); addresses {addresses}\n"
+    )
+
+
+def test_debug_logs_a_line_for_each_run(config: Write, recorded: Path) -> None:
+    """By the configuration; the line tells how the results came out."""
+    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_level: debug}\ntraces: {settle: 100ms}")
+    with serving(path) as process:
+        post(ready(process), recorded)
+        line = said(process, "run trace_id=")
+        process.terminate()
+        process.wait(20)
+    assert "agent='travel_agent'" in line
+    assert line.endswith("calls=4 complete evaluations=one scored=1\n")
+
+
+MISTAKES = """
+import logging, os, sys, threading, warnings
+from otel_eval.cli import serving
+def busy(*_):
+    warnings.warn("a library\\nwarns")
+    logging.getLogger("some.library").warning("two\\nlines %d")
+    logging.getLogger("some.library").warning("%d", "no number")
+    try:
+        raise ValueError("SECRET")
+    except ValueError:
+        logging.getLogger("some.library").exception("it failed")
+    def fall():
+        raise KeyError("SECRET")
+    thread = threading.Thread(target=fall, name="worker")
+    thread.start()
+    thread.join()
+    class Odd:
+        def __del__(self):
+            raise OSError("SECRET")
+    Odd()
+    os.kill(os.getpid(), 15)
+serving._described = lambda *_: busy() or ("x", "y", "z")
+from otel_eval.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_with_json_every_line_is_json_whoever_writes_it(config: Write) -> None:
+    """Warnings and errors of libraries, exceptions that nothing caught; none quotes what an exception said."""
+    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_format: json}")
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", MISTAKES, "serve", "--config", str(path)],
+        capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    told = {(line["logger"], line["message"].split("(")[0].strip()): line for line in lines}
+    assert ("some.library", "two\nlines %d") in told
+    assert ("some.library", "%d") in told
+    assert told["some.library", "it failed"]["exception"] == "ValueError"
+    assert ("otel_eval", "unexpected KeyError in thread worker") in told
+    assert ("otel_eval", "unexpected OSError that could not be raised") in told
+    assert any(line["logger"] == "py.warnings" for line in lines)
+    assert "SECRET" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (["--nope"], "telemetry: {log_format: json}", "No such option '--nope'"),
+        ([], "telemetry: {log_format: json}\nevaluations: 3", "evaluations: 3 is"),
+        ([], "telemetry:\n  log_format: 'json'\nx: {", "line 4"),
+    ],
+)
+def test_an_error_at_the_start_is_json_too(otel_eval: Run, tmp_path: Path, words: list[str], text: str, message: str) -> None:
+    """A wrong option, a wrong value, and what is no YAML."""
+    path = tmp_path / "eval.yaml"
+    path.write_text(text + "\n", encoding="utf-8")
+    done = otel_eval("serve", "--config", path, *words)
+    (line,) = [json.loads(each) for each in done.stderr.splitlines()]
+    assert done.returncode == 2
+    assert line["level"] == "error"
+    assert message in line["message"]
