@@ -224,6 +224,7 @@ def a_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
     [
         {"event_name": "gen_ai.client.inference.operation.details"},
         {"attributes": [{"key": "event.name", "value": {"string_value": "gen_ai.choice"}}]},
+        {"attributes": [{"key": "event.name", "value": {"string_value": "tool_result"}}]},
         {"body": a_map("output", a_map("messages", {"array_value": {}}))},
     ],
 )
@@ -232,7 +233,8 @@ def test_a_log_record_that_may_carry_content_is_framed(fields: dict[str, Any]) -
     framed = frame_logs(logs(trace_id=TRACE, span_id=SPAN, **fields))
     [(trace_id, span_id, (payload, envelope), size)] = framed.logs
     assert (trace_id, span_id, size) == (TRACE, SPAN, len(payload))
-    assert envelope.event(payload).name == fields.get("event_name", "gen_ai.choice" if "attributes" in fields else "")
+    named = [each["value"]["string_value"] for each in fields.get("attributes", ())]
+    assert envelope.event(payload).name == fields.get("event_name", "".join(named))
 
 
 @pytest.mark.parametrize(
