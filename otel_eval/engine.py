@@ -227,7 +227,7 @@ class Engine:
             if on_run is not None:
                 on_run(run.trajectory, matching)
             if matching or inner:
-                evidence = evidence or evidence_of(trace.frames)
+                evidence = evidence or trace.evidence or evidence_of(trace.frames)
                 occasion = (self._exports(run.trajectory), evidence, stamp)
                 reports += [_report(run.trajectory, each, revision, draw, occasion) for each in matching]
                 reports += [_report(run.trajectory, each, revision, draw, occasion, run.enclosing) for each in inner]
@@ -249,7 +249,7 @@ class Engine:
         trace.verdicts[NO_RUN] = Verdict(revision, "")
         run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
         said = NoRun(why, result_id(run.trace_id, "", "", "", revision))
-        return [Report(run, "", revision, (), evidence=evidence_of(trace.frames), stamp=stamp, no_run=said)]
+        return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=said)]
 
     def _matching(self, run: Trajectory, draw: float) -> list[Evaluation]:
         return [evaluation for evaluation, applies in self._matchers if applies(run, draw)]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from otel_eval.model import Completeness, Outcome, Report, Trajectory
+from otel_eval.model import Completeness, Evidence, Outcome, Report, Trajectory
 
 __all__ = [
     "DEPLOYMENT",
@@ -213,6 +213,7 @@ class ClosedTrace:
         verdicts: run's span id → what was said of it; the engine writes it, the buffer keeps it while the trace is kept.
         part: the runs to evaluate, if not all; other frames show only whether something of these is missing.
         released: what was evaluated before and is not in `frames`.
+        evidence: of all spans of the trace that were ever known, if some of them are not in `frames`.
     """
 
     trace_id: bytes
@@ -224,6 +225,7 @@ class ClosedTrace:
     verdicts: dict[bytes, Verdict] = field(default_factory=dict)
     part: Part | None = None
     released: Released | None = None
+    evidence: Evidence | None = None
 
 
 @runtime_checkable

@@ -9,9 +9,11 @@ from typing import Final
 
 from otel_eval.model import Evidence
 
-__all__ = ["evidence_of"]
+__all__ = ["NOTHING", "evidence_of", "joined"]
 
 _MODULUS: Final = 2**64
+NOTHING: Final = Evidence(0, "0" * 16)
+"""Of no span."""
 
 
 def evidence_of(span_ids: Collection[bytes]) -> Evidence:
@@ -25,3 +27,13 @@ def evidence_of(span_ids: Collection[bytes]) -> Evidence:
     hashes = b"".join([blake2b(span_id, digest_size=8).digest() for span_id in span_ids])
     total = sum(unpack(f">{len(span_ids)}Q", hashes))
     return Evidence(len(span_ids), f"{total % _MODULUS:016x}")
+
+
+def joined(some: Evidence, others: Evidence) -> Evidence:
+    """The evidence of two disjoint sets of spans.
+
+    >>> joined(evidence_of([b"12345678"]), evidence_of([b"abcdefgh"])) == evidence_of([b"12345678", b"abcdefgh"])
+    True
+    """
+    total = int(some.digest, 16) + int(others.digest, 16)
+    return Evidence(some.spans + others.spans, f"{total % _MODULUS:016x}")

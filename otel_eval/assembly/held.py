@@ -49,7 +49,8 @@ def closed(trace_id: bytes, trace: HeldTrace, reason: Completeness) -> ClosedTra
     """The trace as whoever judges it gets it: what it holds is not changed any more, see `reopen`."""
     changed = None if trace.changed is None else frozenset(trace.changed)
     released = None if trace.trees is None else trace.trees.kept.released()
-    return _new_closed(trace_id, trace.frames, reason, trace.logs, trace.cut, changed, trace.verdicts, None, released)
+    evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
+    return _new_closed(trace_id, trace.frames, reason, trace.logs, trace.cut, changed, trace.verdicts, None, released, evidence)
 
 
 def reopen(trace: HeldTrace) -> None:

@@ -29,11 +29,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from otel_eval.assembly.digest import NOTHING, evidence_of, joined
 from otel_eval.assembly.evidence import rank
 from otel_eval.assembly.kept import KeptTree, KeptTrees
 from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.conventions.local_root import is_local_root, parent_is_remote
-from otel_eval.model import Completeness
+from otel_eval.model import Completeness, Evidence
 from otel_eval.ports import ClosedTrace, Frame, LogFrame, Part, Verdict
 
 __all__ = ["Due", "SpanTrees", "trees_of"]
@@ -101,6 +102,7 @@ class SpanTrees:
     _known: set[bytes] = field(default_factory=set)  # open spans that were handed over before
     _arrived: dict[bytes, float] = field(default_factory=dict)  # open span → when
     _agents: set[bytes] = field(default_factory=set)
+    _evaluated: Evidence = NOTHING  # of all spans that were handed over
     _handed: list[bytes] = field(default_factory=list)  # tops of trees of which perhaps some run was not evaluated
 
     def __post_init__(self) -> None:
@@ -233,6 +235,7 @@ class SpanTrees:
         frames = {each: trace.frames.pop(each) for each in tree.ids}
         for each in tree.ids:
             del self._arrived[each]
+        self._evaluated = joined(self._evaluated, evidence_of([each for each in tree.ids if each not in self._known]))
         self._known.difference_update(tree.ids)
         self.kept.add(KeptTree(tree.top, parent, frames, size, tree.first, tree.last, now + self.limits.keep_s))
 
@@ -308,8 +311,8 @@ class SpanTrees:
         self._handed += [tree.top for tree in chosen]
         self.tally.parts_closed += len(chosen)
         part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
-        frames, logs = others | own, trace.logs
-        return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.verdicts, part, released)
+        frames, logs, evidence = others | own, trace.logs, self.evidence(trace)
+        return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.verdicts, part, released, evidence)
 
     def _evidence(self, trace: OpenSpans, trees: list[_Tree]) -> dict[bytes, Frame]:
         """Spans of other trees that can show that something of a run is missing."""
@@ -336,4 +339,9 @@ class SpanTrees:
 
     def adopt(self, known: set[bytes]) -> None:
         """These spans were handed over before, with the whole trace."""
+        self._evaluated = joined(self._evaluated, evidence_of(known - self._known))
         self._known |= known
+
+    def evidence(self, trace: OpenSpans) -> Evidence:
+        """Of all spans of the trace that were ever known here."""
+        return joined(self._evaluated, evidence_of([each for each in trace.frames if each not in self._known]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.assembly import Limits
+from otel_eval.assembly import Limits, evidence_of
 from otel_eval.engine import Engine, Evaluation, Match
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
@@ -253,3 +253,20 @@ def test_a_result_is_final_when_no_other_run_can_be_around_it_any_more():
     life.send(tool("u", "b"), agent("b", "root"), trace=b"u" * 16).wait(61)
     life.send(span("root", ""), trace=b"u" * 16).wait(3)
     assert life.final == ["a", "b"]
+
+
+def test_results_tell_of_all_spans_of_the_trace_that_were_known():
+    """Those of runs that were evaluated before and of what is beside them, each once, whatever is kept of them."""
+    life, known = Life(), list[int]()
+    spans = [
+        (tool("t", "a"), agent("a", "websocket")),
+        (span("ping", "websocket"), agent("b", "websocket")),
+        (tool("late", "b"), tool("t", "a")),
+        (agent("c", "websocket"),),
+    ]
+    for batch in spans:
+        life.send(*batch).wait(61)
+        known += [evidence.spans for report in life.reports if (evidence := report.evidence) is not None]
+    assert known == [2, 4, 5, 6]
+    everything = [each.span_id.encode() for batch in spans for each in batch]
+    assert life.reports[-1].evidence == evidence_of(set(everything))
