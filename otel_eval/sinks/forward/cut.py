@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from otel_eval.native import extension
-from otel_eval.wire import sized, varint
+from otel_eval.wire import read_varint, sized, varint
 
 __all__ = ["Shell", "cut", "wrap"]
 
@@ -115,17 +115,8 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[_Field]:
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
     try:
-        while True:
-            byte = body[at]
-            at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number, at
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number is too long")
+        return read_varint(body, at)
     except IndexError:
         raise ValueError("a field is cut short") from None
 

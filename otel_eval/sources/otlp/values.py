@@ -13,6 +13,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from otel_eval.sources.otlp.schema import parse_any, parse_pair
+from otel_eval.wire import read_varint
 
 __all__ = ["MAX_DEPTH", "TOO_DEEP", "decode", "decode_all", "plain_value", "split", "text"]
 
@@ -30,15 +31,6 @@ def text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """The number at `at` and the place after it. IndexError if the bytes end before it does."""
-    number, shift = 0, 0
-    while (byte := raw[at]) > 0x7F:
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return number | byte << shift, at + 1
-
-
 def split(pair: bytes) -> tuple[bytes, bytes]:
     """Key and value of a `KeyValue`, both still bytes; DecodeError if it is none.
 
@@ -48,10 +40,10 @@ def split(pair: bytes) -> tuple[bytes, bytes]:
     try:
         at = pair[1] + 2
         if pair[0] == _KEY_TAG and at < 130 and pair[at] == _VALUE_TAG:
-            size, start = _varint(pair, at + 1)
+            size, start = read_varint(pair, at + 1)
             if start + size == len(pair):
                 return pair[2:at], pair[start:]
-    except IndexError:
+    except (IndexError, ValueError):
         pass
     whole = parse_pair(pair)
     return whole.key, b"".join(whole.value)
@@ -80,8 +72,8 @@ def _plain_text(raw: bytes) -> str | None:
     if not raw or raw[0] != _KEY_TAG:
         return None
     try:
-        size, start = _varint(raw, 1)
-    except IndexError:
+        size, start = read_varint(raw, 1)
+    except (IndexError, ValueError):
         return None
     return raw[start:].decode("utf-8", "replace") if start + size == len(raw) else None
 

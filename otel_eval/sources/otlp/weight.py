@@ -11,6 +11,7 @@ from typing import Final
 
 from otel_eval.sources.otlp.native import weigh
 from otel_eval.sources.otlp.wire import MASK64
+from otel_eval.wire import read_varint
 
 __all__ = ["json_weight", "protobuf_weight"]
 
@@ -146,13 +147,7 @@ class _Walk:
         raise ValueError
 
     def _number(self, at: int) -> tuple[int, int]:
-        number = shift = 0
-        while (byte := self._body[at]) > 0x7F:
-            number |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if shift > 63:
-                raise ValueError
-        number |= byte << shift
+        number, after = read_varint(self._body, at)
         if number > MASK64:
             raise ValueError
-        return number, at + 1
+        return number, after

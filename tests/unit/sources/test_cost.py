@@ -1,0 +1,81 @@
+"""Decoding takes time in proportion to the bytes, whatever the bytes are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from otel_eval.sources.otlp import frame_logs
+from otel_eval.sources.otlp.values import decode_all
+from otel_eval.wire import read_varint, sized, varint
+
+SMALL = 50_000
+TIMES = 8
+MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
+FLOOR_S = 1e-4  # below it the clock's resolution decides
+
+
+def cpu(work: Callable[[], object]) -> float:
+    """CPU seconds of this thread, the best of five."""
+    found = []
+    for _ in range(5):
+        began = time.thread_time()
+        work()
+        found.append(time.thread_time() - began)
+    return max(min(found), FLOOR_S)
+
+
+def unterminated(place: str, size: int) -> bytes:
+    """A `KeyValue` with a number that has no last byte, as the length of its value or of the text in it."""
+    if place == "length of the value":
+        return b"\x0a\x08messages\x12" + b"\xff" * size
+    return sized(1, b"event.name") + sized(2, b"\x0a" + b"\xff" * size)
+
+
+def log_record(pair: bytes) -> bytes:
+    """A request of one record that is read before it is acknowledged."""
+    record = sized(5, sized(1, b"messages")) + sized(6, pair) + sized(9, b"t" * 16) + sized(10, b"s" * 8)
+    return sized(1, sized(2, sized(2, record)))
+
+
+PLACES = pytest.mark.parametrize("place", ["length of the value", "length of the text"])
+
+
+@PLACES
+def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_bytes(place: str) -> None:
+    """It has no value, and the attributes beside it are kept."""
+    small, great = unterminated(place, SMALL), unterminated(place, TIMES * SMALL)
+    other = sized(1, b"a") + sized(2, sized(1, b"b"))
+    assert decode_all([great, other]) == {"a": "b"}
+    assert cpu(lambda: decode_all([great])) < MOST * cpu(lambda: decode_all([small]))
+
+
+@PLACES
+def test_a_log_record_with_an_unterminated_number_is_framed_in_time_in_proportion_to_its_bytes(place: str) -> None:
+    """Records are read before the request is acknowledged."""
+    small, great = (log_record(unterminated(place, size)) for size in (SMALL, TIMES * SMALL))
+    assert frame_logs(great).ignored == 1
+    assert cpu(lambda: frame_logs(great)) < MOST * cpu(lambda: frame_logs(small))
+
+
+@pytest.mark.parametrize("number", [0, 127, 128, 2**32, 2**63, 2**64 - 1])
+def test_numbers_of_up_to_ten_bytes_are_read(number: int) -> None:
+    """Those of 64 bits have ten."""
+    assert read_varint(b"-" + varint(number) + b"-", 1) == (number, 1 + len(varint(number)))
+
+
+def test_a_number_of_eleven_bytes_is_refused() -> None:
+    """One that ends too early is told apart."""
+    with pytest.raises(ValueError, match="more than ten bytes"):
+        read_varint(b"\x80" * 10 + b"\x01", 0)
+    with pytest.raises(IndexError):
+        read_varint(b"\x80" * 9, 0)
+
+
+def test_a_length_in_more_bytes_than_needed_is_read_as_protobuf_reads_it() -> None:
+    """Up to ten bytes; beyond that there is no such attribute."""
+    long, longer = (b"\x0a\x01a\x12" + b"\x83" + b"\x80" * more + b"\x00\x0a\x01b" for more in (3, 9))
+    assert decode_all([long]) == {"a": "b"}
+    assert decode_all([longer]) == {}
