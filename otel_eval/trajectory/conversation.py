@@ -6,6 +6,7 @@ a call: messages fill gaps, and only where a run has no tool span at all do they
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from typing import Any
 
@@ -13,7 +14,7 @@ from otel_eval.conventions import Asked, Field, MessageRow, ReadTable, Side, dec
 from otel_eval.conventions.events import read_event
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.trajectory.calls import Draft, named
-from otel_eval.trajectory.dialogue import Dialogue, Told, fill, ids_of, join
+from otel_eval.trajectory.dialogue import Dialogue, Told, Window, fill, ids_of, join
 from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Conversation"]
@@ -95,9 +96,24 @@ class Conversation:
         if known is None:
             models = self._models_of(agent)
             known = self._dialogues[agent] = join(
-                [self.told(place) for place in models], [self.told(agent)] if agent >= 0 else []
+                [self.told(place) for place in models],
+                [self.told(agent)] if agent >= 0 else [],
+                self._windows(models),
             )
         return known
+
+    def _windows(self, models: list[int]) -> list[Window]:
+        """When the calls that each model call asked for can have started: before the next model call of the agent.
+
+        They may start before the model call ends, since its output is streamed.
+        """
+        views = [self._read.views[place] for place in models]
+        starts = [view.start_ns for view in views]
+        after = [max(at + 1, bisect_left(starts, view.end_ns)) for at, view in enumerate(views)]
+        return [
+            (view.start_ns, starts[next_at] if next_at < len(starts) else None)
+            for view, next_at in zip(views, after, strict=True)
+        ]
 
     def _models_of(self, agent: int) -> list[int]:
         if self._models is None:

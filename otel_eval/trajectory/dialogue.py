@@ -9,7 +9,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.conventions import Answered, Asked, Side
 from otel_eval.model import UNRECORDED
@@ -48,34 +48,62 @@ class Told:
         self.recorded = not self.broken and (self.recorded or (side is Side.OUTPUT and conclusive))
 
 
+Window = tuple[int, int | None]
+"""First and last instant, None: any later one."""
+_ANY_TIME: Final[Window] = (0, None)
+_NEVER: Final[Window] = (0, -1)
+
+
 @dataclass(slots=True)
 class Dialogue:
-    """The messages of one agent: requests in order, each once, and answers."""
+    """The messages of one agent: requests in order, each once, and answers.
+
+    Attributes:
+        windows: identity of a request → when the calls it asks for can have started.
+    """
 
     requests: list[Asked] = field(default_factory=list)
     by_id: dict[str, Asked] = field(default_factory=dict)
     answers: dict[str, Answered] = field(default_factory=dict)
     nameless: dict[str, list[Answered]] = field(default_factory=dict)
+    windows: dict[int, Window] = field(default_factory=dict)
 
-    def request(self, asked: Iterable[Asked]) -> None:
-        """Add requests; of those with the same id the first one counts."""
+    def request(self, asked: Iterable[Asked], window: Window = _ANY_TIME) -> None:
+        """Add requests of a model call; of those with the same id the first one counts."""
         for each in asked:
+            self.windows.setdefault(id(each), window)
             if each.call_id in self.by_id:
                 continue
             if each.call_id:
                 self.by_id[each.call_id] = each
             self.requests.append(each)
 
+    def count(self, name: str) -> int:
+        """How many requests of the tool there are; those that only a call's id made known are no further ones."""
+        return sum(asked.name == name for asked in self.requests)
+
+    def fits(self, asked: Asked, draft: Draft) -> bool:
+        """Whether the call may be the one asked for: it started with or after the model call, and before the next one."""
+        first, last = self.windows.get(id(asked), _ANY_TIME)
+        return draft.start >= first and (last is None or draft.start <= last)
+
     def __bool__(self) -> bool:
         return bool(self.requests or self.by_id or self.answers or self.nameless)
 
 
-def join(models: list[Told], agents: list[Told]) -> Dialogue:
-    """One dialogue of what an agent's model spans and its own span say."""
+def join(models: list[Told], agents: list[Told], windows: Sequence[Window] = ()) -> Dialogue:
+    """One dialogue of what an agent's model spans and its own span hold.
+
+    Args:
+        models: the messages of the model spans, in order of time.
+        agents: those of the agent's span.
+        windows: for each model span, when the calls it asks for can have started.
+    """
     dialogue = Dialogue()
     witnesses = (*models, *agents)
-    for told in models:
-        dialogue.request(told.asked)
+    for told, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
+        # Of requests that are not all known, the order tells nothing.
+        dialogue.request(told.asked, _NEVER if told.broken else window)
     # A request without an id cannot be told from its repetition, so one kind of witness must do for them.
     nameless_too = not dialogue.requests
     for told in agents:
@@ -128,14 +156,15 @@ def _content(asked: Asked) -> tuple[str, str]:
 def fill(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str]) -> None:
     """Give the calls of one agent what its dialogue knows: by call id, else by arguments, else by order in the name."""
     claimed = _claim_by_id(dialogue, drafts, needs)
-    by_name: dict[str, list[Draft]] = {}
+    # Each instrumentation describes the same calls, so its spans take from the requests for themselves.
+    groups: dict[tuple[str, str], list[Draft]] = {}
     for draft in sorted(drafts, key=lambda each: (each.start, each.end, each.span_id)):
-        by_name.setdefault(draft.name, []).append(draft)
-    for name, group in by_name.items():
-        taken = set(claimed.values())
+        groups.setdefault((draft.name, draft.scope), []).append(draft)
+    for (name, _), group in groups.items():
+        taken = {claimed[draft.place] for draft in group if draft.place in claimed}
         free = [asked for asked in dialogue.requests if asked.name == name and id(asked) not in taken]
         waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, asked in _pair(waiting, free):
+        for draft, asked in _pair(dialogue, waiting, free, in_order=len(taken) + len(free) == dialogue.count(name)):
             _take(draft, asked, needs)
         answers = dialogue.nameless.get(name, [])
         if len(answers) == len(group):
@@ -158,8 +187,8 @@ def _claim_by_id(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str])
     return claimed
 
 
-def _pair(waiting: list[Draft], free: list[Asked]) -> Iterator[tuple[Draft, Asked]]:
-    """Equal arguments first, then a bare value with the object that holds it, then what is left in order."""
+def _pair(dialogue: Dialogue, waiting: list[Draft], free: list[Asked], *, in_order: bool) -> Iterator[tuple[Draft, Asked]]:
+    """Equal arguments first, then a bare value with the object that holds it, then what is left in order, if that is known."""
     rest = list(free)
     unpaired: list[Draft] = []
     for agree in (_equal, _holds):
@@ -174,7 +203,10 @@ def _pair(waiting: list[Draft], free: list[Asked]) -> Iterator[tuple[Draft, Aske
         waiting = unpaired
     if len(unpaired) != len(rest):
         unpaired = [draft for draft in unpaired if not named(draft.arguments)]
-    yield from zip(unpaired, rest, strict=False)
+    for asked in rest if in_order else ():
+        match_at = next((at for at, draft in enumerate(unpaired) if dialogue.fits(asked, draft)), None)
+        if match_at is not None:
+            yield unpaired.pop(match_at), asked
 
 
 def _equal(ours: Any, theirs: Any) -> bool:

@@ -15,7 +15,7 @@ A tool has one name, or that name and the one by which an MCP server knows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from otel_eval.model import UNRECORDED
@@ -24,6 +24,8 @@ from otel_eval.trajectory.survey import Survey
 
 __all__ = ["merge_beside", "merge_within"]
 
+_Entry = tuple[Draft, set[str]]
+"""A call, and the scopes of the spans that describe it."""
 _Key = tuple[int, str, str]
 """The agent's place, what is the same, and its text."""
 
@@ -139,18 +141,34 @@ def merge_beside(read: Survey, calls: list[Draft]) -> list[Draft]:
 def _merge_group(read: Survey, group: list[Draft]) -> list[Draft]:
     if len(group) < 2 or len({draft.scope for draft in group}) < 2:
         return group
-    kept: list[tuple[Draft, set[str]]] = []
     # An interval comes before all that lie within it.
-    for draft in sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id)):
-        for place, (outer, scopes) in enumerate(kept):
-            if draft.scope not in scopes and outer.end >= draft.end and _one_call(read, outer, draft):
-                merged = replace(outer, name=max(outer.name, draft.name, key=len))
+    ordered = sorted(group, key=lambda d: (d.start, -d.end, d.scope, d.span_id))
+    entries = [(draft, {draft.scope}) for draft in ordered]
+    # What says nothing of its arguments must not take the place of the span that surely describes the call.
+    for agree in (_surely_one_call, _one_call):
+        entries = _merged(read, entries, agree)
+    return [draft for draft, _ in entries]
+
+
+def _merged(read: Survey, entries: list[_Entry], agree: Callable[[Survey, Draft, Draft], bool]) -> list[_Entry]:
+    kept: list[_Entry] = []
+    for draft, scopes in entries:
+        for place, (outer, known) in enumerate(kept):
+            if known.isdisjoint(scopes) and outer.end >= draft.end and agree(read, outer, draft):
+                merged = replace(outer)
                 merged.inherit(draft)
-                kept[place] = (merged, scopes | {draft.scope})
+                kept[place] = (merged, known | scopes)
                 break
         else:
-            kept.append((draft, {draft.scope}))
-    return [draft for draft, _ in kept]
+            kept.append((draft, scopes))
+    return kept
+
+
+def _surely_one_call(read: Survey, outer: Draft, inner: Draft) -> bool:
+    if outer.call_id and inner.call_id:
+        return outer.call_id == inner.call_id
+    ours = recorded_arguments(read, outer)
+    return named(ours) and ours == recorded_arguments(read, inner)
 
 
 def _one_call(read: Survey, outer: Draft, inner: Draft) -> bool:

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ from otel_eval.trajectory import ALL_NEEDS, Plan, build
 HERE = Path(__file__).parent
 FILES = sorted(each.name for each in (HERE.parent / "traces").glob("*.json") if each.name != "truth.json")
 PLAN = Plan(needs=ALL_NEEDS, asked=frozenset({"steps", "conversation"}))
+MANY = 200
 
 
 def _module(path: Path) -> ModuleType:
@@ -67,6 +69,14 @@ def check(trace: ClosedTrace, changed: Iterable[tuple[str, ClosedTrace]]) -> int
 def test_no_score_becomes_another_one(file: str) -> None:
     """Everything off, a scope, a span, a single attribute or event."""
     assert sum(check(trace, VARIANTS.variants(trace)) for trace in LOADER.traces(file)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_no_score_becomes_another_one_whatever_is_left_out(file: str) -> None:
+    """Content is off for spans chosen at random."""
+    for trace in LOADER.traces(file):
+        assert check(trace, VARIANTS.samples(trace, Random(file), MANY)) == MANY
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 from otel_eval.conventions import TABLES, Field
@@ -51,6 +52,14 @@ def without_usage(trace: ClosedTrace) -> Iterator[tuple[str, ClosedTrace]]:
         used = sorted(_USAGE & frame[1].given.keys())
         for gone in [used, *([each] for each in used)] if used else []:
             yield f"usage of {frame[1].name}", _changed(trace, span_id, lambda span, gone=gone: _drop_all(span, gone))
+
+
+def samples(trace: ClosedTrace, random: Random, number: int) -> Iterator[tuple[str, ClosedTrace]]:
+    """The trace with content off for spans chosen at random."""
+    for _ in range(number):
+        share = random.choice((0.1, 0.5, 0.9))
+        chosen = {span_id for span_id in trace.frames if random.random() < share}
+        yield f"{len(chosen)} spans of {len(trace.frames)}", _without(trace, lambda span_id, chosen=chosen: span_id in chosen)
 
 
 def _holds(trace: ClosedTrace, span_id: bytes) -> bool:

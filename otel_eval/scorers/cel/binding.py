@@ -75,8 +75,10 @@ class Bound:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
                     return f"{key} of {tool(self.of.calls[at].name)} ({at}) not recorded"
-        elif "arguments" in self.reading.calls and any(type(call.arguments) is Unnamed for call in self.of.calls):
-            return f"argument {key} not recorded by name"
+        elif any(
+            _is_silent(call, field) for field in ("arguments", "result") if field in self.reading.calls for call in self.of.calls
+        ):
+            return f"{key} of some call not recorded"
         return ""
 
 
@@ -135,6 +137,12 @@ _ROWS: Final[Mapping[int, Callable[..., list[dict[str, Any]]]]] = {
     2: lambda a, b, x, y: [{a: i, b: j} for i, j in zip(x, y)],  # noqa: B905
     3: lambda a, b, c, x, y, z: [{a: i, b: j, c: k} for i, j, k in zip(x, y, z)],  # noqa: B905
 }
+
+
+def _is_silent(call: ToolCall, field: str) -> bool:
+    """Whether a key that is not there may be one that was not recorded."""
+    value = getattr(call, field)
+    return value is UNRECORDED or type(value) is Unnamed
 
 
 def _error(call: ToolCall) -> Any:

@@ -252,3 +252,44 @@ def test_a_request_without_an_id_does_not_get_the_result_of_an_earlier_turn():
     assert [call.result for call in made] == ["new"]
     (alone,) = trajectory(RUN, model("m", 1, asked("look", {"q": 1}), history=before)).calls
     assert alone.result is UNRECORDED
+
+
+def test_a_request_belongs_to_a_call_before_the_next_model_call():
+    """The first model call's output was not recorded, so what the second one asked for is not its call."""
+    silent = span("m", "run", "chat m", start_ns=1, end_ns=2, attributes={OP: "chat"})
+    made = trajectory(RUN, silent, tool("a", 3), model("n", 5, asked("look", {"q": 2})), tool("b", 7)).calls
+    assert [call.arguments for call in made] == [UNRECORDED, {"q": 2}]
+
+
+def test_two_instrumentations_each_take_the_requests_for_themselves():
+    """They describe the same calls."""
+    others = [
+        span(f"o{at}", "run", "t", start_ns=start, end_ns=start + 1, attributes=dict(tool("x", 0).given), scope="other")
+        for at, start in enumerate((3, 5))
+    ]
+    made = trajectory(
+        RUN, model("m", 1, asked("look", {"q": 1}), asked("look", {"q": 2})), tool("a", 3), tool("b", 5), *others
+    ).calls
+    assert [call.arguments for call in made] == [{"q": 1}, {"q": 2}]
+
+
+def test_the_order_of_requests_tells_nothing_where_one_lacks_its_name():
+    """It may be any of them."""
+    family = "gen_ai.completion.0.tool_calls"
+    flat = {f"{family}.0.id": "c1", f"{family}.1.name": "look", f"{family}.1.arguments": '{"q": 2}'}
+    broken = span("m", "run", "chat m", start_ns=1, end_ns=2, attributes={OP: "chat", **flat})
+    made = trajectory(RUN, broken, tool("a", 3), tool("b", 5)).calls
+    assert [call.arguments for call in made] == [UNRECORDED, UNRECORDED]
+
+
+def test_parallel_calls_of_two_instrumentations_are_told_apart_by_what_is_recorded():
+    """One span recorded no arguments: it takes the place that is left."""
+
+    def described(span_id: str, start: int, scope: str, **given: str) -> FakeSpan:
+        attributes = {**tool("x", 0, **given).given}
+        return span(span_id, "run", "execute_tool look", start_ns=start, end_ns=20 - start, attributes=attributes, scope=scope)
+
+    paris, oslo = '{"city": "Paris"}', '{"city": "Oslo"}'
+    outer = [described("a", 1, "one", arguments=paris), described("b", 2, "one", arguments=oslo)]
+    inner = [described("c", 3, "two"), described("d", 4, "two", arguments=paris)]
+    assert [call.arguments["city"] for call in trajectory(RUN, *outer, *inner).calls] == ["Paris", "Oslo"]
