@@ -21,7 +21,11 @@ PREFIXES = tuple(key for key in _ROWS if key.endswith("."))
 _USAGE = {key for table in TABLES for field in (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS) for key in table.fields.get(field, ())}
 # Written beside content, and as long as it: reasons for ending are there without it.
 _KEPT = ("finish_reason",)
-_EXCEPTION = ("exception.message", "exception.stacktrace")
+# Events that hold nothing else; of others, attributes do. What names a tool or says that it failed is no content.
+_CONTENT_EVENTS = "gen_ai."
+_OF_EVENTS = {"exception.message", "exception.stacktrace"} | {
+    row.key for table in TABLES for row in table.events if row.field in _FIELDS
+}
 
 
 def is_content(key: str) -> bool:
@@ -43,7 +47,10 @@ def variants(trace: ClosedTrace) -> Iterator[tuple[str, ClosedTrace]]:
             if is_content(key):
                 yield f"{key} of {span.name}", _changed(trace, span_id, lambda span, key=key: _drop(span, key))
         for at, event in enumerate(span.given_events):
-            yield f"event {event.name} of {span.name}", _changed(trace, span_id, lambda span, at=at: _drop_event(span, at))
+            if event.name.startswith(_CONTENT_EVENTS):
+                yield f"event {event.name} of {span.name}", _changed(trace, span_id, lambda span, at=at: _drop_event(span, at))
+            elif event != _silent(event):
+                yield f"content of {event.name} of {span.name}", _changed(trace, span_id, lambda span, at=at: _silence(span, at))
 
 
 def without_usage(trace: ClosedTrace) -> Iterator[tuple[str, ClosedTrace]]:
@@ -77,12 +84,12 @@ def _off(frame: Any) -> Any:
     span = copy.copy(frame[1])
     span.given = {key: value for key, value in span.given.items() if not is_content(key)}
     span.status_message = ""
-    span.given_events = [_silent(event) for event in span.given_events if not event.name.startswith("gen_ai.")]
+    span.given_events = [_silent(event) for event in span.given_events if not event.name.startswith(_CONTENT_EVENTS)]
     return frame[0], span, frame[2]
 
 
 def _silent(event: Any) -> Any:
-    return type(event)(event.name, {key: value for key, value in event.attributes.items() if key not in _EXCEPTION}, None)
+    return type(event)(event.name, {key: value for key, value in event.attributes.items() if key not in _OF_EVENTS}, None)
 
 
 def _changed(trace: ClosedTrace, span_id: bytes, change: Callable[[Any], None]) -> ClosedTrace:
@@ -98,6 +105,10 @@ def _drop(span: Any, key: str) -> None:
 
 def _drop_all(span: Any, keys: list[str]) -> None:
     span.given = {each: value for each, value in span.given.items() if each not in keys}
+
+
+def _silence(span: Any, at: int) -> None:
+    span.given_events = [_silent(event) if number == at else event for number, event in enumerate(span.given_events)]
 
 
 def _drop_event(span: Any, at: int) -> None:
