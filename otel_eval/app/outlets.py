@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_eval.config import EvalConfig, OtlpExporter
+from otel_eval.errors import ConfigError
 from otel_eval.ports import Sink
 from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.labels import LabelDistribution
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from otel_eval.sinks.delivery.carrier import Carrier
     from otel_eval.sinks.delivery.outbox import Settled
 
-__all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "fanout_of", "metric_sinks", "window_limits", "writes_lines"]
+__all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "metric_sinks", "replay_fanout", "window_limits", "writes_lines"]
 
 DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
@@ -59,14 +60,28 @@ def _endpoint(otlp: OtlpExporter) -> Endpoint:
     )
 
 
-def fanout_of(config: EvalConfig) -> Fanout:
-    """One outlet in front of every configured exporter; stdout if there is none."""
-    counters = Tally()
-    sinks = exporter_sinks(config, counters)
-    if not sinks:
-        from otel_eval.sinks.jsonl import JsonLinesSink
+def replay_fanout(config: EvalConfig) -> Fanout:
+    """Every exporter that `replay` sends results to.
 
-        sinks.append(JsonLinesSink("-"))
+    No metrics: they would add the runs of today's replay to those of yesterday's. A file gets only the lines that are new
+    or have changed, so that a second replay of the same traces leaves it as it is.
+
+    Raises:
+        ConfigError: one cannot be opened, or none takes what is sent.
+    """
+    counters, exporters = Tally(), config.exporters
+    sinks: list[Sink] = []
+    if exporters.jsonl:
+        from otel_eval.sinks.changed_lines import ChangedLinesSink
+
+        sinks.append(ChangedLinesSink(exporters.jsonl.path))
+    signals = [signal for signal in exporters.otlp.signals if signal != "metrics"] if exporters.otlp else []
+    if exporters.otlp and signals:
+        from otel_eval.sinks.otlp import otlp_sinks
+
+        sinks.extend(otlp_sinks(_endpoint(exporters.otlp), signals, counters=counters))
+    if not sinks:
+        raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(sinks, counters)
 
 

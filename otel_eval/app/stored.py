@@ -14,7 +14,7 @@ from typing import TypeVar
 from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
 from otel_eval.app.coverage import Coverage
 from otel_eval.app.gathering import Gathering
-from otel_eval.app.outlets import fanout_of
+from otel_eval.app.outlets import replay_fanout
 from otel_eval.app.whole_traces import whole_traces
 from otel_eval.config import EvalConfig
 from otel_eval.errors import InputError
@@ -48,7 +48,8 @@ def replay(
     Args:
         paths: files of traces; "-" is stdin.
         config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
-        export: whether results go to the configured exporters as well.
+        export: whether results go to the configured exporters as well, without metrics. A file of JSON Lines gets those that
+            it does not hold already; those that have changed are added again, and the later line counts.
         on_problem: told in one line about each file or part of one that could not be used.
         on_notice: called with one line about each file whose format lacks something.
         on_progress: told how many bytes of input were read since it was last told.
@@ -56,7 +57,7 @@ def replay(
     """
     counted = coverage or Coverage()
     engine = engine_of(config, lines=True)
-    outlet = fanout_of(config) if export else None
+    outlet = replay_fanout(config) if export else None
     gathering = Gathering(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = closed_traces(paths, config, on_problem, on_progress, on_notice)
     judged = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))

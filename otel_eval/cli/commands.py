@@ -181,6 +181,7 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
 @click.option("--strict", is_flag=True, help="Exit 1 also if a scorer that had something to score was skipped.")
 @click.option("--export", is_flag=True, help="Send the scores to the exporters of the configuration too.")
+@click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
 @click.option("--allow-empty", is_flag=True, help="Exit 0 although nothing was evaluated.")
 @click.option("--allow-unused", is_flag=True, help="Exit 0 although a record of a dataset file matched no run.")
 def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:

@@ -100,6 +100,7 @@ def show_scores(
     export: bool,
     allow_empty: bool = False,
     allow_unused: bool = False,
+    full_ids: bool = False,
 ) -> int:
     """Print each score of the files.
 
@@ -124,7 +125,7 @@ def show_scores(
             coverage=coverage,
         )
         for report in reports:
-            lines = _json_lines(report) if form == "json" else _table(report, again=tally.is_of_last_run(report))
+            lines = _json_lines(report) if form == "json" else _table(report, tally.is_of_last_run(report), full_ids=full_ids)
             tally.count(report)
             with progress.aside():
                 _print(lines)
@@ -215,11 +216,11 @@ def _json_lines(report: Report) -> Iterator[str]:
     return map(json_line, rows_of(report))
 
 
-def _table(report: Report, *, again: bool) -> list[str]:
+def _table(report: Report, again: bool, *, full_ids: bool) -> list[str]:
     """The scores of an evaluation, below their run where it was not shown already; nothing for a trace without a run."""
     if report.no_run is not None:
         return []
-    run = [] if again else ["", *run_block(report.trajectory, arguments=False)]
+    run = [] if again else ["", *run_block(report.trajectory, arguments=False, case=report.attributes, full_ids=full_ids)]
     revision = f" (revision {report.revision})" if report.revision else ""
     return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]
 

@@ -12,21 +12,31 @@ from typing import Any, Final
 
 from otel_eval.cli.rows import overlaps
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory
+from otel_eval.sinks.instants import start_time
 
 __all__ = ["WIDTH", "columns", "cut", "label_line", "plain", "run_block", "score_block", "score_table", "tally_line"]
 
 WIDTH: Final = 100
+_NO_CASE: Final[Mapping[str, Any]] = {}
 _SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
 
 
-def run_block(trajectory: Trajectory, *, arguments: bool = True) -> list[str]:
+def run_block(
+    trajectory: Trajectory, *, arguments: bool = True, case: Mapping[str, Any] = _NO_CASE, full_ids: bool = False
+) -> list[str]:
     """The run in a line or two, then its calls, one a line, numbered from 0 as explanations number them.
 
     Args:
+        case: attributes of the run that are shown, such as the id of a test case.
+        full_ids: whether the ids of trace and span are shown in full; otherwise the first half of the trace's.
         arguments: whether the arguments of calls are shown. Where scores are shown they are not: they are content, and
             only what a scorer needs is read at all.
     """
-    return [*_headlines(trajectory), *_why_unknown(trajectory), *_call_lines(trajectory, arguments=arguments)]
+    return [
+        *_headlines(trajectory, case, full_ids=full_ids),
+        *_why_unknown(trajectory),
+        *_call_lines(trajectory, arguments=arguments),
+    ]
 
 
 def _why_unknown(trajectory: Trajectory) -> list[str]:
@@ -37,12 +47,14 @@ def _why_unknown(trajectory: Trajectory) -> list[str]:
     )
 
 
-def _headlines(trajectory: Trajectory) -> list[str]:
+def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool) -> list[str]:
     count = len(trajectory.calls)
     facts = [
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
-        f"trace {trajectory.trace_id[:16]}" if trajectory.trace_id else "",
+        *_ids(trajectory, full=full_ids),
+        *(f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in case.items()),
         trajectory.service,
+        _moment(trajectory),
         _calls(count) if count or not trajectory.calls_unknown else "calls unknown",
         _duration(trajectory.start_ns, trajectory.end_ns),
         str(trajectory.completeness),
@@ -50,6 +62,17 @@ def _headlines(trajectory: Trajectory) -> list[str]:
     ]
     text = " · ".join(plain(fact) for fact in facts if fact)
     return textwrap.wrap(text, WIDTH, subsequent_indent="    ", max_lines=3, placeholder=" …")
+
+
+def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
+    trace_id = trajectory.trace_id if full else trajectory.trace_id[:16]
+    return [f"trace {trace_id}"] * bool(trace_id) + [f"span {trajectory.span_id}"] * (full and bool(trajectory.span_id))
+
+
+def _moment(trajectory: Trajectory) -> str:
+    """When the run began, to the second."""
+    begun = start_time(trajectory)
+    return "" if begun is None else f"{begun[:10]} {begun[11:19]}Z"
 
 
 def _calls(count: int) -> str:

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -22,7 +22,7 @@ from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped
 from otel_eval.sinks.instants import SCHEMA, duration_ms, rfc3339, start_time
 from otel_eval.sinks.tally import renew_after_fork
 
-__all__ = ["NO_RUN", "JsonLinesSink", "line_of", "lines_of", "result_fields", "rows_of"]
+__all__ = ["NO_RUN", "JsonLinesSink", "encoded", "line_of", "lines_of", "result_fields", "rows_of"]
 _BLOCK: Final = 65536
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
 NO_RUN: Final = "no_run"
@@ -117,7 +117,12 @@ def line_of(fields: dict[str, Any]) -> str:
 
 def lines_of(report: Report) -> bytes:
     """The lines of a report's results."""
-    text = "".join([line_of(row) + "\n" for row in rows_of(report)])
+    return encoded(rows_of(report))
+
+
+def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
+    """The rows as lines."""
+    text = "".join([line_of(row) + "\n" for row in rows])
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -16,7 +16,7 @@ from otel_eval.sinks.endpoint import PATHS, Endpoint, grpc_credentials, is_secur
 from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
 from otel_eval.sinks.refusal import Ledger, WatchedExporter, WatchedMetricExporter
-from otel_eval.sinks.span_events import SpanSink
+from otel_eval.sinks.span_events import ReportIds, SpanSink
 from otel_eval.sinks.tally import Counters, Tally, Warnings
 
 if TYPE_CHECKING:
@@ -130,12 +130,13 @@ def _spans(exporter: Any, ledger: Ledger) -> Sink:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, shutdown_on_exit=False)
+    ids = ReportIds()
+    provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
     watched: Any = WatchedExporter(exporter, ledger)
     provider.add_span_processor(
         BatchSpanProcessor(watched, schedule_delay_millis=_DELAY_MS, max_queue_size=_QUEUE, max_export_batch_size=512)
     )
-    return _OtlpSink(SpanSink(provider.get_tracer(names.SCOPE), provider.force_flush, ledger.sink), provider, ledger)
+    return _OtlpSink(SpanSink(provider.get_tracer(names.SCOPE), provider.force_flush, ledger.sink, ids), provider, ledger)
 
 
 def _metrics(exporter: Any, ledger: Ledger, interval_s: float, window: WindowLimits | None) -> Sink:

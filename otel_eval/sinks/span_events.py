@@ -30,18 +30,27 @@ class SpanSink:
 
     Args:
         tracer: makes the spans; from a provider, or `pipeline_tracer`.
-        flush: has the spans delivered within so many milliseconds; None if somebody else sees to that.
+        flush: has the spans delivered within so many milliseconds; None if that is done elsewhere.
+        ids: of the tracer's provider; gives a report that is sent again the same span id.
     """
 
-    def __init__(self, tracer: Any, flush: Callable[[int], Any] | None = None, name: str = "spans") -> None:
+    def __init__(
+        self,
+        tracer: Any,
+        flush: Callable[[int], Any] | None = None,
+        name: str = "spans",
+        ids: ReportIds | None = None,
+    ) -> None:
         self.name: Final = name
-        self._tracer, self._flush = tracer, flush
+        self._tracer, self._flush, self._ids = tracer, flush, ids
 
     def emit(self, report: Report) -> None:
         """Make the report's span. It starts when the run was evaluated, which was over by then."""
         if not report.results:
             return
         evaluated = report.stamp.at_ns or time.time_ns()
+        if self._ids is not None:
+            self._ids.report = report
         with quiet():
             span = self._tracer.start_span(
                 f"evaluate {report.evaluation}",

@@ -195,13 +195,7 @@ def _spans(collected: Any) -> _Made:
     ids = ReportIds()
     provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
     provider.add_span_processor(collected)
-    sink = SpanSink(provider.get_tracer(names.SCOPE))
-
-    def emit(report: Report) -> None:
-        ids.report = report
-        sink.emit(report)
-
-    return emit, encode_spans
+    return SpanSink(provider.get_tracer(names.SCOPE), ids=ids).emit, encode_spans
 
 
 _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _spans}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,50 @@ def test_exporters_are_used_only_when_asked(otel_eval: Run, recorded: Path, conf
     done = otel_eval("replay", recorded, "--config", path, "--export", "--format", "json")
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
     assert [json.loads(line) for line in written.splitlines()] == [json.loads(line) for line in done.stdout.splitlines()]
+
+
+CASES = "results: {attributes: [service.name]}"
+
+
+def test_a_second_export_adds_only_what_has_changed(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
+    """An unchanged result stays as it is; of a changed one the later line counts, and both have its id."""
+    out = tmp_path / "out.jsonl"
+
+    def exported(scorer: str) -> list[dict[str, Any]]:
+        path = config(PASSES, scorer, more="exporters: {jsonl: {path: out.jsonl}}")
+        otel_eval("replay", recorded, "--config", path, "--export")
+        return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+    first = exported("{type: tool_errors, threshold: 1.0}")
+    assert [row["passed"] for row in first] == [True, False]
+    assert exported("{type: tool_errors, threshold: 1.0}") == first
+    changed = exported("{type: tool_errors, threshold: 0.5}")
+    assert changed[:2] == first
+    assert [(row["result_id"], row["passed"]) for row in changed[2:]] == [(first[1]["result_id"], True)]
+    assert exported("{type: tool_errors, threshold: 0.5}") == changed
+    merged = [json.loads(line) for line in otel_eval("merge", out).stdout.splitlines()]
+    assert sorted(row["passed"] for row in merged) == [True, True]
+
+
+def test_an_export_has_no_metrics(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """So an endpoint for metrics alone is nowhere to send to."""
+    path = config(PASSES, more="exporters: {otlp: {endpoint: 'http://127.0.0.1:9', signals: [metrics]}}")
+    done = otel_eval("replay", recorded, "--config", path, "--export")
+    assert done.returncode == 2
+    assert "exporters: none takes what replay --export sends; name jsonl" in done.stderr
+
+
+def test_the_table_shows_case_and_time(otel_eval: Run, recorded: Path, config: Write) -> None:
+    """And the ids in full where that is asked."""
+    rows = [json.loads(line) for line in otel_eval("replay", recorded, "--format", "json").stdout.splitlines()]
+    path = config(PASSES, more=CASES)
+    short, full = (otel_eval("replay", recorded, "--config", path, *words).stdout for words in ([], ["--full-ids"]))
+    ids = {word for row in rows for word in (row["trace_id"], row["span_id"])}
+    begun = rows[0]["start_time"]
+    assert f"service.name={rows[0]['service']}" in short
+    assert f"{begun[:10]} {begun[11:19]}Z" in " ".join(short.split())
+    assert not any(word in short for word in ids)
+    assert all(word in full for word in ids)
 
 
 def test_one_bad_file_does_not_stop_the_others(otel_eval: Run, recorded: Path, config: Write, tmp_path: Path) -> None:
