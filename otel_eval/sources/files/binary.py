@@ -5,13 +5,14 @@ Traces and logs nest alike on the wire; which of the two a message is shows only
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp import Framed, frame_logs, frame_traces
 
-__all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "placed"]
+__all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "frame_row", "placed", "starts_with_row"]
 
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes, unpacked, of what has to be read as one piece."""
@@ -69,7 +70,7 @@ def frame_binary(stream: Readable, say: Say) -> Iterator[Framed]:
         whole = _message(data)
     except InputError:
         whole = None
-    if whole is not None and (whole.spans or whole.logs or whole.own):
+    if whole is not None and _has_items(whole):
         return iter((whole,))
     return _row(data, say)
 
@@ -82,31 +83,54 @@ def _message(data: bytes) -> Framed:
     return logs if logs.logs or logs.own else traces
 
 
-def _row(data: bytes, say: Say) -> Iterator[Framed]:
-    parts = list(_delimited(data))
-    if not parts:
-        raise InputError("no trace file of a known format, or one that was cut")
-    framed = []
-    for number, part in enumerate(parts, 1):
+def starts_with_row(head: bytes) -> bool:
+    """Whether the first bytes are a whole message with spans or log records after its length.
+
+    A single message starts with the tag 10, and as a length that leaves no room for the ids of a span.
+    """
+    part = next(_delimited(io.BytesIO(head)), b"")
+    try:
+        return _has_items(_message(part))
+    except InputError:
+        return False
+
+
+def frame_row(stream: Readable, say: Say) -> Iterator[Framed]:
+    """Messages that each follow their length, one by one."""
+    for number, part in enumerate(_delimited(stream), 1):
         try:
-            framed.append(_message(part))
+            yield _message(part)
         except InputError as error:
             say(f"message {number}: {error}")
-    if not any(each.spans or each.logs or each.own for each in framed):
+
+
+def _row(data: bytes, say: Say) -> Iterator[Framed]:
+    framed = list(frame_row(io.BytesIO(data), say))
+    if not any(map(_has_items, framed)):
         raise InputError("no trace file of a known format, or one that was cut")
     return iter(framed)
 
 
-def _delimited(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        size = shift = 0
-        while at < len(data) and shift < 63:
-            byte = data[at]
-            size, shift, at = size | (byte & 0x7F) << shift, shift + 7, at + 1
-            if byte < 0x80:
-                break
-        if size == 0 or at + size > len(data):
+def _has_items(framed: Framed) -> bool:
+    return bool(framed.spans or framed.logs or framed.own)
+
+
+def _delimited(stream: Readable) -> Iterator[bytes]:
+    """Every message that is there whole, up to one of length 0."""
+    while size := _length(stream):
+        if size > MAX_DOCUMENT or len(part := stream.read(size)) < size:
             return
-        yield data[at : at + size]
-        at += size
+        yield part
+
+
+def _length(stream: Readable) -> int:
+    """The length that stands here; 0 at the end."""
+    size = 0
+    for shift in range(0, 63, 7):
+        byte = stream.read(1)
+        if not byte:
+            return 0
+        size |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            break
+    return size

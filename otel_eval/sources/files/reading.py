@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from otel_eval.errors import InputError
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, placed
+from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, frame_row, placed, starts_with_row
 from otel_eval.sources.files.console import frame_console, is_console
 from otel_eval.sources.files.index import text_ids
 from otel_eval.sources.files.lines import frame_text
@@ -131,6 +131,8 @@ def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Fra
 
 def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
     """Protobuf, or spans that follow long text which a program printed."""
+    if starts_with_row(stream.peek(HEAD)):
+        return frame_row(stream, say)
     data, held = document(stream), list[str]()
     try:
         framed = frame_binary(io.BytesIO(data), held.append)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import struct
 from base64 import b64encode
 from collections.abc import Callable
@@ -228,6 +229,16 @@ def test_a_broken_group_or_span_does_not_stop_the_others(write: Write) -> None:
     names, problems = read(write({"data": [{"spans": [{"traceID": TRACE}]}, *JAEGER["data"]]}))
     assert names == ["execute_tool x"]
     assert "data[0]" in problems[0]
+
+
+def test_a_row_of_messages_is_read_one_by_one(tmp_path: Path) -> None:
+    """The first is there while most of the file is not read; the rest may be cut."""
+    path = tmp_path / "row"
+    path.write_bytes(delimited(*[protobuf("a")] * 20_000))
+    pieces = read_file(path)
+    assert len(next(pieces).spans) == 1
+    os.truncate(path, 2**19)
+    assert 2000 < sum(1 for _ in pieces) < 18_000
 
 
 def test_a_broken_message_does_not_stop_the_others(write: Write) -> None:
