@@ -28,10 +28,10 @@ def load_json(body: bytes) -> dict[str, Any]:
     """The object that the UTF-8 text is.
 
     Raises:
-        InputError: no UTF-8 (a byte order mark is refused too), no JSON, nested too deeply, or no object.
+        InputError: no UTF-8 (a byte order mark before it is allowed), no JSON, nested too deeply, or no object.
     """
     try:
-        document = json.loads(body.decode())
+        document = json.loads(body.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError("not UTF-8") from None
     except json.JSONDecodeError as error:
