@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_eval.config import EvalConfig, OtlpExporter
+from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Sink
 from otel_eval.scorers.judging import trusting
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from otel_eval.sinks.delivery import DeadLetters, Delivery
     from otel_eval.sinks.delivery.carrier import Carrier
     from otel_eval.sinks.delivery.outbox import Settled
+    from otel_eval.sinks.jsonl import JsonLinesSink
 
 __all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "metric_sinks", "replay_fanout", "window_limits", "writes_lines"]
 
@@ -38,9 +39,7 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
     """
     sinks: list[Sink] = []
     if config.exporters.jsonl:
-        from otel_eval.sinks.jsonl import JsonLinesSink
-
-        sinks.append(JsonLinesSink(config.exporters.jsonl.path))
+        sinks.append(_lines(config.exporters.jsonl))
     if config.exporters.otlp:
         # Deferred: the exporters load grpc or requests, which a file of results has no need of.
         from otel_eval.sinks.otlp import otlp_sinks
@@ -48,6 +47,13 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         otlp, window = config.exporters.otlp, window_limits(config)
         sinks.extend(otlp_sinks(_endpoint(otlp), otlp.signals, counters=counters, window=window))
     return sinks
+
+
+def _lines(given: JsonlExporter | None) -> JsonLinesSink:
+    """The file that is configured; standard output without one."""
+    from otel_eval.sinks.jsonl import JsonLinesSink
+
+    return JsonLinesSink(given.path, mode=int(given.mode, 8)) if given else JsonLinesSink("-")
 
 
 def _endpoint(otlp: OtlpExporter) -> Endpoint:
@@ -74,7 +80,7 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     if exporters.jsonl:
         from otel_eval.sinks.changed_lines import ChangedLinesSink
 
-        sinks.append(ChangedLinesSink(exporters.jsonl.path))
+        sinks.append(ChangedLinesSink(exporters.jsonl.path, mode=int(exporters.jsonl.mode, 8)))
     signals = [signal for signal in exporters.otlp.signals if signal != "metrics"] if exporters.otlp else []
     if exporters.otlp and signals:
         from otel_eval.sinks.otlp import otlp_sinks
@@ -129,13 +135,11 @@ def window_limits(config: EvalConfig) -> WindowLimits:
 
 def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
     from otel_eval.sinks.delivery.carrier import JsonLinesCarrier, OtlpCarrier
-    from otel_eval.sinks.jsonl import JsonLinesSink
 
     exporters = config.exporters
     carriers: list[Carrier] = []
     if writes_lines(config):
-        path = exporters.jsonl.path if exporters.jsonl else "-"
-        carriers.append(JsonLinesCarrier(JsonLinesSink(path), sync=sync))
+        carriers.append(JsonLinesCarrier(_lines(exporters.jsonl), sync=sync))
     if exporters.otlp:
         to = _endpoint(exporters.otlp)
         carriers.extend(OtlpCarrier(to, signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals)
@@ -145,8 +149,9 @@ def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
 def _dead_letters(config: EvalConfig) -> DeadLetters | None:
     from otel_eval.sinks.delivery import DeadLetters
 
+    mode = int(config.exporters.dead_letter_mode, 8)
     if config.exporters.dead_letter:
-        return DeadLetters(config.exporters.dead_letter)
+        return DeadLetters(config.exporters.dead_letter, mode=mode)
     if config.storage:
-        return DeadLetters(Path(config.storage.directory) / "dead_letter.jsonl", "storage.directory")
+        return DeadLetters(Path(config.storage.directory) / "dead_letter.jsonl", "storage.directory", mode)
     return None

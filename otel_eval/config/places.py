@@ -51,6 +51,7 @@ Size = Annotated[
 Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
 Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
+_MODE: Final = re.compile(r"0?6[0246][0246]", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
@@ -80,8 +81,15 @@ def _passed(signals: tuple[str, ...]) -> tuple[str, ...]:
     return signals
 
 
+def _mode(text: str) -> str:
+    if not _MODE.fullmatch(text):
+        raise ValueError(f"{shown(text)} is not the permissions of a file its owner writes; write e.g. '0600' or '0640'")
+    return text
+
+
 Address = Annotated[str, AfterValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]
+Mode = Annotated[str, AfterValidator(_mode), WithJsonSchema({"type": "string", "pattern": f"^{_MODE.pattern}$"})]
 Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], AfterValidator(_distinct)]
 
 
@@ -215,6 +223,8 @@ class JsonlExporter(Shape):
 
     path: str = Field(min_length=1)
     """The file to append to; `-` is stdout."""
+    mode: Mode = "0600"
+    """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the file's group read it."""
 
 
 class TlsFiles(Shape):
@@ -271,5 +281,7 @@ class Exporters(Shape):
     """A backend that gets everything `otel-eval serve` takes, with scores on the runs' spans."""
     dead_letter: str | None = None
     """The file that `otel-eval serve` appends results to that an exporter's endpoint refuses for good."""
+    dead_letter_mode: Mode = "0600"
+    """Permissions of that file if it is created, in quotes."""
     max_queue: Count = 10_000
     """Reports that may wait for an exporter of `otel-eval serve` before senders of spans are told to come again."""

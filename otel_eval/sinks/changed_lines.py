@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.model import Report
-from otel_eval.sinks.jsonl import JsonLinesSink, encoded, rows_of
+from otel_eval.sinks.jsonl import OWNER_ONLY, JsonLinesSink, encoded, rows_of
 
 __all__ = ["ChangedLinesSink"]
 
@@ -23,13 +23,14 @@ class ChangedLinesSink(JsonLinesSink):
 
     Args:
         path: the file, made if it does not exist, or "-" for standard output, which holds nothing.
+        mode: permissions of the file if it is created.
 
     Raises:
         ConfigError: the file cannot be opened for writing.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, *, mode: int = OWNER_ONLY) -> None:
+        super().__init__(path, mode=mode)
         self._held: dict[str, bytes] = {} if path == "-" else dict(_held(Path(path)))
 
     def emit(self, report: Report) -> None:

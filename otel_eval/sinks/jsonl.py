@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -22,9 +23,14 @@ from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped
 from otel_eval.sinks.instants import SCHEMA, duration_ms, rfc3339, start_time
 from otel_eval.sinks.tally import renew_after_fork
 
-__all__ = ["NO_RUN", "JsonLinesSink", "encoded", "line_of", "lines_of", "result_fields", "rows_of"]
+__all__ = ["NO_RUN", "OWNER_ONLY", "JsonLinesSink", "encoded", "line_of", "lines_of", "result_fields", "rows_of"]
 _BLOCK: Final = 65536
+OWNER_ONLY: Final = 0o600
+"""Permissions of a file that is created: results may quote agents' inputs and outputs."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
+# DEL and the C1 controls (with U+0085), line and paragraph separators, bidirectional embeddings, overrides and isolates: they
+# control terminals, end lines in some readers, or show text in another order than it has. Lone surrogates have no UTF-8.
+_UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NO_RUN: Final = "no_run"
 """The outcome of a line that says that a trace has no result."""
 _TAIL: Final = 64 * 2**20
@@ -108,11 +114,18 @@ def _outcome_fields(outcome: Scored | Skipped | Failed) -> dict[str, Any]:
 
 
 def line_of(fields: dict[str, Any]) -> str:
-    """The fields as one line of strict JSON; numbers that JSON has no name for become null."""
+    """The fields as one line of strict JSON; numbers that JSON has no name for become null, invisible controls are escaped."""
     try:
-        return _ENCODER.encode(fields)
+        text = _ENCODER.encode(fields)
     except ValueError:
-        return _ENCODER.encode(_finite(fields))
+        text = _ENCODER.encode(_finite(fields))
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNSAFE.sub(_escaped, text)  # JSON's own characters are ASCII: what is found stands in a string
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def lines_of(report: Report) -> bytes:
@@ -140,16 +153,24 @@ class JsonLinesSink:
     Args:
         path: the file, made if it does not exist, or "-" for standard output.
         key: where the path stands in the configuration, for errors.
+        mode: permissions of the file if it is created, whatever the umask; a file that exists keeps its own.
 
     Raises:
         ConfigError: the file cannot be opened for writing.
     """
 
-    def __init__(self, path: str | os.PathLike[str], name: str = "jsonl", *, key: str = "exporters.jsonl.path") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str = "jsonl",
+        *,
+        key: str = "exporters.jsonl.path",
+        mode: int = OWNER_ONLY,
+    ) -> None:
         self.name: Final = name
         self._lock = threading.Lock()  # guards _file: reports may come from a worker and from whoever flushes
         renew_after_fork(self)
-        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key)
+        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key, mode)
 
     def emit(self, report: Report) -> None:
         """Write the report's results."""
@@ -223,9 +244,9 @@ def _take_back(file: io.RawIOBase, written: int, lines: bytes) -> None:
         file.truncate(end - written)
 
 
-def _opened(path: Path, key: str) -> io.RawIOBase:
+def _opened(path: Path, key: str, mode: int) -> io.RawIOBase:
     try:
-        file = path.open("ab+")
+        file = open(path, "ab+", opener=partial(_created, mode))  # noqa: SIM115 - it is kept
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
@@ -235,6 +256,17 @@ def _opened(path: Path, key: str) -> io.RawIOBase:
         _cut_torn_line(file)
     # A buffer has a lock of its own, which a thread may hold when the process forks, and lines that the child would write again.
     return file.detach()
+
+
+def _created(mode: int, path: str, flags: int) -> int:
+    """A handle of the file, which is created with these permissions if it does not exist."""
+    try:
+        handle = os.open(path, flags | os.O_EXCL, mode)
+    except FileExistsError:
+        return os.open(path, flags, mode)
+    with suppress(OSError, AttributeError):  # a file system without permissions; Windows
+        os.fchmod(handle, mode)  # the umask may have taken away what was asked for
+    return handle
 
 
 def _cut_torn_line(file: IO[bytes]) -> None:

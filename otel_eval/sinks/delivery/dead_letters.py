@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from otel_eval.model import Report
-from otel_eval.sinks.jsonl import JsonLinesSink, line_of, result_fields
+from otel_eval.sinks.jsonl import OWNER_ONLY, JsonLinesSink, line_of, result_fields
 
 __all__ = ["DeadLetters"]
 
@@ -21,13 +21,14 @@ class DeadLetters:
     Args:
         path: the file.
         key: where the path stands in the configuration, for errors.
+        mode: permissions of the file if it is created.
 
     Raises:
         ConfigError: the file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], key: str = "exporters.dead_letter") -> None:
-        self._sink: Final = JsonLinesSink(path, "dead letters", key=key)
+    def __init__(self, path: str | os.PathLike[str], key: str = "exporters.dead_letter", mode: int = OWNER_ONLY) -> None:
+        self._sink: Final = JsonLinesSink(path, "dead letters", key=key, mode=mode)
 
     def add(self, sink: str, reports: Sequence[Report], why: str, rejected: int | None = None) -> None:
         """Write the results down.

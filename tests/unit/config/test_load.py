@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from otel_eval.app.outlets import delivery_of
 from otel_eval.config import EvalConfig, Evaluation, Exporters, JsonlExporter, Match, Protocols, Traces, load
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer
+from otel_eval.sinks.tally import Tally
 
 SHAPE = """
 traces: {settle: 1s, settle_partial: 6s, late: 30s, idle_timeout: 5m, max_age: 1h, max_traces: 100000,
@@ -150,6 +152,12 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ),
         ({"exporters": {"otlp": {"endpoint": "http://h", "signals": []}}}, ["exporters.otlp.signals: [] names no signal"]),
         ({"exporters": {"jsonl": {}}}, ["exporters.jsonl.path: is missing"]),
+        ({"exporters": {"jsonl": {"path": "r", "mode": 640}}}, ["exporters.jsonl.mode: 640 is not text; quote it"]),
+        (
+            {"exporters": {"jsonl": {"path": "r", "mode": "0777"}}},
+            ["exporters.jsonl.mode: '0777' is not the permissions of a file", "write e.g. '0600'"],
+        ),
+        ({"exporters": {"dead_letter_mode": "0440"}}, ["exporters.dead_letter_mode: '0440' is not the permissions"]),
         ({"signals": ["logs", "logs"]}, ["signals: ['logs', 'logs'] names no signal or one twice"]),
         ({"conventions": [3]}, ["conventions[0]: 3 is not a convention"]),
         (
@@ -221,3 +229,14 @@ def test_the_schema_describes_every_key() -> None:
         for key, field in shape["properties"].items():
             described = field.get("description") or shapes[field["$ref"].rsplit("/", 1)[1]].get("description")
             assert described, key
+
+
+def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
+    """Of results and of dead letters, each its own; quoted octal digits."""
+    places = {
+        "jsonl": {"path": str(tmp_path / "r"), "mode": "0640"},
+        "dead_letter": str(tmp_path / "d"),
+        "dead_letter_mode": "604",
+    }
+    delivery_of(load({"exporters": places}), Tally(), lambda *_: None).close(1.0)
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]

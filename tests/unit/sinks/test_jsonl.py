@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Evidence, Report, Scored, Stamp
+from otel_eval.sinks.delivery import DeadLetters
 from otel_eval.sinks.jsonl import JsonLinesSink, line_of, result_fields
 
 Reports = Callable[..., Report]
@@ -143,3 +146,53 @@ def test_numbers_that_json_has_no_name_for_become_null(report: Reports):
     made = report("scored")
     odd = result_fields(made, made.results[0]) | {"details": {"ratio": math.nan, "all": [math.inf, Scored]}}
     assert json.loads(line_of(odd), parse_constant=pytest.fail)["details"]["ratio"] is None
+
+
+UNSAFE = [*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *UNSAFE])
+def test_controls_are_escaped_and_decode_to_the_same_text(report: Reports, code: int):
+    """No terminal obeys them, no reader ends a line at them, and nothing is shown in another order."""
+    made = report("scored")
+    text = f"a{chr(code)}b"
+    line = line_of(result_fields(made, made.results[0]) | {"agent": text, "details": {text: [text, math.nan]}})
+    assert chr(code) not in line
+    assert len(line.splitlines()) == 1
+    decoded = json.loads(line)
+    assert (decoded["agent"], decoded["details"]) == (text, {text: [text, None]})
+
+
+def test_ordinary_text_is_written_as_it_is(report: Reports):
+    """Letters of any script, and what stands beside the escaped ranges."""
+    made = report("scored")
+    text = "~\xa0\u2027\u202f\u2065\u206a\ud7ff\ue000 né 東京 שלום 😀 \\u0085"
+    line = line_of(result_fields(made, made.results[0]) | {"agent": text})
+    assert json.dumps(text, ensure_ascii=False) in line
+    assert json.loads(line)["agent"] == text
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize(("given", "expected"), [({}, 0o600), ({"mode": 0o640}, 0o640)])
+def test_a_file_is_created_with_the_mode_that_is_asked_for(tmp_path: Path, umask: int, given: dict[str, int], expected: int):
+    """Only its owner reads it, unless the configuration says otherwise; the umask changes neither."""
+    path, before = tmp_path / "results.jsonl", os.umask(umask)
+    try:
+        JsonLinesSink(path, **given).close(1.0)
+        DeadLetters(tmp_path / "dead.jsonl", **given).close()
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, tmp_path / "dead.jsonl")] == [expected, expected]
+
+
+def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
+    """Also behind a link that leads to it, and one that leads to no file yet."""
+    path, link, ahead = tmp_path / "results.jsonl", tmp_path / "link", tmp_path / "ahead"
+    path.touch()
+    path.chmod(0o664)
+    link.symlink_to(path)
+    ahead.symlink_to(tmp_path / "new.jsonl")
+    for each in (path, link, ahead):
+        JsonLinesSink(each, mode=0o640).close(1.0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+    assert not stat.S_IMODE((tmp_path / "new.jsonl").stat().st_mode) & 0o137
