@@ -14,12 +14,12 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_eval.sources.inprocess.detached import detached
+from otel_eval.sources.inprocess.limits import Limits
 from otel_eval.sources.inprocess.placement import open_parent
 
 if TYPE_CHECKING:
@@ -29,27 +29,6 @@ __all__ = ["OWN_SCOPE", "Handed", "Limits", "Look", "Open", "Recorder", "is_to_b
 
 OWN_SCOPE: Final = "otel_eval"
 _SAMPLED: Final = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What may be held in a process.
-
-    Attributes:
-        max_traces: open traces; beyond it the oldest is given over as `overflow`.
-        max_spans_per_trace: further spans of that trace are dropped, counted, and it is given over as `overflow`.
-        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
-        max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
-        idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
-        max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
-    """
-
-    max_traces: int = 100_000
-    max_spans_per_trace: int = 10_000
-    max_spans: int = 1_000_000
-    max_waiting_spans: int = 200_000
-    idle_s: float = 300.0
-    max_age_s: float = 3600.0
 
 
 class Handed(NamedTuple):
