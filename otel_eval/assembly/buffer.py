@@ -34,15 +34,18 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from otel_eval.assembly.evidence import Wait, outlook, rank
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, reopen
+from otel_eval.assembly.records import RECORDS_PER_SPAN
 from otel_eval.assembly.store import ALL, Closing, TraceStore
 from otel_eval.model import Completeness
 from otel_eval.ports import ClosedTrace, Frame, LogFrame
 
 __all__ = ["TraceBuffer"]
+
+_RECORDS_LIMIT: Final = f"log records ({RECORDS_PER_SPAN} × traces.max_spans_per_trace)"
 
 
 class TraceBuffer(TraceStore):
@@ -101,17 +104,19 @@ class TraceBuffer(TraceStore):
 
     def push_logs(self, logs: Iterable[tuple[bytes, bytes, LogFrame, int]], now: float) -> None:
         """Take log records as `(trace id, span id, frame, size)`: content that travels beside its span."""
+        most = RECORDS_PER_SPAN * self.limits.max_spans_per_trace
         for trace_id, span_id, frame, size in logs:
             trace = self._open.get(trace_id) or self._enter(trace_id, now)
             if trace is None:
                 continue
-            if trace.size + size > self.limits.max_bytes_per_trace:
-                self._cut(trace_id, trace, 0)
-                continue
             held = trace.logs.get(span_id, ())
             if frame in held:
                 continue
-            trace.logs[span_id] = (*held, frame)
+            if trace.records >= most or trace.size + size > self.limits.max_bytes_per_trace:
+                self._cut(trace_id, trace, most if trace.records >= most else 0, _RECORDS_LIMIT)
+                continue
+            trace.logs.setdefault(span_id, {})[frame] = None
+            trace.records += 1
             trace.touched = now
             trace.size += size + SPAN_OVERHEAD_BYTES
             self._bytes += size + SPAN_OVERHEAD_BYTES
@@ -169,11 +174,11 @@ class TraceBuffer(TraceStore):
         if trace.changed is not None:
             trace.changed.add(span_id)
 
-    def _cut(self, trace_id: bytes, trace: HeldTrace, most: int) -> None:
+    def _cut(self, trace_id: bytes, trace: HeldTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
         """A limit of one trace: it closes now, and nothing that is not there can be judged."""
         self.tally.spans_over_limit += 1
         limit = (
-            f"more than {most} spans (traces.max_spans_per_trace)"
+            f"more than {most} {what}"
             if most
             else f"more than {self.limits.max_bytes_per_trace} bytes (traces.max_bytes_per_trace)"
         )

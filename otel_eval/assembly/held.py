@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from otel_eval.assembly.records import Logs, listed
 from otel_eval.assembly.subtrees import SpanTrees
 from otel_eval.model import Completeness
 from otel_eval.native import extension, maker
-from otel_eval.ports import ClosedTrace, Frame, LogFrame, Verdict
+from otel_eval.ports import ClosedTrace, Frame, Verdict
 
 __all__ = ["SPAN_OVERHEAD_BYTES", "HeldTrace", "add_plain", "closed", "reopen"]
 
@@ -28,7 +29,8 @@ class HeldTrace:
     created: float
     check: float  # when it is looked at next
     frames: dict[bytes, Frame] = field(default_factory=dict)
-    logs: dict[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
+    logs: Logs = field(default_factory=dict)
+    records: int = 0  # in `logs`
     size: int = 0
     cut: str = ""
     changed: set[bytes] | None = None
@@ -50,12 +52,13 @@ def closed(trace_id: bytes, trace: HeldTrace, reason: Completeness) -> ClosedTra
     changed = None if trace.changed is None else frozenset(trace.changed)
     released = None if trace.trees is None else trace.trees.kept.released()
     evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
-    return _new_closed(trace_id, trace.frames, reason, trace.logs, trace.cut, changed, trace.verdicts, None, released, evidence)
+    logs = listed(trace.logs, trace.logs)
+    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.verdicts, None, released, evidence)
 
 
 def reopen(trace: HeldTrace) -> None:
     """Let spans that come late into a trace that was handed over: into copies, because it may be judged at this moment."""
-    trace.frames, trace.logs, trace.changed = dict(trace.frames), dict(trace.logs), set()
+    trace.frames, trace.changed = dict(trace.frames), set()
 
 
 _forest: Final = extension("_forest")

@@ -33,9 +33,10 @@ from otel_eval.assembly.digest import NOTHING, evidence_of, joined
 from otel_eval.assembly.evidence import rank
 from otel_eval.assembly.kept import KeptTree, KeptTrees
 from otel_eval.assembly.limits import Limits, Tally
+from otel_eval.assembly.records import Logs, listed
 from otel_eval.conventions.local_root import is_local_root, parent_is_remote
 from otel_eval.model import Completeness, Evidence
-from otel_eval.ports import ClosedTrace, Frame, LogFrame, Part, Verdict
+from otel_eval.ports import ClosedTrace, Frame, Part, Verdict
 
 __all__ = ["Due", "SpanTrees", "trees_of"]
 
@@ -44,7 +45,8 @@ class OpenSpans(Protocol):
     """The part of an open trace that is read and changed here. `size` counts what is open and what is kept."""
 
     frames: dict[bytes, Frame]
-    logs: dict[bytes, tuple[LogFrame, ...]]
+    logs: Logs
+    records: int
     size: int
     touched: float
     verdicts: dict[bytes, Verdict]
@@ -286,7 +288,7 @@ class SpanTrees:
         self._agents.difference_update(gone)
         for each in gone:
             trace.verdicts.pop(each, None)
-            trace.logs.pop(each, None)
+            trace.records -= len(trace.logs.pop(each, ()))
 
     def _share(self, trace: OpenSpans, spans: int) -> int:
         """The size of so many open spans: of each alone it is not known."""
@@ -311,7 +313,8 @@ class SpanTrees:
         self._handed += [tree.top for tree in chosen]
         self.tally.parts_closed += len(chosen)
         part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
-        frames, logs, evidence = others | own, trace.logs, self.evidence(trace)
+        frames, evidence = others | own, self.evidence(trace)
+        logs = listed(trace.logs, frames)
         return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.verdicts, part, released, evidence)
 
     def _evidence(self, trace: OpenSpans, trees: list[_Tree]) -> dict[bytes, Frame]:
@@ -331,7 +334,8 @@ class SpanTrees:
         part = Part(tuple([tree.top for tree in kept]), frozenset(frames.keys() - trace.frames.keys()))
         changed = frozenset(trace.frames.keys() - self._known)
         reason, released = Completeness.DETACHED, self.kept.released()
-        return ClosedTrace(trace_id, frames, reason, trace.logs, "", changed, trace.verdicts, part, released)
+        logs = listed(trace.logs, frames)
+        return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.verdicts, part, released)
 
     def changed(self, trace: OpenSpans) -> set[bytes] | None:
         """Open spans that were never handed over; None if nothing was."""

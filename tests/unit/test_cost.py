@@ -1,4 +1,4 @@
-"""Decoding takes time in proportion to the bytes, whatever the bytes are."""
+"""Decoding and assembly take time in proportion to the input, whatever it is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.sources.otlp import frame_logs
 from otel_eval.sources.otlp.values import decode_all
+from otel_eval.sources.otlp.views import LOG_RECORDS
 from otel_eval.wire import read_varint, sized, varint
 
 SMALL = 50_000
@@ -79,3 +81,16 @@ def test_a_length_in_more_bytes_than_needed_is_read_as_protobuf_reads_it() -> No
     long, longer = (b"\x0a\x01a\x12" + b"\x83" + b"\x80" * more + b"\x00\x0a\x01b" for more in (3, 9))
     assert decode_all([long]) == {"a": "b"}
     assert decode_all([longer]) == {}
+
+
+def pushed(count: int) -> TraceBuffer:
+    """A buffer that took so many log records of one span."""
+    buffer = TraceBuffer(Limits())
+    buffer.push_logs([(b"t" * 16, b"s" * 8, (b"%d" % number, LOG_RECORDS), 8) for number in range(count)], 0.0)
+    return buffer
+
+
+def test_log_records_of_one_span_cost_time_in_proportion_to_their_number() -> None:
+    """They are taken under the lock of the intake."""
+    assert len(pushed(TIMES * 1000).drain(0.0)[0].logs[b"s" * 8]) == TIMES * 1000
+    assert cpu(lambda: pushed(TIMES * 1000)) < MOST * cpu(lambda: pushed(1000))
