@@ -15,7 +15,7 @@ Make = Callable[..., Served]
 
 
 def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> None:
-    """Killed before it settled; the next life scores it as if nothing had been."""
+    """Killed before it settled; the next life scores it as if nothing had been. It is older than the directory, so joined."""
     receiver = served(traces={"settle": "1s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
@@ -23,7 +23,7 @@ def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> N
     assert receiver.rows() == []
     receiver.start()
     (row,) = receiver.wait_for(1)
-    assert (row["trace_id"], row["value"], row["completeness"], row["revision"]) == (f"{1:032x}", 1.0, "complete", 0)
+    assert (row["trace_id"], row["value"], row["completeness"], row["revision"]) == (f"{1:032x}", 1.0, "joined", 0)
 
 
 def test_spans_on_both_sides_of_a_kill_are_one_run(served: Make) -> None:

@@ -26,7 +26,7 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
     receiver.start()
     assert receiver.post(request((1, 1, 0, ""))) == 200
     rows = receiver.wait_for(2)
-    assert sorted((row["completeness"], row["value"]) for row in rows) == [("complete", 1.0)] * 2
+    assert sorted((row["completeness"], row["value"]) for row in rows) == [("joined", 1.0)] * 2
 
 
 def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
