@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ HERE = Path(__file__).parent
     ("kind", "warning"),
     [
         ("grpc", "otlp.logs did not deliver 6 results before the end"),
-        ("http/protobuf", "otlp.spans did not deliver 6 results before the end"),
+        ("http/protobuf", "otlp.spans did not deliver 6 results before the end|could not be sent as spans"),  # old SDKs give up
         ("batch", "opentelemetry did not deliver its last results before the end"),
         ("simple", "some runs were not scored before shutdown: an exporter does not return"),
     ],
@@ -37,7 +38,7 @@ def test_a_dead_endpoint_delays_exit_by_at_most_5_s(kind: str, warning: str):
     )
     took_s = float(done.stdout.rpartition("exit took ")[2].split()[0])
     assert took_s <= 5.0
-    assert warning in done.stderr
+    assert re.search(warning, done.stderr)
 
 
 def test_sinks_are_flushed_on_spare_threads_where_none_can_be_started(monkeypatch: pytest.MonkeyPatch):
