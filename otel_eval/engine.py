@@ -218,7 +218,8 @@ class Engine:
             revision = _revision(trace, run, said)
             if revision is None:
                 continue
-            trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete, run.trajectory.outermost)
+            outermost = said.outermost if said is not None and revision < -1 else run.trajectory.outermost
+            trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete, outermost)
             if revision < 0:
                 continue
             run = _perhaps_joined(run, stamp.since_ns)
@@ -256,7 +257,7 @@ class Engine:
 
     def _no_longer_outermost(self, run: Run, said: Verdict | None, draw: float) -> list[Evaluation]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
-        if said is None or said.revision < 0 or not said.outermost or run.trajectory.outermost:
+        if not _is_inner(run, said):
             return []
         as_it_was = replace(run.trajectory, outermost=True)
         return [each for each in self._matching(as_it_was, draw) if each.match.runs == "outermost"]
@@ -288,15 +289,31 @@ def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
 
 
 def _revision(trace: ClosedTrace, run: Run, said: Verdict | None) -> int | None:
-    """The revision to score a run under; -1 to put it off; None if nothing about it changed, or it is not to be evaluated."""
+    """The revision to score a run under; None if nothing about it changed, or it is not to be evaluated.
+
+    Negative to put it off: -1 if it was not reported yet, -2 if its revision 0 was, and so on.
+    """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
-    if said is None or said.revision < 0:
-        if _is_released(trace, run):
-            return None
-        return -1 if trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT else 0
-    is_inner = said.outermost and not run.trajectory.outermost
-    return said.revision + 1 if is_inner or _is_changed(trace, run, said) else None
+    following, is_inner = _following(said), _is_inner(run, said)
+    if _is_released(trace, run):
+        return following if is_inner else None
+    if not is_inner and not _is_changed(trace, run, said):
+        return None
+    is_put_off = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
+    return -following - 1 if is_put_off else following
+
+
+def _following(said: Verdict | None) -> int:
+    """The revision after the last one that was reported."""
+    if said is None:
+        return 0
+    return said.revision + 1 if said.revision >= 0 else -said.revision - 1
+
+
+def _is_inner(run: Run, said: Verdict | None) -> bool:
+    """Whether the run was reported as an outermost one and turned out to lie inside another."""
+    return said is not None and said.outermost and _following(said) > 0 and not run.trajectory.outermost
 
 
 def _is_changed(trace: ClosedTrace, run: Run, said: Verdict | None) -> bool:

@@ -164,7 +164,8 @@ class Verdict(NamedTuple):
     """The last evaluation of a run.
 
     Attributes:
-        revision: -1 if it was put off, because spans that are missing may still arrive.
+        revision: the one that was reported; negative if the run was put off since, because spans that are missing may still
+            arrive: -1 if nothing was reported before, -2 if revision 0 was, and so on.
         incomplete: why it could not be scored, "" if it could.
         outermost: whether it was a run inside no other.
     """

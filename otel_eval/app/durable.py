@@ -165,7 +165,8 @@ class Durable:
         self._looked = now
         traces = [trace for trace_id in self.ledger.stragglers(segment) if (trace := buffer.held(trace_id)) is not None]
         if sum(map(weight_of, traces)) > segment.size // 2:
-            return  # it is needed as it is
+            buffer.give_up_dormant(trace.trace_id for trace in traces)
+            return  # else it is needed as it is
         for trace in traces:
             records = records_of(trace, is_open=buffer.is_undecided(trace.trace_id))
             if records is not None and trace.trace_id not in self._unfinished:

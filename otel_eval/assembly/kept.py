@@ -21,7 +21,7 @@ class KeptTree:
     Attributes:
         top, parent: ids of its top, and of the parent that is missing.
         first, last: when its spans arrived.
-        until: how long it is kept.
+        until: how long it is kept; `keep_s`: from when it was handed over to then.
     """
 
     top: bytes
@@ -31,6 +31,7 @@ class KeptTree:
     first: float
     last: float
     until: float
+    keep_s: float
 
 
 @dataclass(slots=True)
@@ -129,8 +130,8 @@ class KeptTrees:
         size = tree.size // len(tree.frames)
         for run in runs:
             frame = (tree.parent, *tree.frames[run][1:])
-            until = tree.until + self.limits.keep_s
-            self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until))
+            until = tree.until + tree.keep_s
+            self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until, tree.keep_s))
         self.finish(tree, verdicts)
         self._cut_runs.update(dict.fromkeys(runs, tree.parent))
         self._hang_higher(tree)

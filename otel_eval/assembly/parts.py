@@ -42,14 +42,16 @@ class Parts:
         if trees is None:
             trace.look = now + self._gap_s if trace.touched + self._limits.settle_s > now else inf
             return None
-        if now < trace.look < inf:
-            return trace.look
+        if now < min(trace.look, trees.next_look) < inf:
+            return min(trace.look, trees.next_look)
         due, following = trees.look(trace, now)
         for each in due:
             self.close(trace_id, trace, each, now)
-        trace.look = now + self._gap_s
+        trace.look = now + self._gap_s if trace.frames else inf
         end = inf if trace.frames else trace.touched + self._limits.max_age_s
-        return max(min(following, end), trace.look)
+        following = min(following, end, trees.kept.next_end(), trace.look if due else inf)
+        trees.next_look = max(following, now + self._gap_s / _LOOKS)
+        return trees.next_look
 
     def _trees(self, trace: HeldTrace, now: float) -> SpanTrees | None:
         """The trees of a trace that has an agent span and no root."""

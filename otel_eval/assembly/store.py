@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -201,6 +201,14 @@ class TraceStore:
         final, self._final = self._final, []
         return final
 
+    def give_up_dormant(self, trace_ids: Iterable[bytes]) -> None:
+        """Forget what is kept of those of the traces that are dormant, because room is short where their spans are stored."""
+        for trace_id in trace_ids:
+            trace = self._parts.dormant.get(trace_id) if self._parts else None
+            if trace is not None and trace.trees is not None:
+                self._resized(trace_id, trace, partial(trace.trees.give_up, trace))
+                self.tally.late_given_up += 1
+
     def remembered(self) -> Iterator[tuple[bytes, float]]:
         """Ids of which only the id is remembered, and until when."""
         return self._gone.items()
@@ -249,8 +257,13 @@ class TraceStore:
 
     def holds(self, trace_id: bytes) -> bool:
         """Whether spans of the trace are needed: it is open, waits to be judged, or is kept for late spans."""
-        is_dormant = self._parts is not None and trace_id in self._parts.dormant
-        return is_dormant or trace_id in self._open or trace_id in self._ready or trace_id in self._late
+        dormant = self._parts.dormant.get(trace_id) if self._parts else None
+        return (
+            (dormant is not None and dormant.kept_bytes > 0)
+            or trace_id in self._open
+            or trace_id in self._ready
+            or trace_id in self._late
+        )
 
     def __len__(self) -> int:
         """Open traces."""

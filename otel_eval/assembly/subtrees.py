@@ -11,7 +11,8 @@ span passes through these states:
   below, or an agent span that joins it from above, opens it again, which gives revisions of the runs that change.
   Other spans above it change no run and are added to it. A tree whose runs were not evaluated, because a span may be
   missing, is open and due again at the next look; `idle_s` after its last span it is evaluated as it is.
-* *released*: when `keep_s` are over, or the kept trees of the trace grow too large, only the outermost runs' own spans
+* *released*: when `keep_s` are over (`late_s` where its top is a local root), or what is kept of the trace grows too
+  large, only the outermost runs' own spans
   stay, directly below the parent that the tree lacks. An enclosing agent that arrives still makes them inner runs; it is
   itself incomplete. After as long again these go too, and of the tree only the id of the missing parent is known.
 
@@ -92,7 +93,7 @@ class SpanTrees:
     """The trees of one open trace.
 
     Attributes:
-        looked: the instant of the last look.
+        looked, next_look: the instants of the last look, and of the next one if nothing arrives.
         kept: the trees that were handed over.
     """
 
@@ -100,6 +101,7 @@ class SpanTrees:
     tally: Tally
     is_agent: Callable[[Frame], bool]
     looked: float
+    next_look: float = 0.0
     kept: KeptTrees = field(init=False)
     _known: set[bytes] = field(default_factory=set)  # open spans that were handed over before
     _arrived: dict[bytes, float] = field(default_factory=dict)  # open span → when
@@ -234,12 +236,14 @@ class SpanTrees:
     def _keep(self, trace: OpenSpans, tree: _Tree, now: float) -> None:
         """Move an open tree to the kept ones."""
         size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.top][0]
+        # What encloses a local root is in another process, and arrives within `late_s` as whatever else of another process does.
+        keep_s = min(self.limits.late_s, self.limits.keep_s) if is_local_root(trace.frames[tree.top]) else self.limits.keep_s
         frames = {each: trace.frames.pop(each) for each in tree.ids}
         for each in tree.ids:
             del self._arrived[each]
         self._evaluated = joined(self._evaluated, evidence_of([each for each in tree.ids if each not in self._known]))
         self._known.difference_update(tree.ids)
-        self.kept.add(KeptTree(tree.top, parent, frames, size, tree.first, tree.last, now + self.limits.keep_s))
+        self.kept.add(KeptTree(tree.top, parent, frames, size, tree.first, tree.last, now + keep_s, keep_s))
 
     def _open(self, trace: OpenSpans, top: bytes) -> list[bytes]:
         """Move a tree, or a run's own span, back to the open frames; the ids of its spans."""

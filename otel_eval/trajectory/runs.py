@@ -231,8 +231,8 @@ def _is_fragment(tree: _Tree) -> bool:
 
 def _lost_run(read: Survey, fragments: list[_Tree], runs: list[Candidate], by_top: dict[int, _Tree]) -> Candidate | None:
     """One run for the fragments whose own span never arrived, unless a run that did arrive accounts for them."""
-    if any(run.incomplete for run in runs):
-        return None
+    if any(run.incomplete for run in runs) or (read.trace.released and read.trace.released.lost):
+        return None  # in the second case they may be late spans of a run that was evaluated and forgotten
     siblings = {by_top[read.forest.top_of(run.first)].missing for run in runs}
     siblings |= read.trace.released.parents if read.trace.released else set()
     left = [tree for tree in fragments if tree.missing not in siblings]

@@ -270,3 +270,22 @@ def test_results_tell_of_all_spans_of_the_trace_that_were_known():
     assert known == [2, 4, 5, 6]
     everything = [each.span_id.encode() for batch in spans for each in batch]
     assert life.reports[-1].evidence == evidence_of(set(everything))
+
+
+def test_a_span_that_is_late_for_a_forgotten_run_says_nothing_about_it():
+    """No result of the run appears again under an id that was used."""
+    life = Life(limits=replace(LIMITS, keep_s=100)).send(tool("t", "a"), agent("a", "websocket"))
+    assert len(life.wait(500)) == 1
+    life.send(tool("late", "a"), tool("later", "t"))
+    assert life.wait(1000) == []
+
+
+def test_a_part_below_a_local_root_is_kept_as_long_as_a_whole_trace():
+    """`late`; what is called from another process is no session that lasts for hours."""
+    life = Life().send(tool("t", "a"), agent("a", "remote", remote=True))
+    assert len(life.wait(7)) == 1
+    assert life.counts["held_bytes"] > 0
+    life.wait(70)
+    assert life.counts["held_bytes"] == 0
+    life.send(tool("u", "b"), agent("b", "remote", remote=True))
+    assert life.wait(7) == [("b", 0, 1.0, "orphaned")]

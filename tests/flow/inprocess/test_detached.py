@@ -47,7 +47,7 @@ def rows(results: Path) -> list[tuple[str, float | None, int, str]]:
 
 
 def test_a_run_below_an_open_span_is_scored_at_once(tmp_path: Path):
-    """Within a second or two, or when somebody flushes; and once."""
+    """Within a second or two, or by force_flush; and once."""
     provider, processor, tracer = program(results := tmp_path / "results.jsonl")
     with tracer.start_as_current_span("websocket"):
         with tracer.start_as_current_span("message"):

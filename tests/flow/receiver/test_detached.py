@@ -23,7 +23,8 @@ def span(number: int, parent: int, name: str, operation: str, flags: int = 0x100
     """A span whose parent is in the same process, or by its flags in another one."""
     made = Span(trace_id=bytes(range(1, 17)), span_id=bytes([number] * 8), parent_span_id=bytes([parent] * 8))
     made.name, made.flags, made.kind = f"{operation} {name}", flags, 1
-    made.start_time_unix_nano, made.end_time_unix_nano = (1000 + number) * SECOND, (1100 + number) * SECOND
+    now = time.time_ns()  # after the receiver began
+    made.start_time_unix_nano, made.end_time_unix_nano = now + number, now + SECOND
     names = {"gen_ai.operation.name": operation}
     names["gen_ai.tool.name" if operation == "execute_tool" else "gen_ai.agent.name"] = name
     for key, value in names.items():
