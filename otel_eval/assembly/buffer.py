@@ -36,7 +36,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from otel_eval.assembly.evidence import Wait, outlook, rank
+from otel_eval.assembly.evidence import Version, Wait, outlook, rank
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, reopen
 from otel_eval.assembly.records import RECORDS_PER_SPAN
 from otel_eval.assembly.store import ALL, Closing, TraceStore
@@ -86,7 +86,7 @@ class TraceBuffer(TraceStore):
             return None
         frames, most, most_bytes = trace.frames, self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
         if span_id in frames:
-            return self._settle_duplicate(trace, span_id, frame, size)
+            return self._settle_duplicate(trace_id, trace, span_id, frame, size)
         if len(frames) >= most or trace.size + size > most_bytes:
             return self._cut(trace_id, trace, most if len(frames) >= most else 0)
         frames[span_id] = frame
@@ -164,15 +164,29 @@ class TraceBuffer(TraceStore):
             reopen(late)
         return late
 
-    def _settle_duplicate(self, trace: HeldTrace, span_id: bytes, frame: Frame, size: int) -> None:
+    def _settle_duplicate(self, trace_id: bytes, trace: HeldTrace, span_id: bytes, frame: Frame, size: int) -> None:
+        known = self._version(trace, span_id)
+        found = rank(frame)
+        if found > known.rank and trace.size - known.size + size > self.limits.max_bytes_per_trace:
+            return self._cut(trace_id, trace, 0)
         self.tally.spans_duplicate += 1
-        if rank(frame) <= rank(trace.frames[span_id]):
-            return
-        trace.frames[span_id] = frame
-        trace.size += size  # the size of the one put aside is not known: count both rather than too little
-        self._bytes += size
-        if trace.changed is not None:
-            trace.changed.add(span_id)
+        if found > known.rank:
+            trace.frames[span_id] = frame
+            trace.versions[span_id] = Version(found, size)
+            trace.size += size - known.size
+            self._bytes += size - known.size
+            if trace.changed is not None:
+                trace.changed.add(span_id)
+        return None
+
+    def _version(self, trace: HeldTrace, span_id: bytes) -> Version:
+        """What is known of the version that is held of a span, of which another one arrived."""
+        known = trace.versions.get(span_id)
+        if known is None:
+            known = trace.versions[span_id] = Version(rank(trace.frames[span_id]), 0)
+            trace.size += SPAN_OVERHEAD_BYTES
+            self._bytes += SPAN_OVERHEAD_BYTES
+        return known
 
     def _cut(self, trace_id: bytes, trace: HeldTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
         """A limit of one trace: it closes now, and nothing that is not there can be judged."""

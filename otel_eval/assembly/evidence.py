@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.model import Completeness
 from otel_eval.ports import Frame
 
-__all__ = ["Wait", "outlook", "rank"]
+__all__ = ["Version", "Wait", "outlook", "rank"]
 
 
 class Wait(Enum):
@@ -22,6 +22,18 @@ class Wait(Enum):
     SETTLE = "settle"
     PARTIAL = "partial"
     OPEN = "open"
+
+
+class Version(NamedTuple):
+    """The version that is held of a span which arrived more than once.
+
+    Attributes:
+        rank: see `rank`; kept, because a span may be great and each of its repetitions small.
+        size: in bytes, 0 for the version that arrived first, whose size is not known and stays counted.
+    """
+
+    rank: tuple[Any, ...]
+    size: int
 
 
 def outlook(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:

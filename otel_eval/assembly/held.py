@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from otel_eval.assembly.evidence import Version
 from otel_eval.assembly.records import Logs, listed
 from otel_eval.assembly.subtrees import SpanTrees
 from otel_eval.model import Completeness
@@ -31,6 +32,7 @@ class HeldTrace:
     frames: dict[bytes, Frame] = field(default_factory=dict)
     logs: Logs = field(default_factory=dict)
     records: int = 0  # in `logs`
+    versions: dict[bytes, Version] = field(default_factory=dict)  # of spans that arrived more than once
     size: int = 0
     cut: str = ""
     changed: set[bytes] | None = None

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from otel_eval.assembly.digest import NOTHING, evidence_of, joined
-from otel_eval.assembly.evidence import rank
+from otel_eval.assembly.evidence import Version, rank
 from otel_eval.assembly.kept import KeptTree, KeptTrees
 from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.assembly.records import Logs, listed
@@ -46,6 +46,7 @@ class OpenSpans(Protocol):
     """The part of an open trace that is read and changed here. `size` counts what is open and what is kept."""
 
     frames: dict[bytes, Frame]
+    versions: dict[bytes, Version]
     logs: Logs
     records: int
     size: int
@@ -295,7 +296,8 @@ class SpanTrees:
             trace.records -= len(trace.logs.pop(each, ()))
 
     def _share(self, trace: OpenSpans, spans: int) -> int:
-        """The size of so many open spans: of each alone it is not known."""
+        """The size of so many open spans that leave them: of each alone it is not known, and now of none any more."""
+        trace.versions.clear()
         return (trace.size - self.kept.size) * spans // max(1, len(trace.frames))
 
     # ---------------------------------------------------------------- hand over

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.sources.otlp import frame_logs
+from otel_eval.sources.otlp import frame_logs, frame_traces
 from otel_eval.sources.otlp.values import decode_all
 from otel_eval.sources.otlp.views import LOG_RECORDS
 from otel_eval.wire import read_varint, sized, varint
@@ -94,3 +94,18 @@ def test_log_records_of_one_span_cost_time_in_proportion_to_their_number() -> No
     """They are taken under the lock of the intake."""
     assert len(pushed(TIMES * 1000).drain(0.0)[0].logs[b"s" * 8]) == TIMES * 1000
     assert cpu(lambda: pushed(TIMES * 1000)) < MOST * cpu(lambda: pushed(1000))
+
+
+def repeated(size: int) -> TraceBuffer:
+    """A buffer that took a span of so many bytes, and small ones of its id, a tenth as much in all."""
+    buffer = TraceBuffer(Limits())
+    spans = [sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\x41" + bytes([200]) * 8 + sized(9, b"") * (size // 2)]
+    spans += [sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"%d" % number) for number in range(size // 300)]
+    buffer.push_many(frame_traces(sized(1, sized(2, b"".join([sized(2, each) for each in spans])))).spans, 0.0)
+    return buffer
+
+
+def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
+    """What is compared of the span that is held is read once."""
+    assert repeated(SMALL).tally.spans_duplicate == SMALL // 300
+    assert cpu(lambda: repeated(TIMES * SMALL)) < MOST * cpu(lambda: repeated(SMALL))

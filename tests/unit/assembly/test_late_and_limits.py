@@ -120,6 +120,46 @@ def test_log_records_that_come_late_do_not_change_what_was_handed_over():
     assert [[payload for payload, _ in trace.logs[b"r"]] for trace in (first, second)] == [[b"1"], [b"1", b"2"]]
 
 
+def test_of_many_versions_of_a_span_the_first_and_the_last_count_as_held():
+    """No other trace has to go for versions that were put aside, whose bytes are free."""
+    buffer = TraceBuffer(Limits(max_bytes=100_000))
+    push(buffer, span("other"), trace=b"o" * 16)
+    for end in range(600):
+        push(buffer, span("r", end_ns=end), size=10_000)
+    assert (len(buffer), buffer.tally.traces_over_limit, buffer.tally.spans_duplicate) == (2, 0, 599)
+    assert 20_000 < buffer.held_bytes < 21_500
+    assert [len(trace.frames) for trace in buffer.drain(0)] == [1, 1]
+    buffer.due(1000)
+    assert buffer.held_bytes == 0
+
+
+def test_a_greater_version_of_a_span_counts_against_the_byte_limit_of_its_trace():
+    """Of such a trace nothing is evaluated as if it were whole; a version that is not taken adds nothing."""
+    buffer = TraceBuffer(Limits(max_bytes_per_trace=1000))
+    push(buffer, span("r", end_ns=2), size=100)
+    push(buffer, span("r", end_ns=1), size=5000)
+    assert buffer.tally.spans_over_limit == 0
+    push(buffer, span("r", end_ns=3), size=5000)
+    (trace,) = buffer.due(0)
+    assert (trace.cut, trace.frames[b"r"][1].end_ns) == ("more than 1000 bytes (traces.max_bytes_per_trace)", 2)
+
+
+def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
+    """Where trees of one trace are evaluated one by one, sizes of single spans are known from one look to the next only."""
+    limits = Limits(settle_s=1, settle_partial_s=1, settle_detached_s=1, keep_s=5, late_s=1, idle_s=10, max_age_s=20)
+    buffer = TraceBuffer(limits, lambda frame: frame[1].name == "agent")
+    for at in range(8):
+        push(buffer, span("a", "gone", "agent"), span(f"b{at}", "away"), now=at, size=10)
+        for end, size in ((10, 1000), (11, 2000), (12, 20)):
+            push(buffer, span("a", "gone", "agent", end_ns=end + 10 * at), now=at, size=size)
+        buffer.due(at + 0.9)
+        assert buffer.held_bytes >= buffer.open_bytes >= 0
+    buffer.due(100)
+    buffer.due(1000)
+    buffer.due(2000)
+    assert (len(buffer), buffer.held_bytes) == (0, 0)
+
+
 def test_what_is_already_judged_goes_first_when_room_is_short():
     """A closed trace is given up before an open one is judged early."""
     buffer = TraceBuffer(Limits(settle_s=1, max_traces=2))
