@@ -9,25 +9,39 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from time import time
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from otel_eval.judges.answers import completion_of, last_object, text_of
 from otel_eval.judges.cache import Cache
 from otel_eval.judges.endpoint import Endpoint
+from otel_eval.judges.forms import Forms, form_fields
 from otel_eval.judges.limits import Again, Limits
+from otel_eval.judges.shared import Shared
 from otel_eval.quiet import unseen
 from otel_eval.scorers.judging import JudgeError, reply_of
 
 __all__ = ["Client"]
 
 _MOST_BYTES: Final = 2**20  # of a response
-_MOST_TEXT: Final = 2**16  # of an answer
-_FORMS: Final = ("json_schema", "json_object", "text")  # how an answer is held to its schema, best first
 _FORM_UNKNOWN: Final = (400, 422)  # what endpoints say to a form they do not know
 _COME_AGAIN: Final = (408, 409, 425, 429)
+_ONCE_MORE: Final = "\n\nYour last answer held no JSON object. Answer with the JSON object alone."
+
+
+@dataclass(slots=True, eq=False)
+class _OnLoop:
+    """What belongs to one event loop and ends with it."""
+
+    client: Any
+    holding: AsyncGenerator[Any, None]
+    shared: Shared = field(default_factory=Shared)
+    trying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other forms are tried
 
 
 class Client:
@@ -40,10 +54,8 @@ class Client:
         self._endpoint: Final = endpoint
         self._limits: Final = Limits(endpoint.per_minute, endpoint.retries)
         self._cache: Final = Cache(endpoint.cache)
-        self._form = 0  # the best of the forms that the endpoint is not known to refuse
-        self._held: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]]] = (
-            WeakKeyDictionary()
-        )
+        self._forms: Final = Forms()
+        self._held: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"Client({self._endpoint.base_url!r}, {self._endpoint.model!r})"
@@ -57,31 +69,60 @@ class Client:
         return await self._limits.repeat(lambda: self._attempt(prompt, {}))
 
     async def structured(self, prompt: str, schema: Mapping[str, Any]) -> str:
-        """The answer as JSON, held to the schema as well as the endpoint can; the same question is asked once.
+        """The answer as JSON, held to the schema as well as the endpoint can; equal questions are asked once.
 
         Raises:
             JudgeError: there is none.
         """
         asked = json.dumps([self._endpoint.model, schema, prompt], sort_keys=True)
         key = blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if not self._endpoint.cache:
+            return await self._answer(key, prompt, schema)
         answer = self._cache.get(key)
+        if answer is not None:
+            return answer
+        shared = (await self._on_loop()).shared
+        return await shared.once(key, lambda: self._answer(key, prompt, schema), lambda: None)
+
+    async def _answer(self, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str:
+        said = await self._formed(key, prompt, schema)
+        answer = last_object(said)
         if answer is None:
-            answer = await self._formed(prompt, schema)
-            reply_of(answer, schema)  # another time a better one may come
-            self._cache.put(key, answer)
+            said = await self._formed(key, prompt + _ONCE_MORE, schema)
+            answer = last_object(said) or said
+        reply_of(answer, schema)  # another time a better one may come
+        self._cache.put(key, answer)
         return answer
 
-    async def _formed(self, prompt: str, schema: Mapping[str, Any]) -> str:
-        for form in range(self._form, len(_FORMS)):
-            try:
-                answer = await self._limits.repeat(lambda: self._attempt(prompt, _format(_FORMS[form], schema)))  # noqa: B023
-            except _Refused as refused:
-                if refused.status not in _FORM_UNKNOWN or form == len(_FORMS) - 1:
-                    raise
-            else:
-                self._form = max(self._form, form)
-                return _unfenced(answer)  # in any form: some endpoints take no notice of it and say nothing
-        raise AssertionError("unreachable")
+    async def _formed(self, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str:
+        """In the best form, or in one that the endpoint is found to take instead."""
+        form = self._forms.best
+        try:
+            return await self._in_form(form, key, prompt, schema)
+        except _Refused as refused:
+            if refused.status not in _FORM_UNKNOWN:
+                raise
+            async with (await self._on_loop()).trying:
+                answer = await self._in_others(form, key, prompt, schema)
+            if answer is None:
+                raise
+            return answer
+
+    async def _in_others(self, refused: int, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str | None:
+        """In the forms that may be tried after this one was refused; None if that is none, or none is taken."""
+        best = self._forms.best
+        others = self._forms.weaker(key) if best == refused else range(best, best + 1)
+        for form in others:
+            with suppress(_Refused):
+                return await self._in_form(form, key, prompt, schema)
+        if others and best == refused:
+            self._forms.in_vain()
+        return None
+
+    async def _in_form(self, form: int, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str:
+        answer = await self._limits.repeat(lambda: self._attempt(prompt, form_fields(form, schema)))
+        self._forms.accepted(key, form)
+        return answer
 
     async def _attempt(self, prompt: str, more: Mapping[str, Any]) -> str:
         import openai
@@ -89,7 +130,7 @@ class Client:
         with unseen():
             try:
                 async with asyncio.timeout(self._endpoint.timeout_s):
-                    return _text(await self._body(prompt, more))
+                    return text_of(completion_of(await self._body(prompt, more)))
             except (TimeoutError, openai.APITimeoutError):
                 raise Again("judge_timeout", f"the judge did not answer within {self._endpoint.timeout_s:g} s") from None
             except openai.APIStatusError as error:
@@ -100,7 +141,7 @@ class Client:
                 raise Again("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
 
     async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
-        client = await self._client()
+        client = (await self._on_loop()).client
         fields = {**self._endpoint.parameters, **more}
         messages = [{"role": "user", "content": prompt}]
         asking = client.chat.completions.with_streaming_response.create(
@@ -114,12 +155,13 @@ class Client:
                     raise JudgeError("judge_malformed", "the judge's response is longer than 1 MiB")
         return bytes(body)
 
-    async def _client(self) -> Any:
+    async def _on_loop(self) -> _OnLoop:
         loop = asyncio.get_running_loop()
-        if loop not in self._held:
+        held = self._held.get(loop)
+        if held is None:
             holding = _opened(self._endpoint)  # ends with the loop, which closes what is left of it
-            self._held[loop] = (await anext(holding), holding)
-        return self._held[loop][0]
+            held = self._held[loop] = _OnLoop(await anext(holding), holding)
+        return held
 
 
 class _Refused(JudgeError):
@@ -173,33 +215,3 @@ def _seconds(told: str) -> float | None:
         return max(0.0, float(told) if told.replace(".", "", 1).isdigit() else parsedate_to_datetime(told).timestamp() - time())
     except (ValueError, OverflowError):
         return None
-
-
-def _format(form: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    if form == "text":
-        return {}
-    if form == "json_object":
-        return {"response_format": {"type": form}}
-    whole = {**schema, "type": "object", "required": [*schema["properties"]], "additionalProperties": False}
-    return {"response_format": {"type": form, "json_schema": {"name": "answer", "strict": True, "schema": whole}}}
-
-
-def _text(body: bytes) -> str:
-    """What the model wrote."""
-    try:
-        message = json.loads(body)["choices"][0]["message"]
-        text, refusal = message["content"], message.get("refusal")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise JudgeError("judge_malformed", "the judge's response is no chat completion") from None
-    if refusal:
-        raise JudgeError("judge_refused", "the model refused to judge")
-    if not isinstance(text, str) or len(text) > _MOST_TEXT:
-        raise JudgeError("judge_malformed", "the judge's response has no text, or one that is too long")
-    return text
-
-
-def _unfenced(text: str) -> str:
-    """Without the fence that models put around JSON where nothing holds them to a form."""
-    lines = text.strip().splitlines()
-    fenced = len(lines) > 2 and lines[0] in ("```", "```json") and lines[-1] == "```"
-    return "\n".join(lines[1:-1]) if fenced else text

@@ -24,7 +24,7 @@ class Reply:
     cut: bool = False  # the connection ends in the middle of the body
 
 
-def answer(text: Any, **more: Any) -> Reply:
+def answer(text: Any, *, finish: str = "stop", usage: Any = None, **more: Any) -> Reply:
     """A chat completion in which the model wrote the text."""
     message = {"role": "assistant", "content": text, "refusal": None}
     completion = {
@@ -32,7 +32,8 @@ def answer(text: Any, **more: Any) -> Reply:
         "object": "chat.completion",
         "created": 1,
         "model": "m",
-        "choices": [{"index": 0, "message": message}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        **({} if usage is None else {"usage": usage}),
     }
     return Reply(json.dumps(completion).encode(), **more)
 

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from email.utils import formatdate
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from otel_eval import create_scorer
+from otel_eval.judges.answers import last_object
 from otel_eval.judges.client import Client
 from otel_eval.judges.endpoint import Endpoint
 from otel_eval.model import Failed, Scored
@@ -84,24 +86,73 @@ def test_no_other_account_is_used_where_no_key_is_named(
 
 
 @pytest.mark.parametrize(
-    ("text", "error_type"),
+    ("text", "error_type", "asked"),
     [
-        ("It deserves 1.0", "judge_malformed"),
-        ('{"score": 1}', "judge_malformed"),
-        ('{"score": NaN, "explanation": "x"}', "judge_malformed"),
-        ('{"score": 1.2, "explanation": "x"}', "judge_out_of_range"),
-        ('{"score": "high", "explanation": "x"}', "judge_malformed"),
-        ("x" * 70_000, "judge_malformed"),
-        ("", "judge_malformed"),
-        (None, "judge_malformed"),
+        ("It deserves 1.0", "judge_malformed", 2),
+        ('{"score": 1}', "judge_malformed", 1),
+        ('{"score": NaN, "explanation": "x"}', "judge_malformed", 1),
+        ('{"score": 1.2, "explanation": "x"}', "judge_out_of_range", 1),
+        ('{"score": "high", "explanation": "x"}', "judge_malformed", 1),
+        ("x" * 70_000, "judge_malformed", 1),
+        ("", "judge_malformed", 2),
+        (None, "judge_malformed", 1),
+        ('[{"score": 1, "explanation": "x"}]', "judge_malformed", 2),
+        ('<think>{"score": 1, "explanation": "x"}', "judge_malformed", 2),
+        ('{"draft": {"score": 1, "explanation": "x"}', "judge_malformed", 2),
     ],
 )
-def test_an_answer_that_is_none_fails(serve: Callable[..., Any], scripted: ModuleType, text: Any, error_type: str):
-    """It is never a score, and is asked for only once."""
+def test_an_answer_that_is_none_fails(serve: Callable[..., Any], scripted: ModuleType, text: Any, error_type: str, asked: int):
+    """It is never a score; where it holds no JSON object, it is asked for once more."""
     endpoint = serve(scripted.answer(text))
     outcome = judged(endpoint, retries=3)
     assert (type(outcome), outcome.error_type) == (Failed, error_type)
-    assert len(endpoint.requests) == 1
+    assert len(endpoint.requests) == asked
+
+
+GOOD = '{"score": 0.25, "explanation": "a {b} </c>"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'<think>At first {{"score": 1, "explanation": "no"}}.</think>\n{GOOD}',
+        f'It was {{"score": 1, "explanation": "no"}} at first.</think>{GOOD}',
+        f"The set {{x, y}} is good, so:\n\n```json\n{GOOD}\n```\nThat is all.",
+        f'{{"score": 1, "explanation": "no"}} Wait. {GOOD}',
+        f"\ufeff{GOOD}",
+    ],
+)
+def test_the_last_object_of_an_answer_counts(serve: Callable[..., Any], scripted: ModuleType, text: str):
+    """Outside of what a model writes while it thinks."""
+    endpoint = serve(scripted.answer(text))
+    assert (judged(endpoint).value, len(endpoint.requests)) == (0.25, 1)
+
+
+def test_an_answer_without_an_object_is_asked_for_once_more(serve: Callable[..., Any], scripted: ModuleType):
+    """With a remark on it; the second answer counts, and is remembered for the question."""
+    endpoint = serve(scripted.answer("I would say 0.5."), scripted.score(0.5))
+    judge = client(endpoint)
+    for _ in range(2):
+        assert json.loads(asyncio.run(judge.structured("one", SCHEMA)))["score"] == 0.5
+    assert [prompt.partition("\n")[0] for prompt in endpoint.prompts()] == ["one", "one"]
+    assert "Answer with the JSON object alone" in endpoint.prompts()[1]
+
+
+@pytest.mark.parametrize("text", ['{"score": 1, "expl', GOOD, None])
+def test_an_answer_that_was_cut_off_is_reported_as_such(serve: Callable[..., Any], scripted: ModuleType, text: Any):
+    """Also where the model used its tokens up before it wrote anything, or something that looks whole was left of it."""
+    endpoint = serve(scripted.answer(text, finish="length"))
+    outcome = judged(endpoint, retries=2)
+    assert (outcome.error_type, len(endpoint.requests)) == ("judge_truncated", 1)
+    assert "finish_reason: length" in outcome.message
+
+
+@pytest.mark.parametrize("piece", ["{", '{"a', '{"a":', '{"a":[1,', '{"a":"', "[{", "</think>{"])
+def test_the_time_to_read_an_answer_is_proportional_to_it(piece: str):
+    """64 KiB of any text."""
+    began = time.process_time()
+    assert last_object("x" + piece * (2**16 // len(piece))) is None
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(
@@ -208,8 +259,13 @@ def test_a_judge_that_is_busy_for_long_fails_at_once(serve: Callable[..., Any], 
     assert len(endpoint.requests) == 1
 
 
+def forms_of(endpoint: Any) -> list[str | None]:
+    """The form that each request asked for."""
+    return [request.get("response_format", {}).get("type") for request in endpoint.requests]
+
+
 def test_an_endpoint_that_knows_no_schema_is_asked_in_other_forms(serve: Callable[..., Any], scripted: ModuleType):
-    """And from then on in the form that it knows."""
+    """After two prompts were taken in another one, always in that."""
 
     def knows_no_form(request: dict[str, Any]) -> Any:
         if "response_format" in request:
@@ -218,10 +274,67 @@ def test_an_endpoint_that_knows_no_schema_is_asked_in_other_forms(serve: Callabl
 
     endpoint = serve(knows_no_form)
     judge = client(endpoint)
-    for prompt in ("one", "two"):
+    for prompt in ("one", "two", "three"):
         assert json.loads(asyncio.run(judge.structured(prompt, SCHEMA)))["score"] == 0.25
-    forms = [request.get("response_format", {}).get("type") for request in endpoint.requests]
-    assert forms == ["json_schema", "json_object", None, None]
+    all_forms = ["json_schema", "json_object", None]
+    assert forms_of(endpoint) == [*all_forms, *all_forms, None]
+
+
+def test_prompts_that_are_refused_at_the_same_time_lose_no_answer(serve: Callable[..., Any], scripted: ModuleType):
+    """Other forms are tried for one after another; those that wait are asked in what was found."""
+
+    def knows_objects(request: dict[str, Any]) -> Any:
+        form = request.get("response_format", {}).get("type")
+        return scripted.score(0.5) if form == "json_object" else scripted.Reply(status=400, after_s=0.05)
+
+    endpoint = serve(knows_objects)
+    judge = client(endpoint)
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*[judge.structured(str(number), SCHEMA) for number in range(8)])
+
+    assert len(asyncio.run(many())) == 8
+    assert sorted(map(str, forms_of(endpoint))) == ["json_object"] * 8 + ["json_schema"] * 8
+
+
+def refusing(scripted: ModuleType, *words: str) -> Callable[[dict[str, Any]], Any]:
+    """Refuses prompts with one of the words."""
+
+    def reply(request: dict[str, Any]) -> Any:
+        prompt = request["messages"][0]["content"]
+        return scripted.Reply(status=400) if any(word in prompt for word in words) else scripted.score(0.5)
+
+    return reply
+
+
+def test_a_refusal_that_the_prompt_causes_changes_no_form(serve: Callable[..., Any], scripted: ModuleType):
+    """Where the form was accepted before it is not even tried again."""
+    endpoint = serve(refusing(scripted, "bad"))
+    judge = client(endpoint)
+    for prompt in ("bad at first", "good", "bad", "good too", "bad again"):
+        if prompt.startswith("bad"):
+            with pytest.raises(JudgeError):
+                asyncio.run(judge.structured(prompt, SCHEMA))
+        else:
+            asyncio.run(judge.structured(prompt, SCHEMA))
+    assert forms_of(endpoint) == ["json_schema", "json_object", None] + ["json_schema"] * 4
+
+
+def test_an_endpoint_that_refuses_everything_is_not_asked_for_everything_thrice(serve: Callable[..., Any], scripted: ModuleType):
+    """Ten prompts in three forms were 30 requests."""
+    endpoint = serve(scripted.Reply(status=400))
+    judge = client(endpoint)
+
+    async def ask(number: int) -> str:
+        with pytest.raises(JudgeError) as refused:
+            await judge.structured(str(number), SCHEMA)
+        return refused.value.kind
+
+    async def ten() -> list[str]:
+        return await asyncio.gather(*map(ask, range(10)))
+
+    assert asyncio.run(ten()) == ["judge_refused"] * 10
+    assert len(endpoint.requests) == 14
 
 
 def test_an_endpoint_may_take_no_notice_of_the_form(serve: Callable[..., Any], scripted: ModuleType):
@@ -232,7 +345,7 @@ def test_an_endpoint_may_take_no_notice_of_the_form(serve: Callable[..., Any], s
 
 def test_equal_questions_are_asked_once(serve: Callable[..., Any], scripted: ModuleType):
     """Of one model; but an answer that could not be used is not remembered."""
-    endpoint = serve(scripted.answer("no"), scripted.score(0.5))
+    endpoint = serve(scripted.answer('{"score": 7}'), scripted.score(0.5))
     judge = client(endpoint)
     with pytest.raises(JudgeError):
         asyncio.run(judge.structured("one", SCHEMA))
@@ -242,6 +355,42 @@ def test_equal_questions_are_asked_once(serve: Callable[..., Any], scripted: Mod
     asyncio.run(judge.structured("one", {"properties": {"score": {"type": "number"}}}))
     asyncio.run(client(endpoint, cache=0).structured("one", SCHEMA))
     assert len(endpoint.requests) == 5
+
+
+def test_equal_questions_at_the_same_time_are_asked_once(serve: Callable[..., Any], scripted: ModuleType):
+    """All get the answer, or the error; without a cache each is asked."""
+    endpoint = serve(scripted.score(0.5, after_s=0.1), scripted.Reply(status=403), scripted.score(0.5))
+
+    async def asked(judge: Client, question: str) -> list[Any]:
+        return await asyncio.gather(*[judge.structured(question, SCHEMA) for _ in range(5)], return_exceptions=True)
+
+    judge = client(endpoint)
+    assert len({*asyncio.run(asked(judge, "one"))}) == len(endpoint.requests) == 1
+    assert [error.kind for error in asyncio.run(asked(judge, "two"))] == ["judge_refused"] * 5
+    assert len(endpoint.requests) == 2
+    without_cache = client(endpoint, cache=0)
+    asyncio.run(asked(without_cache, "three"))
+    assert len(endpoint.requests) == 7
+
+
+def test_a_question_that_is_given_up_is_asked_for_those_that_wait_for_it(serve: Callable[..., Any], scripted: ModuleType):
+    """By one of them."""
+    endpoint = serve(scripted.score(0.5, after_s=0.3))
+    judge = client(endpoint)
+
+    async def three() -> list[str]:
+        first = asyncio.create_task(judge.structured("one", SCHEMA))
+        while not endpoint.requests:
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(judge.structured("one", SCHEMA)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        first.cancel()
+        with suppress(asyncio.CancelledError):
+            await first
+        return await asyncio.gather(*others)
+
+    assert len(asyncio.run(three())) == 2
+    assert len(endpoint.requests) == 2
 
 
 def test_connections_end_with_the_loop_on_which_they_were_made(serve: Callable[..., Any], scripted: ModuleType):
