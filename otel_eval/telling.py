@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["did_you_mean", "gathered", "nearest", "shown"]
+__all__ = ["did_you_mean", "gathered", "holds_credentials", "nearest", "redacted", "shown"]
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ _MOST_SHOWN: Final = 80
 _DEEPEST: Final = 4  # more does not fit in what is shown
 _MOST_BITS: Final = 13_000  # about as many as Python writes in decimal digits
 _SECRET_KEY: Final = re.compile(r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE)
-# What keys look like where nobody said that they are: `Bearer x`, a user in a URL, the beginnings that providers give theirs.
-_SECRET_TEXT: Final = re.compile(
-    r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|(?<=://)[^/@\s'\"]+(?=@)|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}"
-)
+# What keys look like where nobody said that they are: `Bearer x`, the beginnings that providers give theirs.
+_SECRET_TEXT: Final = re.compile(r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}")
+_URL: Final = re.compile(r"(?<=://)[^\s'\"]+")
+_QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
 
 class _Word(str):
@@ -49,8 +49,28 @@ def shown(value: Any) -> str:
         text = ascii(value) if isinstance(value, bytes) else repr(_plain(value, _DEEPEST))
     except Exception:  # noqa: BLE001 - an object of somebody else's, whose own words are of no use then
         text = f"a {type(value).__name__}"
-    text = _SECRET_TEXT.sub(_HIDDEN, " ".join(text.splitlines()))
+    text = _SECRET_TEXT.sub(_HIDDEN, _URL.sub(lambda found: redacted(found[0]), " ".join(text.splitlines())))
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
+
+
+def redacted(url: str) -> str:
+    """An endpoint as log lines and errors name it: what may be a user, a password or a key is hidden.
+
+    >>> redacted("https://me:p@w@h:4318/v1?key=x"), redacted("http://h:4317"), redacted("me:pw@h:4317")
+    ('https://***@h:4318/v1?***', 'http://h:4317', '***@h:4317')
+    """
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    _, user, place = rest.rpartition("@")  # a password may hold anything, an @ too
+    return scheme + mark + (f"{_HIDDEN}@" if user else "") + _QUERY.sub(lambda found: found[0][0] + _HIDDEN, place)
+
+
+def holds_credentials(url: str) -> bool:
+    """Whether a URL holds a user, a password or a query, which is where keys are written.
+
+    >>> holds_credentials("http://me:pw@h"), holds_credentials("http://h?key=x"), holds_credentials("http://h/v1")
+    (True, True, False)
+    """
+    return "?" in url or "@" in (url.partition("://")[2] or url).partition("/")[0]
 
 
 def _plain(value: Any, depth: int) -> Any:

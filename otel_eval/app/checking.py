@@ -12,6 +12,7 @@ from typing import Any, Final
 from otel_eval.app.compose import engine_of
 from otel_eval.app.entrance import verify
 from otel_eval.config import EvalConfig
+from otel_eval.config.credentials import refuse_credentials
 from otel_eval.errors import ConfigError
 from otel_eval.model import Skipped
 from otel_eval.references import Dataset
@@ -28,7 +29,7 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: something cannot; every such thing is named, and no secret.
     """
-    readings: list[Callable[[], object]] = [partial(verify, config.receivers.otlp)]
+    readings: list[Callable[[], object]] = [partial(verify, config.receivers.otlp), partial(refuse_credentials, config)]
     if config.judges:
         from otel_eval.app.judges import judges_of  # deferred: it loads every scorer
 

@@ -5,10 +5,12 @@ Knows the exporters' keys; opens what they name.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter
+from otel_eval.config.credentials import exposed_credentials, refuse_credentials
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Sink
 from otel_eval.scorers.judging import trusting
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "metric_sinks", "replay_fanout", "window_limits", "writes_lines"]
 
+_log = logging.getLogger("otel_eval")
+
 DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
 
 
 def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
-    """A sink for each exporter that is configured.
+    """A sink for each exporter that is configured, in a process. Credentials in a URL are used as they are, with a warning.
 
     Raises:
         ConfigError: one cannot be opened.
@@ -44,6 +48,8 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         # Deferred: the exporters load grpc or requests, which a file of results has no need of.
         from otel_eval.sinks.otlp import otlp_sinks
 
+        for problem in exposed_credentials(config):
+            _log.warning("%s", problem)
         otlp, window = config.exporters.otlp, window_limits(config)
         sinks.extend(otlp_sinks(_endpoint(otlp), otlp.signals, counters=counters, window=window))
     return sinks
@@ -73,8 +79,9 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     or have changed, so that a second replay of the same traces leaves it as it is.
 
     Raises:
-        ConfigError: one cannot be opened, or none takes what is sent.
+        ConfigError: one cannot be opened, none takes what is sent, or a URL holds credentials.
     """
+    refuse_credentials(config)
     counters, exporters = Tally(), config.exporters
     sinks: list[Sink] = []
     if exporters.jsonl:

@@ -10,6 +10,7 @@ import threading
 
 from otel_eval.cli.lines import dress, write_line
 from otel_eval.config import EvalConfig
+from otel_eval.config.credentials import refuse_credentials
 from otel_eval.errors import ConfigError
 
 __all__ = ["drain"]
@@ -19,12 +20,13 @@ def drain(config: EvalConfig) -> int:
     """Score and deliver it without listening; 1 if told to stop before everything was delivered.
 
     Raises:
-        ConfigError: there is no storage.
+        ConfigError: there is no storage, or a URL holds credentials.
     """
     from otel_eval.app.server import Server
 
     if config.storage is None:
         raise ConfigError("storage: is missing, and --drain scores what storage kept; add it or leave --drain out")
+    refuse_credentials(config)
     dress(config.telemetry.log_format, config.telemetry.log_level)
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -17,7 +17,7 @@ from otel_eval.config.door import Shape
 from otel_eval.config.places import Count, Seconds
 from otel_eval.config.units import url_of, whole_of
 from otel_eval.errors import ConfigError
-from otel_eval.telling import shown
+from otel_eval.telling import holds_credentials, redacted, shown
 
 __all__ = ["JudgeEndpoint", "JudgeSpec", "Judging"]
 
@@ -28,10 +28,10 @@ Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integ
 
 
 def _url(text: str) -> str:
-    if "?" in text or "@" in text.partition("//")[2].partition("/")[0]:  # then it is not shown either
+    if holds_credentials(text):  # then it is not shown either
         raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
     if url_of(text) is None:
-        raise ValueError(f"{shown(text)} is not a URL with a host; write e.g. https://models.example/v1")
+        raise ValueError(f"{shown(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
     return text
 
 

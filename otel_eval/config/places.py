@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 
 from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of, url_of
-from otel_eval.telling import shown
+from otel_eval.telling import redacted, shown
 
 __all__ = [
     "Address",
@@ -65,7 +65,7 @@ def _address(text: str) -> str:
 
 def _target(text: str) -> str:
     if url_of(text) is None:
-        raise ValueError(f"{shown(text)} is not a URL with a host; write e.g. http://127.0.0.1:5317")
+        raise ValueError(f"{shown(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
     return text
 
 

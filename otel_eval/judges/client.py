@@ -25,6 +25,7 @@ from otel_eval.judges.limits import Again, Limits
 from otel_eval.judges.shared import Shared
 from otel_eval.quiet import unseen
 from otel_eval.scorers.judging import JudgeError, reply_of
+from otel_eval.telling import redacted
 
 __all__ = ["Client"]
 
@@ -58,7 +59,7 @@ class Client:
         self._held: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"Client({self._endpoint.base_url!r}, {self._endpoint.model!r})"
+        return f"Client({redacted(self._endpoint.base_url)!r}, {self._endpoint.model!r})"
 
     async def __call__(self, prompt: str) -> str:
         """The answer as the model wrote it.

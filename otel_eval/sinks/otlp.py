@@ -18,6 +18,7 @@ from otel_eval.sinks.metrics import MetricSink
 from otel_eval.sinks.refusal import Ledger, WatchedExporter, WatchedMetricExporter
 from otel_eval.sinks.span_events import ReportIds, SpanSink
 from otel_eval.sinks.tally import Counters, Tally, Warnings
+from otel_eval.telling import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,8 @@ def otlp_sinks(
     if unknown:
         raise ConfigError(f"exporters.otlp.signals: {unknown[0]!r} is not a signal; choose from logs, metrics, spans")
     if "://" not in to.endpoint:
-        raise ConfigError(f"exporters.otlp.endpoint: {to.endpoint!r} has no scheme; write e.g. 'http://{to.endpoint}'")
+        place = redacted(to.endpoint)
+        raise ConfigError(f"exporters.otlp.endpoint: {place!r} has no scheme; write e.g. 'http://{place}'")
     counted = counters if counters is not None else Tally()
     exporters = _grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to)
     makers: dict[str, Callable[[Any, Ledger], Sink]] = {

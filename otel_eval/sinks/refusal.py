@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 
 from otel_eval.sinks.endpoint import Endpoint, grpc_credentials, is_secure, url_of
 from otel_eval.sinks.tally import Counters, Outage, Warnings, renew_after_fork
+from otel_eval.telling import redacted
 
 __all__ = ["Ledger", "WatchedExporter", "WatchedMetricExporter", "silenced"]
 
@@ -128,16 +129,13 @@ class Ledger:
         self.failures += 1
         self.unsent(lost)
         self._outage.began()
-        status = why or _probe(self._to, self._signal)
+        status, place = why or _probe(self._to, self._signal), redacted(self._to.endpoint)
         if status in _UNKNOWN_SIGNAL:
             self.refused = True
-            self._warnings.once(
-                self.sink, "%s takes no %s (%s); none are sent from now on", self._to.endpoint, self._signal, status
-            )
+            self._warnings.once(self.sink, "%s takes no %s (%s); none are sent from now on", place, self._signal, status)
         else:
-            self._warnings.say(
-                self.sink, "scores could not be sent as %s to %s (%s)", self._signal, self._to.endpoint, status or "failed"
-            )
+            status = status or "failed"
+            self._warnings.say(self.sink, "scores could not be sent as %s to %s (%s)", self._signal, place, status)
 
 
 def _results_in(item: Any) -> int:

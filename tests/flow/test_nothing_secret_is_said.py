@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from otel_eval import EvalSpanProcessor
+from otel_eval.telling import redacted
 
 ROOT = Path(__file__).parents[2]
 SECRETS = {name: f"s3cret-{name}-7f3a" for name in ("token", "header", "metrics", "forward", "judge")}
@@ -127,3 +131,48 @@ def test_what_is_said_of_a_slip_tells_none(broken: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         load(broken)
     assert leaked(str(caught.value)) == []
+
+
+IN_URL = [
+    "http://me:s3cret-header-7f3a@127.0.0.1:1",
+    "http://s3cret-token-7f3a@127.0.0.1:1",
+    "http://127.0.0.1:1/?key=s3cret-judge-7f3a",
+]
+
+
+@pytest.mark.parametrize("url", IN_URL)
+@pytest.mark.parametrize("command", [["check"], ["serve", "--config"]])
+def test_credentials_in_a_url_are_refused_in_one_line_each(tmp_path: Path, command: list[str], url: str) -> None:
+    """With the key and the remedy, by `check` and by `serve`."""
+    path = tmp_path / "eval.yaml"
+    to = {"endpoint": url}
+    path.write_text(json.dumps({"exporters": {"otlp": to, "forward": to}, "telemetry": {"otlp": to}}), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_eval", *command, str(path)], env=ENVIRONMENT, capture_output=True, text=True, timeout=50
+    )
+    lines = done.stderr.splitlines()
+    assert (done.returncode, leaked(done.stdout + done.stderr)) == (2, [])
+    for key in ("exporters.otlp", "exporters.forward", "telemetry.otlp"):
+        [line] = [line for line in lines if f"{key}.endpoint: the URL holds a user, a password or a query" in line]
+        assert "write headers" in line
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("url", IN_URL)
+def test_credentials_in_a_url_are_redacted_in_a_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: Any, url: str, protocol: str
+) -> None:
+    """Where they come from a variable of the environment: a warning, nothing raised, nothing shown when the export fails."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    exporter = {"endpoint": "${env:OTEL_EXPORTER_OTLP_ENDPOINT}", "protocol": protocol, "signals": ["logs"], "timeout": "200ms"}
+    processor = EvalSpanProcessor({"traces": {"settle": 0}, "exporters": {"otlp": exporter}})
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(processor)
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    with provider.get_tracer("agent").start_as_current_span("invoke_agent a", attributes=attributes):
+        pass
+    provider.shutdown()
+    said = caplog.text + "".join(capfd.readouterr())
+    assert leaked(said) == []
+    assert "exporters.otlp.endpoint: the URL holds a user, a password or a query" in said
+    assert f"scores could not be sent as logs to {redacted(url)} (" in said
