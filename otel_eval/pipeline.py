@@ -17,8 +17,9 @@ from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from otel_eval.assembly import Closing, Limits, TraceBuffer
-from otel_eval.engine import Engine, Evaluation
+from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
+from otel_eval.evaluations import Evaluation
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.ports import ClosedTrace, Frame, LogFrame, View
 from otel_eval.scorers.tool_names import ToolNameCheck

@@ -13,7 +13,8 @@ from otel_eval.app.judges import judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
-from otel_eval.engine import Engine, Evaluation, Match
+from otel_eval.engine import Engine
+from otel_eval.evaluations import Evaluation, Match
 from otel_eval.model import Report
 from otel_eval.ports import Scorer
 from otel_eval.scorers.judging import named

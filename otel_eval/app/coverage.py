@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from otel_eval.engine import Engine, Evaluation
+from otel_eval.engine import Engine
+from otel_eval.evaluations import Evaluation
 from otel_eval.model import Report, Stamp, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.references import Dataset

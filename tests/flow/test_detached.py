@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from otel_eval.assembly import Limits, evidence_of
-from otel_eval.engine import Engine, Evaluation, Match
+from otel_eval.engine import Engine
+from otel_eval.evaluations import Evaluation, Match
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from otel_eval.conventions import DROPPED, ScopeReader
 from otel_eval.conventions.local_root import is_local_root
-from otel_eval.engine import Engine, Evaluation, draw_of
+from otel_eval.engine import Engine, draw_of
+from otel_eval.evaluations import Evaluation
 from otel_eval.model import Kind
 from otel_eval.native import extension
 from otel_eval.ports import Frame, View

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.engine import Engine, Evaluation, FailedCondition, Match
+from otel_eval.engine import Engine
+from otel_eval.evaluations import Evaluation, FailedCondition, Match
 from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import closed, span

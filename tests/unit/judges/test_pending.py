@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.engine import Engine, Evaluation, draw_of, result_id
+from otel_eval.engine import Engine, draw_of, result_id
+from otel_eval.evaluations import Evaluation
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.engine import Engine, Evaluation
+from otel_eval.engine import Engine
+from otel_eval.evaluations import Evaluation
 from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.ports import ClosedTrace
 from otel_eval.scorers import create_scorer, scorer

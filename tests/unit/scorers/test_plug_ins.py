@@ -9,8 +9,9 @@ import pytest
 
 from otel_eval import config
 from otel_eval.cli.door import main
-from otel_eval.engine import Engine, Evaluation
+from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
+from otel_eval.evaluations import Evaluation
 from otel_eval.model import Failed, Scored, Skipped
 from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
 from otel_eval.scorers.functions import FunctionScorer

@@ -1,0 +1,128 @@
+"""Evaluations: scorers, and the conditions that decide which runs they are for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import Any, Final, Literal
+
+from otel_eval.model import UNRECORDED, Trajectory
+from otel_eval.ports import Scorer
+
+__all__ = ["Evaluation", "FailedCondition", "Match", "Matcher", "is_awaited"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which runs an evaluation is for; everything given must hold.
+
+    Attributes:
+        service, agent, span: case-sensitive globs over the service's, the agent's and the run's span's name.
+        runs: "outermost", or "all" for runs inside runs as well.
+        attributes: attribute of the run's span, its resource or its scope → value, text values as globs.
+    """
+
+    service: str = "*"
+    agent: str = "*"
+    span: str = "*"
+    runs: Literal["outermost", "all"] = "outermost"
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id).
+
+    Attributes:
+        at_once, later: the scorers that say what they have to say when they are called, and those that are waited for.
+    """
+
+    name: str
+    scorers: tuple[Scorer, ...]
+    match: Match = field(default_factory=Match)
+    sample: float = 1.0
+    at_once: tuple[Scorer, ...] = field(init=False, repr=False)
+    later: tuple[Scorer, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_once", tuple(scorer for scorer in self.scorers if not is_awaited(scorer)))
+        object.__setattr__(self, "later", tuple(scorer for scorer in self.scorers if is_awaited(scorer)))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCondition:
+    """A condition of an evaluation that a run does not meet.
+
+    Attributes:
+        condition: its key in the configuration, such as `match.agent`.
+        wanted: what the configuration asks for.
+        actual: what the run has; `UNRECORDED` for an attribute that it does not have.
+    """
+
+    condition: str
+    wanted: Any
+    actual: Any
+
+
+class Matcher:
+    """One evaluation's conditions, compiled once."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        match = evaluation.match
+        self._names: Final = [
+            (name, re.compile(translate(pattern)).match)
+            for name, pattern in (("service", match.service), ("agent", match.agent), ("name", match.span))
+            if pattern != "*"
+        ]
+        self._outermost: Final = match.runs == "outermost"
+        self._attributes: Final = [(key, _condition(value)) for key, value in match.attributes.items()]
+        self._sample: Final = evaluation.sample
+        self._match: Final = match
+
+    def __call__(self, trajectory: Trajectory, draw: float) -> bool:
+        """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
+        if draw >= self._sample or (self._outermost and not trajectory.outermost):
+            return False
+        if not self._names and not self._attributes:
+            return True
+        return all(fits(getattr(trajectory, name)) for name, fits in self._names) and all(
+            key in trajectory.attributes and fits(trajectory.attributes[key]) for key, fits in self._attributes
+        )
+
+    def failed(self, trajectory: Trajectory, draw: float) -> Iterator[FailedCondition]:
+        """The conditions that do not hold; none exactly where calling this object gives true."""
+        match = self._match
+        if draw >= self._sample:
+            yield FailedCondition("sample", self._sample, draw)
+        if self._outermost and not trajectory.outermost:
+            yield FailedCondition("match.runs", match.runs, "a run inside another run")
+        for name, fits in self._names:
+            if not fits(getattr(trajectory, name)):
+                key = _KEYS.get(name, name)
+                yield FailedCondition(f"match.{key}", getattr(match, key), getattr(trajectory, name))
+        for key, fits in self._attributes:
+            actual = trajectory.attributes.get(key, UNRECORDED)
+            if actual is UNRECORDED or not fits(actual):
+                yield FailedCondition(f"match.attributes.{key}", match.attributes[key], actual)
+
+
+_KEYS: Final = {"name": "span"}  # the field of a run → the key of `match`
+
+
+def is_awaited(scorer: Scorer) -> bool:
+    """Whether the scorer's result comes later, from its `evaluate`."""
+    return bool(getattr(scorer, "asynchronous", False))
+
+
+def _condition(wanted: Any) -> Any:
+    """A test of one attribute's value: text as a glob over the value's text, anything else by equality."""
+    if not isinstance(wanted, str):
+        return lambda value: type(value) is type(wanted) and value == wanted
+    fits = re.compile(translate(wanted)).match
+    return lambda value: bool(fits(_text(value)))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
