@@ -311,6 +311,7 @@ class TraceBuffer(TraceStore):
                 continue
             state = outlook(trace.frames)
             following = None if state[0] is Wait.SETTLE else self._look(trace_id, trace, now)
+            trace.look = trace.look if trace.look > now else float("inf")
             if following is not None:
                 self._schedule(trace_id, trace, following)
                 continue

@@ -290,3 +290,12 @@ def test_a_part_below_a_local_root_is_kept_as_long_as_a_whole_trace():
     assert life.counts["held_bytes"] == 0
     life.send(tool("u", "b"), agent("b", "remote", remote=True))
     assert life.wait(7) == [("b", 0, 1.0, "orphaned")]
+
+
+def test_a_trace_with_a_root_that_goes_on_is_looked_at_and_waits():
+    """A span in each half of `settle`, with the root among them: the check before the trace is quiet ends."""
+    life = Life().send(agent("a", ""))
+    for turn in range(10):
+        life.send(tool(f"t{turn}", "a", turn))
+        assert life.wait(0.6, 0.6) == []
+    assert life.wait(2) == [("a", 0, 1.0, "complete")]
