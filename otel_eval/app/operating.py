@@ -30,7 +30,7 @@ class Operating:
     """
 
     def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
-        self._site: Final = Site(given.endpoint, counts, ready) if given.endpoint else None
+        self._site: Final = Site(given.endpoint, counts, ready, given.allowed_hosts) if given.endpoint else None
         self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
         self.address: str | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,8 @@ class Telemetry(Shape):
 
     endpoint: Address | None = None
     """Where /healthz, /readyz, /metrics (Prometheus) and /status are served, host:port; nowhere when left out."""
+    allowed_hosts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name in `endpoint`."""
     otlp: MetricsOtlp | None = None
     """Where the same metrics are sent."""
     log_format: Literal["text", "json"] = "text"

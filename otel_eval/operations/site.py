@@ -6,13 +6,15 @@ Numbers are gathered when somebody asks; it takes nothing in and shows no conten
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
@@ -25,7 +27,18 @@ __all__ = ["Site"]
 _AT_ONCE: Final = 16
 _PATIENCE_S: Final = 5.0
 _ROOM_S: Final = 0.25  # for a thread to end; nobody else is let in meanwhile
+_PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
 _PLAIN: Final = "text/plain; charset=utf-8"
+
+
+def _is_known(host: str, names: Collection[str]) -> bool:
+    """Whether a `Host` is an IP address, which no name server can point elsewhere, or one of the names; any port."""
+    name = _PORT.sub("", host.strip()).casefold().removesuffix(".")
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name in names
+    return True
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -33,6 +46,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _PATIENCE_S
 
     def do_GET(self) -> None:
+        if not self._is_for_us():
+            why = "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
+            return self._answer(HTTPStatus.MISDIRECTED_REQUEST, _PLAIN, why)
         pages: dict[str, Callable[[], tuple[int, str, str]]] = {
             "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
             "/readyz": self._readiness,
@@ -40,9 +56,14 @@ class _Handler(BaseHTTPRequestHandler):
             "/status": self._status,
         }
         asked = pages.get(self.path.partition("?")[0])
-        self._answer(*(asked() if asked else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n")))
+        return self._answer(*(asked() if asked else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n")))
 
     do_HEAD = do_GET
+
+    def _is_for_us(self) -> bool:
+        """Whether `Host` names this server; without one the client is no browser, which another site's name could lead here."""
+        hosts = self.headers.get_all("Host", [])
+        return len(hosts) <= 1 and all(_is_known(each, self.server.names) for each in hosts)
 
     def _readiness(self) -> tuple[int, str, str]:
         if self.server.ready():
@@ -75,9 +96,16 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        counts: Callable[[], Mapping[str, Any]],
+        ready: Callable[[], bool],
+        names: Collection[str],
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.counts, self.ready, self.begun = counts, ready, time.monotonic()
+        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
         self._places = threading.BoundedSemaphore(_AT_ONCE)
         self._lock = threading.Lock()  # guards _open
         self._open: dict[socket.socket, None] = {}  # oldest first
@@ -124,10 +152,17 @@ class Site:
         address: host:port; port 0 takes a free one.
         counts: what every part counted; called from the site's own threads.
         ready: whether requests are taken.
+        names: what `Host` may name besides IP addresses, localhost and the address's own name.
     """
 
-    def __init__(self, address: str, counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
-        self._address, self._counts, self._ready = address, counts, ready
+    def __init__(
+        self,
+        address: str,
+        counts: Callable[[], Mapping[str, Any]],
+        ready: Callable[[], bool],
+        names: Collection[str] = (),
+    ) -> None:
+        self._address, self._counts, self._ready, self._names = address, counts, ready, names
         self._server: _Server | None = None
 
     def start(self) -> str:
@@ -138,7 +173,7 @@ class Site:
         """
         host, _, port = self._address.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self._counts, self._ready)
+            self._server = _Server((host.strip("[]"), int(port)), self._counts, self._ready, self._names)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {self._address!r}: cannot listen there ({error.strerror}); choose another address or port 0"

@@ -88,6 +88,31 @@ def test_health_follows_the_receiver(begin: Begin) -> None:
     assert [got(server, path)[0] for path in ("/healthz", "/readyz", "/elsewhere")] == [200, 200, 404]
 
 
+@pytest.mark.parametrize("page", ["/healthz", "/readyz", "/metrics", "/status", "/elsewhere"])
+def test_a_site_that_names_itself_as_us_is_answered_nothing(begin: Begin, page: str) -> None:
+    """A browser is led here by a name server of another site; then `Host` is that site's name."""
+    server, _ = begin()
+    for host in ("rebound.example", "rebound.example:8888", "127.0.0.1.rebound.example", "localhost.example", "", "[::1"):
+        assert got(server, page, Host=host)[0] == 421, host
+
+
+def test_addresses_and_names_that_are_configured_are_answered(begin: Begin) -> None:
+    """Probes and scrapers ask for the address of a pod or of the machine before it, whichever port is mapped."""
+    server, _ = begin(telemetry={"endpoint": "127.0.0.1:0", "allowed_hosts": ["otel-eval.Monitoring.svc"]})
+    hosts = ["localhost", "LocalHost:80", "127.0.0.1:1", "10.1.2.3:8888", "[::1]:8888", "[::1]", "otel-eval.monitoring.svc.:8888"]
+    assert [got(server, "/healthz", Host=host)[0] for host in hosts] == [200] * len(hosts)
+
+
+def test_a_request_without_a_host_is_answered(begin: Begin) -> None:
+    """Simple probes speak HTTP/1.0."""
+    server, _ = begin()
+    assert server.operating.address is not None
+    host, _, port = server.operating.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert b" 200 " in connection.recv(4096)
+
+
 def test_it_is_alive_and_not_ready_before_requests_are_taken(begin: Begin) -> None:
     """As while a journal is read."""
     server, _ = begin()
