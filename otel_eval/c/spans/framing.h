@@ -14,7 +14,7 @@ static int is_id(Range id, Py_ssize_t size)
 #define RECENT 64
 typedef struct {
     PyObject *each[RECENT];
-    Py_ssize_t most; /* attributes that a span, an event or a link may have */
+    Py_ssize_t most; /* attributes that a span, an event or a link may have; and events and links that a span may have */
 } Recent;
 
 /* A field of any number and kind, skipped; 0 if it cannot be. */
@@ -48,7 +48,7 @@ static int has_many(Range in, uint64_t wanted, Py_ssize_t most)
     return count > most;
 }
 
-/* Whether a span, or one of its events or links, has too many attributes, or may have. */
+/* Whether a span has too many attributes, events or links, or one of these has too many attributes; or may have. */
 static int is_crowded(Range span, Py_ssize_t most)
 {
     uint64_t tag;
@@ -58,7 +58,7 @@ static int is_crowded(Range span, Py_ssize_t most)
             (tag == 0x6A && has_many(each, 0x22, most)))
             return 1;
     }
-    return has_many(span, 0x4A, most);
+    return has_many(span, 0x4A, most) || has_many(span, 0x5A, most) || has_many(span, 0x6A, most);
 }
 
 static void forget(Recent *recent)

@@ -98,7 +98,7 @@ class Exchange:
 
     Args:
         most_bytes: that one request may take while it is read, its body not counted.
-        max_attributes: of a span, an event, a link, a log record, a resource, a scope.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span.
     """
 
     def __init__(

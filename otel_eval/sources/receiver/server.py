@@ -53,7 +53,8 @@ class OtlpReceiver:
         max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
         max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
             senders are told to come again. One request that takes more, and four times its limit, is refused for good.
-        max_attributes: of a span, an event, a link, a log record, a resource, a scope; what has more is rejected.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span; what has
+            more is rejected.
         grpc_threads: decode and hand over; Python runs one at a time, more only wait for the intake.
         http_connections: at once.
         idle_s: how long an HTTP connection may be silent between requests.

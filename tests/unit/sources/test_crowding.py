@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.sources.otlp import frame_logs, frame_logs_json, frame_traces, frame_traces_json
+from otel_eval.sources.otlp import frame_logs, frame_logs_json, frame_traces, frame_traces_json, protobuf_weight
 from otel_eval.sources.otlp.wire import sized
 
 MOST = 50
@@ -64,10 +67,51 @@ def test_one_more_costs_its_span(where: str, size: int) -> None:
 def test_a_span_may_have_many_events_each_with_its_own() -> None:
     """The limit is for each."""
     span = Span(**IDS, name="a")
-    for _ in range(3 * MOST):
-        span.events.add(name="e").attributes.add(key="k").value.int_value = 1
+    for _ in range(MOST):
+        event = span.events.add(name="e")
+        event.attributes.add(key="j").value.int_value = 1
+        event.attributes.add(key="k").value.int_value = 1
     body = sized(1, sized(2, sized(2, span.SerializeToString())))
     assert frame_traces(body, MOST).rejected == 0
+
+
+@pytest.mark.parametrize(("what", "tag"), [("events", b"\x5a"), ("links", b"\x6a"), ("events", b"\xda\x00")])
+@pytest.mark.parametrize("size", [0, 200])
+def test_events_and_links_are_limited_as_attributes_are(what: str, tag: bytes, size: int) -> None:
+    """One more than there may be costs the span."""
+    one = tag + sized(1, sized(1, b"x" * size))[1:] if size else tag + b"\x00"
+    span = sized(1, b"t" * 16) + sized(2, b"s" * 8)
+    taken, rejected = (frame_traces(sized(1, sized(2, sized(2, span + one * count))), MOST) for count in (MOST, MOST + 1))
+    assert (len(taken.spans), taken.rejected, len(rejected.spans), rejected.rejected) == (1, 0, 0, 1)
+    assert f"a span has more than 50 {what}" in rejected.why
+
+
+GROWN = """
+import re, sys
+from otel_eval.sources.otlp import frame_traces
+body = sys.stdin.buffer.read()
+held = int(open("/proc/self/statm").read().split()[1]) * 4096
+open("/proc/self/clear_refs", "w").write("5")
+framed = frame_traces(body, 4096)
+print(framed.rejected, int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024 - held)
+"""
+MANY = 10_000_000
+SPAN_IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process's memory is Linux's to tell")
+@pytest.mark.parametrize(
+    ("fields", "times"),
+    [(b"\x5a\x00" * MANY, 3), (b"\x6a\x00" * MANY, 3), (sized(11, b"\x1a\x00" * MANY), 6)],
+    ids=["events", "links", "one event's attributes"],
+)
+def test_ten_million_of_them_are_rejected_in_some_times_the_memory_of_the_admission_estimate(fields: bytes, times: int) -> None:
+    """They are 20 kB when compressed; each would take tens of bytes if it were parsed. Copies of the whole remain."""
+    body = sized(1, sized(2, sized(2, SPAN_IDS + fields)))
+    done = subprocess.run([sys.executable, "-c", GROWN], input=body, capture_output=True, check=True, timeout=60)
+    rejected, grown = map(int, done.stdout.split())
+    assert rejected == 1
+    assert grown < times * protobuf_weight("traces", body, 2**50)
 
 
 def test_tags_that_are_longer_than_need_be_are_counted() -> None:
@@ -145,6 +189,11 @@ def test_it_is_what_a_full_parse_counts(fields: bytes) -> None:
         span = Span.FromString(payload)
     except Exception:  # noqa: BLE001 - protobuf's own error: an event that is none; then it is read leniently
         return
-    counts = [len(span.attributes), *(len(each.attributes) for each in (*span.events, *span.links))]
+    counts = [
+        len(span.attributes),
+        len(span.events),
+        len(span.links),
+        *(len(each.attributes) for each in (*span.events, *span.links)),
+    ]
     framed = frame_traces(sized(1, sized(2, sized(2, payload))), 3)
     assert framed.rejected == (max(counts) > 3)
