@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from otel_eval.app.judges import judges_of
+from otel_eval.app.judges import Clients, judges_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
@@ -55,16 +55,23 @@ def plan_of(config: EvalConfig) -> Plan:
     return Plan(tables=tables_of(config), needs=ALL_NEEDS, records_tool_spans=config.own_conventions.records_tool_spans)
 
 
-def engine_of(config: EvalConfig, guard: Callable[[Scorer], Scorer] = lambda scorer: scorer, *, lines: bool = False) -> Engine:
+def engine_of(
+    config: EvalConfig,
+    guard: Callable[[Scorer], Scorer] = lambda scorer: scorer,
+    *,
+    lines: bool = False,
+    clients: Clients | None = None,
+) -> Engine:
     """The engine that judges by the configuration's evaluations, each scorer as `guard` returns it.
 
     Args:
         lines: whether results are written as JSON Lines, in which a trace without a result has a line too.
+        clients: those of judges, which are kept where their endpoints are in this configuration as well.
 
     Raises:
         ConfigError: the key of a judge cannot be had.
     """
-    with named(judges_of(config) if config.judges else {}):
+    with (clients or Clients()).used(), named(judges_of(config) if config.judges else {}):
         built = [each.build() for each in config.evaluations]
     evaluations = [
         Evaluation(

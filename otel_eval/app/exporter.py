@@ -22,6 +22,7 @@ from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.diagnostics import Diagnostics
 from otel_eval.app.guard import MOST_HUNG, Guard
+from otel_eval.app.judges import Clients
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
@@ -91,7 +92,8 @@ class EvalSpanExporter(SpanExporter):
     def _begin(self) -> None:
         """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
         patience_s = min(self._settings.judging.function_timeout, self._max_wait / MOST_HUNG)
-        engine = engine_of(self._settings, Guard(patience_s, self._tally), lines=self._settings.exporters.jsonl is not None)
+        lines, clients = self._settings.exporters.jsonl is not None, Clients(self._tally.add)
+        engine = engine_of(self._settings, Guard(patience_s, self._tally), lines=lines, clients=clients)
         if engine.waits and not self._others:
             self._warnings.once(
                 "judges", "judges answer when runs' spans have left, and their scores have no other way; %s", _REMEDY

@@ -16,6 +16,7 @@ from otel_eval.app import references
 from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
 from otel_eval.app.diagnostics import Diagnostics
 from otel_eval.app.guard import Guard
+from otel_eval.app.judges import Clients
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
@@ -111,7 +112,8 @@ class EvalSpanProcessor(InProcessSource):
     def _begin(self) -> None:
         """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
         guard = Guard(self._settings.judging.function_timeout, self._counters)
-        engine = engine_of(self._settings, guard, lines=self._settings.exporters.jsonl is not None)
+        lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
+        engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
         emit = self._diagnostics.counted(self._outlet.emit)
         later = later_of(self._settings, engine, emit)

@@ -5,11 +5,14 @@ Knows the keys of an endpoint and where its key is; connects to nothing.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
@@ -19,7 +22,14 @@ from otel_eval.errors import ConfigError
 from otel_eval.scorers.judging import Judge, resolve
 from otel_eval.telling import gathered
 
-__all__ = ["judges_of", "opened"]
+if TYPE_CHECKING:
+    from otel_eval.judges.client import Client
+
+    _Kept = tuple[tuple[str, JudgeEndpoint, str | None], Client]
+
+__all__ = ["Clients", "judges_of", "opened"]
+
+_log = logging.getLogger("otel_eval")
 
 _LONGEST_KEY: Final = 16 * 1024
 
@@ -52,20 +62,98 @@ def opened(spec: Mapping[str, Any], where: str) -> Judge:
 
 
 def _client(given: JudgeEndpoint, where: str) -> Judge:
-    from otel_eval.judges.client import Client  # deferred: it loads asyncio
-    from otel_eval.judges.endpoint import Endpoint
+    clients = _used.get()
+    return Clients().client(given, where) if clients is None else clients.client(given, where)
 
-    endpoint = Endpoint(
-        base_url=given.base_url,
-        model=given.model,
-        key=_key(given, where),
-        timeout_s=given.timeout,
-        retries=given.retries,
-        per_minute=given.per_minute,
-        cache=given.cache,
-        parameters=given.parameters,
-    )
-    return Client(endpoint)
+
+class Clients:
+    """The clients of endpoints, which keep their budgets, caches and connections while their endpoints stay as they are.
+
+    Args:
+        count: raises a count by name, amount and labels, `judge` among them.
+    """
+
+    def __init__(self, count: Callable[..., None] | None = None) -> None:
+        self._count: Final = count
+        self._kept: list[_Kept] = []  # of the last configuration
+        self._left: list[_Kept] = []
+        self._taken: list[_Kept] = []
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Within, a configuration is built; then clients that it does not use are closed. If it fails, all stay as they were."""
+        self._left, self._taken = list(self._kept), []
+        token = _used.set(self)
+        try:
+            yield
+        finally:
+            _used.reset(token)
+        self._kept = self._taken
+        for _, client in self._left:
+            client.retire()
+
+    def client(self, given: JudgeEndpoint, where: str) -> Judge:
+        """The client of an endpoint at its place in the configuration, a new one where the endpoint changed.
+
+        Raises:
+            ConfigError: its key cannot be had.
+        """
+        key = _key(given, where)
+        wanted = (where, given, key if given.api_key_env else None)
+        found = next((each for each in self._left if each[0] == wanted), None)
+        if found is None:
+            found = (wanted, self._new(given, where, key))
+        else:
+            self._left.remove(found)
+        self._taken.append(found)
+        return found[1]
+
+    def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> Client:
+        from otel_eval.judges.client import Client  # deferred: it loads asyncio
+        from otel_eval.judges.endpoint import Endpoint
+
+        endpoint = Endpoint(
+            base_url=given.base_url,
+            model=given.model,
+            key=key,
+            timeout_s=given.timeout,
+            retries=given.retries,
+            per_minute=given.per_minute,
+            cache=given.cache,
+            parameters=given.parameters,
+        )
+        name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
+        counting = {"count": partial(self._count, judge=name)} if self._count else {}
+        return Client(endpoint, read_key=_KeyFile(given, where, key) if given.api_key_file else None, **counting)
+
+
+_used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)
+
+
+class _KeyFile:
+    """The key in a file, which is read again when the file changes."""
+
+    def __init__(self, given: JudgeEndpoint, where: str, key: str | None) -> None:
+        self._given, self._where, self._key = given, where, key
+        self._stamp: Any = None  # so that a change since the first reading is seen
+
+    def __call__(self) -> str | None:
+        stamp = _stamp(self._given.api_key_file or "")
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._key = _key(self._given, self._where)
+            except ConfigError as error:
+                _log.warning("%s; the key read before stays in use", error)
+        return self._key
+
+
+def _stamp(path: str) -> Any:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _key(given: JudgeEndpoint, where: str) -> str | None:

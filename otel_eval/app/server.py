@@ -17,6 +17,7 @@ from otel_eval.app.durable import Durable
 from otel_eval.app.entrance import receiver_of
 from otel_eval.app.guard import Guard
 from otel_eval.app.idle_memory import IdleMemory
+from otel_eval.app.judges import Clients
 from otel_eval.app.operating import Operating
 from otel_eval.app.outlets import delivery_of, metric_sinks, writes_lines
 from otel_eval.app.recovery import Recovery
@@ -81,6 +82,7 @@ class Server:
     def __init__(self, config: EvalConfig) -> None:
         self._config: Final = config
         self._counters: Final = Tally()
+        self._clients: Final = Clients(self._counters.add)
         self._diagnostics: Final = Diagnostics(self.counts, self._unseen)
         self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
@@ -118,7 +120,7 @@ class Server:
 
     def _engine_of(self, config: EvalConfig) -> Engine:
         guard = Guard(config.judging.function_timeout, self._counters)
-        return engine_of(config, guard, lines=writes_lines(self._config))
+        return engine_of(config, guard, lines=writes_lines(self._config), clients=self._clients)
 
     def _emit(self, report: Report) -> None:
         self._send(report)

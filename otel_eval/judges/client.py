@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -17,7 +17,7 @@ from time import time
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from otel_eval.judges.answers import completion_of, last_object, text_of
+from otel_eval.judges.answers import completion_of, last_object, text_of, tokens_of
 from otel_eval.judges.cache import Cache
 from otel_eval.judges.endpoint import Endpoint
 from otel_eval.judges.forms import Forms, form_fields
@@ -41,18 +41,43 @@ class _OnLoop:
 
     client: Any
     holding: AsyncGenerator[Any, None]
+    asking: int = 0  # requests under way
     shared: Shared = field(default_factory=Shared)
     trying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other forms are tried
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    key: bytes
+    prompt: str
+    schema: Mapping[str, Any]
+    attempts: int = 0
+
+
+def _uncounted(name: str, amount: int = 1, **labels: str) -> None:
+    """Count nothing."""
+
+
 class Client:
-    """Asks an endpoint; one that everybody shares, with one budget and one cache.
+    """Asks an endpoint; one client that all scorers share, with one budget and one cache.
 
     Connections belong to the event loop on which they are made and end with it.
+
+    Args:
+        endpoint: where to ask.
+        read_key: gives the API key for each attempt; by default it is the endpoint's.
+        count: raises a count by name, amount and labels: `judges.attempts`, `judges.retries` (attempts after the first one of a
+            question), `judges.cache_hits`, `judges.tokens` by `type`, and `judges.responses_without_usage`.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, read_key: Callable[[], str | None] | None = None, count: Callable[..., None] = _uncounted
+    ) -> None:
         self._endpoint: Final = endpoint
+        self._read_key: Final = read_key or (lambda: endpoint.key)
+        self._count: Final = count
+        self._retired = False
+        self._closing: Final[set[asyncio.Task[None]]] = set()
         self._limits: Final = Limits(endpoint.per_minute, endpoint.retries)
         self._cache: Final = Cache(endpoint.cache)
         self._forms: Final = Forms()
@@ -67,7 +92,8 @@ class Client:
         Raises:
             JudgeError: there is none.
         """
-        return await self._limits.repeat(lambda: self._attempt(prompt, {}))
+        question = _Question(b"", prompt, {})
+        return await self._limits.repeat(lambda: self._attempt(question, {}))
 
     async def structured(self, prompt: str, schema: Mapping[str, Any]) -> str:
         """The answer as JSON, held to the schema as well as the endpoint can; equal questions are asked once.
@@ -77,61 +103,70 @@ class Client:
         """
         asked = json.dumps([self._endpoint.model, schema, prompt], sort_keys=True)
         key = blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        question = _Question(key, prompt, schema)
         if not self._endpoint.cache:
-            return await self._answer(key, prompt, schema)
+            return await self._answer(question)
         answer = self._cache.get(key)
         if answer is not None:
+            self._count("judges.cache_hits")
             return answer
         shared = (await self._on_loop()).shared
-        return await shared.once(key, lambda: self._answer(key, prompt, schema), lambda: None)
+        return await shared.once(key, lambda: self._answer(question), lambda: self._count("judges.cache_hits"))
 
-    async def _answer(self, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str:
-        said = await self._formed(key, prompt, schema)
+    async def _answer(self, question: _Question) -> str:
+        said = await self._formed(question)
         answer = last_object(said)
         if answer is None:
-            said = await self._formed(key, prompt + _ONCE_MORE, schema)
+            question.prompt += _ONCE_MORE
+            said = await self._formed(question)
             answer = last_object(said) or said
-        reply_of(answer, schema)  # another time a better one may come
-        self._cache.put(key, answer)
+        reply_of(answer, question.schema)  # another time a better one may come
+        self._cache.put(question.key, answer)
         return answer
 
-    async def _formed(self, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str:
+    async def _formed(self, question: _Question) -> str:
         """In the best form, or in one that the endpoint is found to take instead."""
         form = self._forms.best
         try:
-            return await self._in_form(form, key, prompt, schema)
+            return await self._in_form(form, question)
         except _Refused as refused:
             if refused.status not in _FORM_UNKNOWN:
                 raise
             async with (await self._on_loop()).trying:
-                answer = await self._in_others(form, key, prompt, schema)
+                answer = await self._in_others(form, question)
             if answer is None:
                 raise
             return answer
 
-    async def _in_others(self, refused: int, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str | None:
+    async def _in_others(self, refused: int, question: _Question) -> str | None:
         """In the forms that may be tried after this one was refused; None if that is none, or none is taken."""
         best = self._forms.best
-        others = self._forms.weaker(key) if best == refused else range(best, best + 1)
+        others = self._forms.weaker(question.key) if best == refused else range(best, best + 1)
         for form in others:
             with suppress(_Refused):
-                return await self._in_form(form, key, prompt, schema)
+                return await self._in_form(form, question)
         if others and best == refused:
             self._forms.in_vain()
         return None
 
-    async def _in_form(self, form: int, key: bytes, prompt: str, schema: Mapping[str, Any]) -> str:
-        answer = await self._limits.repeat(lambda: self._attempt(prompt, form_fields(form, schema)))
-        self._forms.accepted(key, form)
+    async def _in_form(self, form: int, question: _Question) -> str:
+        answer = await self._limits.repeat(lambda: self._attempt(question, form_fields(form, question.schema)))
+        self._forms.accepted(question.key, form)
         return answer
 
-    async def _attempt(self, prompt: str, more: Mapping[str, Any]) -> str:
+    async def _attempt(self, question: _Question, more: Mapping[str, Any]) -> str:
         import openai
 
+        self._count("judges.attempts")
+        if question.attempts:
+            self._count("judges.retries")
+        question.attempts += 1
         with unseen():
             try:
                 async with asyncio.timeout(self._endpoint.timeout_s):
-                    return text_of(completion_of(await self._body(prompt, more)))
+                    completion = completion_of(await self._body(question.prompt, more))
+                    self._count_tokens(completion)
+                    return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
                 raise Again("judge_timeout", f"the judge did not answer within {self._endpoint.timeout_s:g} s") from None
             except openai.APIStatusError as error:
@@ -141,12 +176,27 @@ class Client:
             except Exception as error:  # noqa: BLE001 - the client has many layers, each with errors of its own
                 raise Again("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
 
+    def _count_tokens(self, completion: Mapping[str, Any]) -> None:
+        tokens = tokens_of(completion)
+        for kind, amount in tokens.items():
+            self._count("judges.tokens", amount, type=kind)
+        if not tokens:
+            self._count("judges.responses_without_usage")
+
     async def _body(self, prompt: str, more: Mapping[str, Any]) -> bytes:
-        client = (await self._on_loop()).client
+        held = await self._on_loop()
+        held.asking += 1
+        try:
+            return await self._received(held.client, prompt, more)
+        finally:
+            held.asking -= 1
+            self._close_unused(asyncio.get_running_loop())
+
+    async def _received(self, client: Any, prompt: str, more: Mapping[str, Any]) -> bytes:
         fields = {**self._endpoint.parameters, **more}
         messages = [{"role": "user", "content": prompt}]
         asking = client.chat.completions.with_streaming_response.create(
-            model=self._endpoint.model, messages=messages, extra_body=fields, extra_headers=_headers(self._endpoint.key)
+            model=self._endpoint.model, messages=messages, extra_body=fields, extra_headers=_headers(self._read_key())
         )
         body = bytearray()
         async with asking as response:
@@ -155,6 +205,22 @@ class Client:
                 if len(body) > _MOST_BYTES:
                     raise JudgeError("judge_malformed", "the judge's response is longer than 1 MiB")
         return bytes(body)
+
+    def retire(self) -> None:
+        """Close connections as soon as no request uses them. From any thread. What is asked later is still answered."""
+        self._retired = True
+        for loop in [reference() for reference in self._held.keyrefs()]:
+            with suppress(RuntimeError):  # the loop has ended, and its connections with it
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._close_unused, loop)
+
+    def _close_unused(self, loop: asyncio.AbstractEventLoop) -> None:
+        held = self._held.get(loop)
+        if self._retired and held is not None and not held.asking:
+            del self._held[loop]
+            task = loop.create_task(held.client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def _on_loop(self) -> _OnLoop:
         loop = asyncio.get_running_loop()

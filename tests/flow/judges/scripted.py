@@ -56,7 +56,7 @@ class Endpoint:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.times: list[float] = []
-        self.now = self.most_at_once = 0
+        self.now = self.most_at_once = self.connections = 0
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -96,6 +96,16 @@ class Endpoint:
     def _handler(endpoint) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                with endpoint._lock:
+                    endpoint.connections += 1
+
+            def finish(self) -> None:
+                super().finish()
+                with endpoint._lock:
+                    endpoint.connections -= 1
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))

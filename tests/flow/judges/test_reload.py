@@ -1,0 +1,190 @@
+"""What a judge's client keeps when the configuration or the key is read again, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from otel_eval.app.compose import engine_of
+from otel_eval.app.judges import Clients
+from otel_eval.app.server import Server
+from otel_eval.config import EvalConfig, load
+from otel_eval.errors import ConfigError
+from otel_eval.operations.exposition import exposition
+from otel_eval.operations.readings import readings
+from otel_eval.operations.status import status
+from otel_eval.sinks.tally import Tally
+
+SCHEMA = {"properties": {"score": {"type": "number"}}}
+USAGE = {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}
+
+
+def config_of(endpoint: Any, inline: bool = False, **keys: Any) -> EvalConfig:
+    """With a judge at the endpoint that one scorer asks."""
+    judge = {"base_url": endpoint.url, "model": "m", "timeout": "5s", "retries": 0, **keys}
+    scorer = {"type": "llm_judge", "judge": judge if inline else "main", "criteria": "It looks things up."}
+    evaluations = [{"name": "e", "scorers": [scorer]}]
+    return load({"evaluations": evaluations} if inline else {"judges": {"main": judge}, "evaluations": evaluations})
+
+
+def built(clients: Clients, config: EvalConfig) -> Any:
+    """The client that the scorer of the configuration asks."""
+    return engine_of(config, clients=clients).evaluations[0].scorers[0].judge  # type: ignore[attr-defined]
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], scripted: ModuleType, inline: bool):
+    """Whatever key changes, there is another; a configuration that cannot be used changes nothing."""
+    endpoint, clients = serve(scripted.score(1)), Clients()
+    first = built(clients, config_of(endpoint, inline))
+    assert built(clients, config_of(endpoint, inline)) is first
+    with pytest.raises(ConfigError):
+        built(clients, config_of(endpoint, inline, api_key_env="NO_SUCH_KEY_IS_SET"))
+    assert built(clients, config_of(endpoint, inline)) is first
+    assert built(clients, config_of(endpoint, inline, per_minute=3)) is not first
+
+
+def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any], scripted: ModuleType):
+    """Two names are two budgets."""
+    endpoint, clients = serve(scripted.score(1)), Clients()
+    judge = {"base_url": endpoint.url, "model": "m"}
+    scorers = [{"type": "llm_judge", "name": name, "judge": name, "criteria": "x"} for name in "ab"]
+    config = load({"judges": {"a": judge, "b": judge}, "evaluations": [{"name": "e", "scorers": scorers}]})
+
+    def both() -> list[Any]:
+        return [scorer.judge for scorer in engine_of(config, clients=clients).evaluations[0].scorers]  # type: ignore[attr-defined]
+
+    first = both()
+    assert first[0] is not first[1]
+    assert [id(each) for each in both()] == [id(each) for each in first]
+
+
+def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., Any], scripted: ModuleType):
+    """After the answers that it waits for, and after those to what is asked of it later."""
+    endpoint, clients = serve(scripted.score(0.5, after_s=0.2)), Clients()
+    first = built(clients, config_of(endpoint))
+
+    async def asked() -> list[int]:
+        waiting = asyncio.create_task(first.structured("one", SCHEMA))
+        while not endpoint.requests:
+            await asyncio.sleep(0.01)
+        built(clients, config_of(endpoint, per_minute=3))
+        open_then = [endpoint.connections]
+        assert json.loads(await waiting)["score"] == 0.5
+        assert json.loads(await first.structured("two", SCHEMA))["score"] == 0.5
+        await asyncio.to_thread(until, lambda: endpoint.connections == 0)
+        return [*open_then, endpoint.connections]
+
+    assert asyncio.run(asked()) == [1, 0]
+
+
+def test_a_key_is_read_again_when_its_file_changes(
+    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """With the next attempt; a file that holds none leaves the last key in use and is reported once."""
+    endpoint, path = serve(scripted.score(1)), tmp_path / "key"
+    path.write_text("first-key\n", encoding="utf-8")
+    judge = built(Clients(), config_of(endpoint, api_key_file=str(path)))
+    for number, text in enumerate(["first-key\n", "another-key\n", "", "", "the-last-key\n"]):
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+        asyncio.run(judge.structured(str(number), SCHEMA))
+    sent = [headers["authorization"].removeprefix("Bearer ") for headers in endpoint.headers]
+    assert sent == ["first-key", "another-key", "another-key", "another-key", "the-last-key"]
+    assert [record.getMessage().count("the key read before stays in use") for record in caplog.records] == [1]
+    assert "another-key" not in caplog.text
+
+
+def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any], scripted: ModuleType):
+    """By judge, also across a change of the endpoint; tokens that are not reported are not taken for none."""
+    told = json.dumps({"score": 0.5})
+    endpoint = serve(
+        scripted.Reply(status=503), scripted.answer(told, usage=USAGE), scripted.answer("no", usage=USAGE), scripted.answer(told)
+    )
+    tally = Tally()
+    clients = Clients(tally.add)
+    for retries in (1, 2):
+        judge = built(clients, config_of(endpoint, retries=retries))
+        for question in ("one", "one", "two"):
+            asyncio.run(judge.structured(f"{question} {retries}", SCHEMA))
+    assert tally.snapshot() == {
+        "judges.attempts{judge=main}": 6,
+        "judges.cache_hits{judge=main}": 2,
+        "judges.responses_without_usage{judge=main}": 3,
+        "judges.retries{judge=main}": 2,
+        "judges.tokens{judge=main,type=input}": 140,
+        "judges.tokens{judge=main,type=output}": 16,
+    }
+    assert status(tally.snapshot(), ready=True, uptime_s=1.0)["counts"]["judges.attempts{judge=main}"] == 6
+    assert 'otel_eval_judges_tokens{judge="main",type="input"} 140\n' in exposition(readings(tally.snapshot()))
+
+
+@pytest.mark.parametrize("usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}])
+def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], scripted: ModuleType, usage: Any):
+    """Endpoints may send anything."""
+    tally = Tally()
+    judge = built(Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage))))
+    asyncio.run(judge.structured("one", SCHEMA))
+    assert tally.get("judges.tokens") == 0
+    assert tally.get("judges.responses_without_usage") == 1
+
+
+@pytest.fixture
+def receiver(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path) -> Iterator[tuple[Any, Server, str]]:
+    """A judge's endpoint, a receiver that asks it, and the receiver's address."""
+    endpoint = serve(scripted.score(0.5))
+    server = Server(_receiving(endpoint, tmp_path))
+    bound = server.start()
+    yield endpoint, server, f"http://{bound.http}/v1/traces"
+    server.stop(5.0)
+
+
+def _receiving(endpoint: Any, tmp_path: Path) -> EvalConfig:
+    receivers = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
+    more = {"receivers": receivers, "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}}, "traces": {"settle": 0.1}}
+    return load(config_of(endpoint, per_minute=3).model_dump(include={"judges", "evaluations"}) | more)
+
+
+def _send(address: str, output: str) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(address)))
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "a",
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": output}]}]),
+    }
+    with provider.get_tracer("t").start_as_current_span("invoke_agent a", attributes=attributes):
+        tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+        with provider.get_tracer("t").start_as_current_span("execute_tool search", attributes=tool):
+            pass
+    provider.shutdown()
+
+
+def test_a_reload_without_a_change_keeps_answers_and_budget(receiver: tuple[Any, Server, str], tmp_path: Path):
+    """Equal questions stay answered, and `per_minute` holds across reloads."""
+    endpoint, server, address = receiver
+    for output in ("one", "one", "two", "three", "four", "five"):
+        asked = len(endpoint.requests)
+        _send(address, output)
+        until(lambda: server.counts()["late_pending"] == 0 and len(endpoint.requests) > asked, 1.5)  # noqa: B023
+        assert server.reload(_receiving(endpoint, tmp_path)) == []
+    assert until(lambda: server.counts()["late_pending"] == 2, 30.0)
+    assert len(endpoint.requests) == 3
+    assert server.counts()["judges.cache_hits{judge=main}"] == 1
