@@ -152,6 +152,8 @@ class Server:
         resuming = Resuming(self._durable.onward, self._forward) if self._forward else None
         recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes, resuming)
         self._pipeline.recover(recovery)
+        if self._durable.journal.recovery.is_damaged:
+            self._delivery.expect_repeats()
         for report in recovery.unfinished(self._engine):
             if self._later is not None:
                 self._later.put(report)

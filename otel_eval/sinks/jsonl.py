@@ -201,13 +201,16 @@ class JsonLinesSink:
 
     def there(self, result_ids: Collection[str]) -> set[str]:
         """Those of the results that stand in the last 64 MiB of the file."""
+        return self.written_ids().intersection(result_ids) if result_ids else set()
+
+    def written_ids(self) -> set[str]:
+        """The results in the last 64 MiB of the file; none of standard output or a pipe."""
         with self._lock:
-            if not result_ids or self._file is None or not self._file.seekable():
+            if self._file is None or not self._file.seekable():
                 return set()
             end = self._file.seek(0, os.SEEK_END)
             self._file.seek(max(0, end - _TAIL))
-            found = {each.decode() for each in _RESULT_ID.findall(self._file.read() or b"")}
-        return found.intersection(result_ids)
+            return {each.decode() for each in _RESULT_ID.findall(self._file.read() or b"")}
 
     def flush(self, timeout_s: float) -> bool:
         """Every report is written when it is emitted; this hands the file to the disk."""

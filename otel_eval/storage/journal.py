@@ -72,6 +72,11 @@ class Recovery:
     damaged: int = 0
     torn_bytes: int = 0
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether records may be missing, so that what they told of is done again."""
+        return bool(self.damaged or self.torn_bytes)
+
 
 class Journal:
     """Records in, and after a crash the same records out.

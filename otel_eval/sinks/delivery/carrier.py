@@ -5,13 +5,13 @@ Knows OTLP requests and lines of a file; waits for nothing and tries nothing twi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final, Protocol
 
 from otel_eval.model import Report
 from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.forward.send import Answer, Target, sender
-from otel_eval.sinks.jsonl import JsonLinesSink, lines_of, rows_of
+from otel_eval.sinks.jsonl import JsonLinesSink, encoded, lines_of, rows_of
 
 __all__ = ["Answer", "Carrier", "JsonLinesCarrier", "OtlpCarrier"]
 
@@ -41,6 +41,10 @@ class Carrier(Protocol):
         """Those of the reports that were perhaps handed over before a crash and cannot be found there."""
         ...
 
+    def expect_repeats(self) -> None:
+        """The journal was damaged: results that were handed over before may be made again."""
+        ...
+
     def close(self) -> None:
         """End."""
         ...
@@ -59,10 +63,17 @@ class JsonLinesCarrier:
     def __init__(self, sink: JsonLinesSink, *, sync: bool = False) -> None:
         self.name: Final = sink.name
         self._sink, self._sync = sink, sync
+        self._before: Set[str] = frozenset()  # results of an earlier life that may be made again
 
     def written(self, reports: Sequence[Report]) -> bytes:
-        """One line per result."""
-        return b"".join(map(lines_of, reports))
+        """One line per result, but for those that were written before the journal was damaged."""
+        if not self._before:
+            return b"".join(map(lines_of, reports))
+        return encoded(row for report in reports for row in rows_of(report) if row["result_id"] not in self._before)
+
+    def expect_repeats(self) -> None:
+        """Remember what stands at the end of the file, some 100 bytes for each result; the same ids are not written again."""
+        self._before = self._sink.written_ids()
 
     def attempt(self, written: bytes) -> Answer:
         """Append all of it, or leave the file as it was."""
@@ -162,6 +173,9 @@ class OtlpCarrier:
     def missing(self, reports: Sequence[Report]) -> list[Report]:
         """All: an endpoint cannot be asked. It knows them by their result ids."""
         return list(reports)
+
+    def expect_repeats(self) -> None:
+        """Nothing: an endpoint knows results by their ids."""
 
     def close(self) -> None:
         """End the connection."""

@@ -84,6 +84,10 @@ class Outbox:
         self._settled(self.name, [report for report in reports if id(report) not in left])
         self.put(missing)
 
+    def expect_repeats(self) -> None:
+        """Before `start`: results that were delivered in an earlier life may be queued again, unknowingly."""
+        self._carrier.expect_repeats()
+
     def __len__(self) -> int:
         """Reports that wait or are under way."""
         return len(self._queue)

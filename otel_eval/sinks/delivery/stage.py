@@ -57,6 +57,11 @@ class Delivery:
         for outbox in self._outboxes:
             outbox.again([report for report, sinks in owed if outbox.name in sinks])
 
+    def expect_repeats(self) -> None:
+        """Before `start`: results that were delivered in an earlier life may be put in again, unknowingly."""
+        for outbox in self._outboxes:
+            outbox.expect_repeats()
+
     def behind(self) -> str:
         """Why nothing more should come, or ""."""
         for outbox in self._outboxes:
