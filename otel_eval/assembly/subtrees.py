@@ -345,7 +345,7 @@ class SpanTrees:
 
     def changed(self, trace: OpenSpans) -> set[bytes] | None:
         """Open spans that were never handed over; None if nothing was."""
-        return trace.frames.keys() - self._known if self._known else None
+        return trace.frames.keys() - self._known if self._known or self.kept.parents else None
 
     def adopt(self, known: set[bytes]) -> None:
         """These spans were handed over before, with the whole trace."""

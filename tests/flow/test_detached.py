@@ -37,9 +37,9 @@ def tool(span_id: str, parent: str, start: int = 1, **fields: Any) -> FakeSpan:
 class Life:
     """A pipeline with a clock of its own; `reports` are those of the last wait, `last` the newest outcome of each run."""
 
-    def __init__(self, runs: str = "outermost", limits: Limits = LIMITS) -> None:
+    def __init__(self, runs: str = "outermost", limits: Limits = LIMITS, *, no_run: bool = False) -> None:
         scorers = (create_scorer({"type": "tool_call_count", "criteria": {"look": [">=", 1]}}),)
-        engine = Engine([Evaluation(name="e", scorers=scorers, match=Match(runs=runs))])  # type: ignore[arg-type]
+        engine = Engine([Evaluation(name="e", scorers=scorers, match=Match(runs=runs))], no_run=no_run)  # type: ignore[arg-type]
         self.now, self.reports, self.last = 0.0, list[Report](), dict[str, Any]()
         self.final: list[str] = []
         self.pipeline = Pipeline(engine, self.take, limits, clock=lambda: self.now, final=self.finish)
@@ -299,3 +299,11 @@ def test_a_trace_with_a_root_that_goes_on_is_looked_at_and_waits():
         life.send(tool(f"t{turn}", "a", turn))
         assert life.wait(0.6, 0.6) == []
     assert life.wait(2) == [("a", 0, 1.0, "complete")]
+
+
+def test_a_trace_of_which_every_run_was_forgotten_is_not_reported_as_one_without_a_run():
+    """Its root arrives at last."""
+    life = Life(limits=replace(LIMITS, keep_s=10), no_run=True).send(tool("t", "a"), agent("a", "websocket"))
+    assert len(life.wait(200)) == 1
+    life.send(span("websocket", ""))
+    assert life.wait(10) == []
