@@ -374,7 +374,7 @@ class Report:
         late: whether an earlier report announced these results: then the run itself was told already.
         attributes: those attributes of the run that are exported with its results.
         evidence: the spans that were known of the trace; None where that was not kept.
-        stamp: who evaluated the run, and when. Reports are equal whoever made them.
+        stamp: who evaluated the run, and when. Reports are compared without it.
         no_run: set where the trace has no result: then nothing but the trace's id is known of the run.
     """
 

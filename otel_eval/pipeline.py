@@ -169,7 +169,7 @@ class Pipeline:
 
         Raises:
             Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
-                nobody takes more reports, what has to survive cannot be written, or the process ends.
+                an exporter's queue is full, what has to survive cannot be written, or the process ends.
         """
         self._take(spans, origin, self._buffer.push_many)
 

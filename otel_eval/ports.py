@@ -256,7 +256,7 @@ class Sink(Protocol):
     """Takes reports out. A sink may raise or be slow: its caller isolates it and counts.
 
     `emit` returns False if the results were not accepted, or if it is known only later whether they are: then the sink
-    itself counts what becomes of them.
+    itself counts what was delivered.
     """
 
     @property

@@ -21,7 +21,7 @@ _MOST_SHOWN: Final = 80
 _DEEPEST: Final = 4  # more does not fit in what is shown
 _MOST_BITS: Final = 13_000  # about as many as Python writes in decimal digits
 _SECRET_KEY: Final = re.compile(r"header|(?<!max_)token|secret|passw|credential|authorization|api[_-]?key", re.IGNORECASE)
-# What keys look like where nobody said that they are: `Bearer x`, the beginnings that providers give theirs.
+# What keys look like where no name marks them: `Bearer x`, the beginnings that providers give theirs.
 _SECRET_TEXT: Final = re.compile(r"(?i:\b(?:bearer|basic)\s+)[^\s'\"]+|\b(?:sk-|pk-|gh[pousr]_|xox[abp]-|AKIA|eyJ)[\w.+/=-]{6,}")
 _URL: Final = re.compile(r"(?<=://)[^\s'\"]+")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)

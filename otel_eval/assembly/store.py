@@ -302,7 +302,7 @@ class TraceStore:
 
     @property
     def backlog_bytes(self) -> int:
-        """Of it, what is closed and waits to be judged: when this grows, whoever brings spans should wait."""
+        """Of it, what is closed and waits to be evaluated: backpressure depends on it."""
         return self._backlog
 
     def next_check(self) -> float | None:

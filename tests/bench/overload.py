@@ -1,9 +1,9 @@
-"""A receiver under twice the load it can sustain: what becomes of every trace, and what memory it takes.
+"""A receiver under twice the load it can sustain: the fate of every trace, and the memory it takes.
 
     python tests/bench/overload.py [--max-bytes 128MiB] [--seconds 30] [--fat] [--scorers 3]
 
 `otel-eval serve` runs as its own process and gets 512-span batches over gRPC from a few senders, each of which repeats a batch
-after the delay it is told until it is acknowledged, as an OTLP exporter does. First as fast as it takes them, which is the
+after the delay it is given until it is acknowledged, as an OTLP exporter does. First as fast as it takes them, which is the
 sustainable rate; then at twice that rate. The figures: batches refused, closing reasons of all results, acknowledged traces
 without a result, resident memory before the load, at its peak, and after it.
 """

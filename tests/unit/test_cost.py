@@ -74,7 +74,7 @@ def test_numbers_of_up_to_ten_bytes_are_read(number: int) -> None:
 
 
 def test_a_number_of_eleven_bytes_is_refused() -> None:
-    """One that ends too early is told apart."""
+    """One that ends too early is recognised."""
     with pytest.raises(ValueError, match="more than ten bytes"):
         read_varint(b"\x80" * 10 + b"\x01", 0)
     with pytest.raises(IndexError):

@@ -241,7 +241,7 @@ class Lane:
 
     def _refused(self, lost: int, items: int, answer: Answer) -> None:
         self._counters.add("forward.refused", lost, signal=self._signal)
-        how = "rejected by the backend (partial success)" if answer.fate == "sent" else "refused by the backend for good"
+        how = "rejected by the backend (partial success)" if answer.fate == "sent" else "refused by the backend permanently"
         why = answer.why or "it gave no reason"
         subject = f"forward.{self._signal}.refused"
         self._warnings.say(subject, "%d of %d %s were %s: %s", lost, items, self._noun, how, why)

@@ -32,7 +32,7 @@ class Pieces(Protocol):
 
 
 class Cursor:
-    """A place in a JSON text. Whoever gets a key or an element takes its value before the next one."""
+    """A place in a JSON text. After a key or an element its value is read before the next one."""
 
     def __init__(self, stream: Pieces) -> None:
         self._stream: Final = stream

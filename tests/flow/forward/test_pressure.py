@@ -79,7 +79,7 @@ def test_what_is_refused_for_good_is_counted_and_said(backend: Any, protocol: st
     counts = server.counts()
     assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (1, 1)
     assert [record.message for record in caplog.records] == [
-        f"1 of 1 spans were refused by the backend for good: {NEVER[protocol]}"
+        f"1 of 1 spans were refused by the backend permanently: {NEVER[protocol]}"
     ]
 
 

@@ -38,7 +38,7 @@ def running(trace: int) -> Item:
 
 
 def test_traces_that_are_due_count_as_backlog():
-    """They are refused for although nobody has asked for what is due."""
+    """They are refused for although `due` has not been called."""
     buffer = TraceBuffer(LIMITS)
     assert push(buffer, 0, *map(whole, range(6))) == ""
     assert push(buffer, 0.5, whole(6)) == ""

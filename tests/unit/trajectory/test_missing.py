@@ -56,7 +56,7 @@ def test_a_model_call_that_asked_for_tools_of_which_there_is_no_trace(finish: An
 
 @pytest.mark.parametrize("scope", ["my-app", "com.openai", "@opentelemetry/instrumentation-openai", "langchain4j", "litellm", ""])
 def test_scopes_without_a_table_of_their_own_are_no_exception(scope: str):
-    """OpenAI's Java SDK, LiteLLM, langchain4j, or nobody's."""
+    """OpenAI's Java SDK, LiteLLM, langchain4j, or an unknown scope."""
     assert run(chat("m", 1, ["tool_calls"], parent="", scope=scope)).calls_unknown
     assert not run(chat("m", 1, ["stop"], parent="", scope=scope)).calls_unknown
     assert run(chat("m", 1, parent="", scope=scope)).calls_unknown
