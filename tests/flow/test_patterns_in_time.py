@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from otel_eval.conventions.reader import glob
-from otel_eval.engine import _Matcher
-from otel_eval.evaluations import Evaluation, Match
+from otel_eval.evaluations import Evaluation, Match, Matcher
 from otel_eval.model import Scored
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.parameters import Names
@@ -44,7 +43,7 @@ def test_a_list_of_tools_with_many_stars() -> None:
 def test_a_condition_with_many_stars(match: Match) -> None:
     """Names of agents, values of attributes."""
     run = trajectory(call("search"), agent=NAME, attributes={"x": NAME})
-    applies = _Matcher(Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}),), match=match))
+    applies = Matcher(Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}),), match=match))
     assert in_time(lambda: applies(run, 0.0)) is False
 
 
