@@ -63,20 +63,25 @@ class Bound:
         """Why there is no such variable, or "" if it is none that is bound."""
         return {"calls": "calls not recorded", "reference": self.no_reference}.get(variable, "")
 
-    def missing(self, key: str) -> str:
-        """What was not recorded if looking at the field `key` failed, or "" if everything of that name was."""
-        if key in self.reading.run and key not in self.values.get("run", ()):
+    def missing(self, key: str, reading: Reading) -> str:
+        """What was not recorded if looking at the field `key` failed, or "" if everything of that name was.
+
+        Args:
+            key: the field.
+            reading: what the expression looks at.
+        """
+        if key in reading.run and key not in self.values.get("run", ()):
             return f"run.{key} not recorded"
-        if key in self.reading.attributes and key not in self.of.attributes:
+        if key in reading.attributes and key not in self.of.attributes:
             return f"attribute {key} not recorded"
-        if key == "message" and "error" in self.reading.calls:
+        if key == "message" and "error" in reading.calls:
             return "message of an error not recorded"
-        if key in self.reading.calls:
+        if key in reading.calls:
             for at, call in enumerate(self.values.get("calls", ())):
                 if key not in call:
                     return f"{key} of {tool(self.of.calls[at].name)} ({at}) not recorded"
         elif any(
-            _is_silent(call, field) for field in ("arguments", "result") if field in self.reading.calls for call in self.of.calls
+            _is_silent(call, field) for field in ("arguments", "result") if field in reading.calls for call in self.of.calls
         ):
             return f"{key} of some call not recorded"
         return ""

@@ -99,7 +99,7 @@ class Evaluation:
         except RuntimeError as error:
             raise Invalid(_first_line(str(error))) from None
         if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
-            raise self._told(value)
+            raise self._told(value, program)
         return value
 
     def _prepared(self, program: Program) -> Any:
@@ -113,11 +113,13 @@ class Evaluation:
         activation = self._labelled[names] = program._environment.Activation(values)
         return activation
 
-    def _told(self, message: str) -> Exception:
+    def _told(self, message: str, program: Program) -> Exception:
         if TOO_LARGE in message:
             return Unavailable(message[message.index(TOO_LARGE) :], "too_large")
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
-        why = self._bound.missing(key[1]) if key else self._bound.without(variable[1]) if variable else ""
+        # What other programs look at must not decide; but a label may hold what another one looked at.
+        reading = self._bound.reading if program.labels else program.reading
+        why = self._bound.missing(key[1], reading) if key else self._bound.without(variable[1]) if variable else ""
         reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
         return Unavailable(why, reason) if why else Invalid(_first_line(message))
 
