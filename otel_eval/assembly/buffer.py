@@ -133,6 +133,7 @@ class TraceBuffer(TraceStore):
         if self._gone.holds(trace_id, now):
             self.tally.spans_too_late += 1
             return None
+        is_taken_back = trace_id in self._ready
         trace = self._parts.dormant.pop(trace_id, None) if self._parts else None
         trace = trace or self._reopen(trace_id)
         if trace is None:
@@ -141,7 +142,8 @@ class TraceBuffer(TraceStore):
         elif trace.cut:
             self.tally.spans_over_limit += 1
             return None
-        trace.created, trace.check = now, float("inf")
+        trace.created = trace.created if is_taken_back else now
+        trace.check = float("inf")
         trace.look = now if self._parts else float("inf")
         self._open[trace_id] = trace
         self._schedule(trace_id, trace, now + self.limits.settle_s)
@@ -221,7 +223,7 @@ class TraceBuffer(TraceStore):
             items: what is to be pushed, as `push_many` and `push_logs` take it.
             now: closes what is due.
         """
-        self._check(now, ALL)
+        self._check(now, ALL, aged=False)
         if self._backlog > self.limits.max_bytes // 2:
             return "closed traces that wait to be evaluated hold half of traces.max_bytes"
         ids = {item[0] for item in items}
@@ -299,12 +301,23 @@ class TraceBuffer(TraceStore):
             self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
         return self.take(now)
 
-    def _check(self, now: float, most: int) -> None:
-        checks = self._checks
+    def _check(self, now: float, most: int, *, aged: bool = True) -> None:
+        """Close what is due, at most so many traces.
+
+        Args:
+            now: the instant.
+            most: how many may be ready.
+            aged: also what is due for its age. Where spans are about to be pushed they would take such a trace back, again
+                and again, and it would never be evaluated.
+        """
+        checks, put_off = self._checks, []
         while checks and checks[0][0] <= now and len(self._ready) + (len(self._parts.ready) if self._parts else 0) < most:
             when, _, trace_id, trace = heapq.heappop(checks)
             if trace.check != when or not self._is_current(trace_id, trace):
                 continue  # it was looked at since, or closed
+            if not aged and trace.created + self.limits.max_age_s <= now:
+                put_off.append((trace_id, trace))
+                continue
             soonest = min(trace.touched + self.limits.settle_s, trace.created + self.limits.max_age_s, trace.look)
             if soonest > now:  # whatever it waits for, not yet: its spans need no look
                 self._schedule(trace_id, trace, soonest)
@@ -320,6 +333,8 @@ class TraceBuffer(TraceStore):
                 self._set_ready(trace_id, trace, reason)
             else:
                 self._schedule(trace_id, trace, min(deadline, trace.look))
+        for trace_id, trace in put_off:
+            self._schedule(trace_id, trace, now)
 
     def _look(self, trace_id: bytes, trace: HeldTrace, now: float) -> float | None:
         """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""

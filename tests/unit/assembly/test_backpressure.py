@@ -121,3 +121,19 @@ def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
         assert buffer.held_bytes <= 15_000 + 6 * (600 + SPAN_OVERHEAD_BYTES) + request
         for trace in buffer.due(now, evaluated):
             assert trace.reason is not Completeness.OVERFLOW or b"r" not in trace.frames
+
+
+def test_a_trace_that_never_pauses_is_evaluated_when_it_is_too_old():
+    """Also where each request closes what is due before its spans are pushed."""
+    limits = Limits(settle_s=0.3, settle_partial_s=0.5, idle_s=2.0, max_age_s=2.0, late_s=10.0)
+    buffer = TraceBuffer(limits, is_agent=lambda frame: False)
+    closed_at = []
+    for number in range(300):
+        now = number * 0.02
+        made = span(f"{number:08d}", "missing.", "execute_tool a", remote=False)
+        item = (b"t" * 16, made.span_id.encode(), (b"missing.", made, made.envelope), 100)
+        assert buffer.refusal([item], now) == ""
+        buffer.push_many([item], now)
+        if number % 5 == 0:
+            closed_at += [(round(now, 1), trace.reason) for trace in buffer.due(now)]
+    assert closed_at == [(2.0, Completeness.AGED), (4.1, Completeness.AGED)]
