@@ -1,8 +1,7 @@
-"""An end to waiting: whoever waits for a client longer than so long is told to stop.
+"""Deadlines for reads from clients: a read that takes too long is cancelled.
 
-Knows deadlines and how to call; knows no protocol. Waits that end in time cost two dictionary operations. While many wait
-at once there is less patience with each, since every wait takes a thread that others need; and least while the process grows,
-since what is waited for is in memory as far as it came.
+Reads that end in time cost two dictionary operations. While many wait at once each gets less time, since every read takes a
+thread that others need. While the process grows only the few oldest go on, since what is being read is in memory already.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from otel_eval.sources.receiver.growth import Growth
 __all__ = ["Patience"]
 
 _LOOK_S: Final = 0.25
+_MOMENT_S: Final = 0.1  # in which a usual message arrives as a whole
+_PRESSED_LOOK_S: Final = 0.02  # while more wait than can be bounded otherwise: how long the process grows unnoticed
 
 
 class Patience:
@@ -28,8 +29,8 @@ class Patience:
         limit_s: how long one may take.
         many: how many at once are too many to be patient with.
         pressed_s: how long one may take while there are more than that.
-        few: so many may grow without end: that is bounded otherwise.
-        growth: of the process; while more than `few` wait and it is much, one may take a quarter of `pressed_s`.
+        few: so many may be read at once whatever they take: that is bounded otherwise.
+        growth: of the process; while more than `few` wait and it is much, all but the `few` oldest get a tenth of a second.
     """
 
     def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, growth: Growth) -> None:
@@ -65,23 +66,25 @@ class Patience:
         self._over.set()
 
     def _watch(self) -> None:
-        while not self._over.wait(min(_LOOK_S, self._limit_s / 4)):
+        while not self._over.wait(_PRESSED_LOOK_S if len(self._waits) > self._few else min(_LOOK_S, self._limit_s / 4)):
             for end in self._overdue():
                 end()
 
-    def _limit(self) -> float:
-        waiting = len(self._waits)
-        if waiting <= self._few:
-            self._growth.at_ease()
-            return self._limit_s
-        if self._growth.much:
-            return self._pressed_s / 4
-        return self._pressed_s if waiting > self._many else self._limit_s
-
     def _overdue(self) -> list[Callable[[], object]]:
-        before = time.monotonic() - self._limit()
+        """How to end the reads that take too long; they are not watched any more."""
         with self._lock:
-            found = list(itertools.takewhile(lambda item: item[1][0] <= before, self._waits.items()))
-            for number, _ in found:
-                del self._waits[number]
-        return [end for _, (_, end) in found]
+            waiting = len(self._waits)
+            if waiting <= self._few:
+                self._growth.at_ease()
+            is_pressed = waiting > self._few and self._growth.much
+            found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
+            if is_pressed:
+                found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]
+            return self._taken(found)
+
+    def _older_than(self, limit_s: float) -> list[int]:
+        before = time.monotonic() - limit_s
+        return list(itertools.takewhile(lambda number: self._waits[number][0] <= before, self._waits))
+
+    def _taken(self, numbers: list[int]) -> list[Callable[[], object]]:
+        return [self._waits.pop(number)[1] for number in numbers]
