@@ -18,7 +18,7 @@ from otel_eval.sources.receiver.growth import Growth
 __all__ = ["Patience"]
 
 _LOOK_S: Final = 0.25
-_MOMENT_S: Final = 0.1  # in which a usual message arrives as a whole
+_MOMENT_S: Final = 0.25  # in which a usual message arrives as a whole
 _PRESSED_LOOK_S: Final = 0.02  # while more wait than can be bounded otherwise: how long the process grows unnoticed
 
 
@@ -30,7 +30,7 @@ class Patience:
         many: how many at once are too many to be patient with.
         pressed_s: how long one may take while there are more than that.
         few: so many may be read at once whatever they take: that is bounded otherwise.
-        growth: of the process; while more than `few` wait and it is much, all but the `few` oldest get a tenth of a second.
+        growth: of the process; while more than `few` wait and it is much, all but the `few` oldest get a quarter of a second.
     """
 
     def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, growth: Growth) -> None:
