@@ -1,4 +1,4 @@
-"""Frameworks whose spans are told apart by their names, and whose attributes have no names of a convention.
+"""Frameworks whose spans can be distinguished by their names only: their attributes follow no convention.
 
 Data only.
 """
