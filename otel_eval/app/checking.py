@@ -11,11 +11,14 @@ from typing import Any, Final
 
 from otel_eval.app.compose import engine_of
 from otel_eval.app.entrance import verify
-from otel_eval.config import EvalConfig
+from otel_eval.app.operating import metrics_endpoint
+from otel_eval.app.outlets import otlp_endpoint
+from otel_eval.config import EvalConfig, client_tls
 from otel_eval.config.credentials import refuse_credentials
 from otel_eval.errors import ConfigError
 from otel_eval.model import Skipped
 from otel_eval.references import Dataset
+from otel_eval.sinks.endpoint import for_signal, is_secure
 from otel_eval.telling import gathered
 
 __all__ = ["check", "suggestions"]
@@ -30,12 +33,23 @@ def check(config: EvalConfig) -> None:
         ConfigError: something cannot; every such thing is named, and no secret.
     """
     readings: list[Callable[[], object]] = [partial(verify, config.receivers.otlp), partial(refuse_credentials, config)]
+    readings += _client_files(config)
     if config.judges:
         from otel_eval.app.judges import judges_of  # deferred: it loads every scorer
 
         readings.append(partial(judges_of, config))
     readings.append(partial(_check_datasets, config))
     gathered(readings)
+
+
+def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
+    """Read the files for TLS of every endpoint that results, spans or metrics are sent to."""
+    forward, otlp, metrics = config.exporters.forward, config.exporters.otlp, config.telemetry.otlp
+    if forward and forward.tls:
+        yield client_tls(forward.tls, "exporters.forward.tls").context
+    ways = [(otlp_endpoint(otlp), otlp.signals)] if otlp else []
+    ways += [(metrics_endpoint(metrics), ("metrics",))] if metrics else []
+    yield from (for_signal(to, signal).tls.context for to, signals in ways if is_secure(to) for signal in signals)
 
 
 def _check_datasets(config: EvalConfig) -> None:

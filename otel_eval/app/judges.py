@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from otel_eval.config import EvalConfig, JudgeEndpoint
+from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.door import joined, lines_of
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.judging import Judge, resolve
@@ -121,6 +121,7 @@ class Clients:
             per_minute=given.per_minute,
             cache=given.cache,
             parameters=given.parameters,
+            tls=client_tls(given.tls, f"{where}.tls").context() if given.tls else None,
         )
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
         counting = {"count": partial(self._count, judge=name)} if self._count else {}

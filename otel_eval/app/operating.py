@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.config import MetricsOtlp, Telemetry
+from otel_eval.config import MetricsOtlp, Telemetry, client_tls
 from otel_eval.operations import Site
+from otel_eval.sinks.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from otel_eval.operations.beat import Beat
 
-__all__ = ["Operating"]
+__all__ = ["Operating", "metrics_endpoint"]
 
 
 class Operating:
@@ -52,10 +53,20 @@ class Operating:
             self._site.stop()
 
 
+def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
+    """Where `telemetry.otlp` sends to."""
+    return Endpoint(
+        endpoint=given.endpoint,
+        protocol=given.protocol,
+        headers=given.headers,
+        timeout_s=given.timeout,
+        tls=client_tls(given.tls, "telemetry.otlp.tls"),
+    )
+
+
 def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> Beat:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.operations.beat import Beat
-    from otel_eval.sinks.otlp import Endpoint, metric_exporter, own_resource
+    from otel_eval.sinks.otlp import metric_exporter, own_resource
 
-    to = Endpoint(endpoint=given.endpoint, protocol=given.protocol, headers=given.headers, timeout_s=given.timeout)
-    return Beat(metric_exporter(to), counts, own_resource(), given.interval)
+    return Beat(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter
+from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls
 from otel_eval.config.credentials import exposed_credentials, refuse_credentials
 from otel_eval.errors import ConfigError
 from otel_eval.ports import Sink
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from otel_eval.sinks.delivery.outbox import Settled
     from otel_eval.sinks.jsonl import JsonLinesSink
 
-__all__ = ["DELIVERY_S", "delivery_of", "exporter_sinks", "metric_sinks", "replay_fanout", "window_limits", "writes_lines"]
+__all__ = [
+    "DELIVERY_S",
+    "delivery_of",
+    "exporter_sinks",
+    "metric_sinks",
+    "otlp_endpoint",
+    "replay_fanout",
+    "window_limits",
+    "writes_lines",
+]
 
 _log = logging.getLogger("otel_eval")
 
@@ -51,7 +60,7 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         for problem in exposed_credentials(config):
             _log.warning("%s", problem)
         otlp, window = config.exporters.otlp, window_limits(config)
-        sinks.extend(otlp_sinks(_endpoint(otlp), otlp.signals, counters=counters, window=window))
+        sinks.extend(otlp_sinks(otlp_endpoint(otlp), otlp.signals, counters=counters, window=window, in_process=True))
     return sinks
 
 
@@ -62,13 +71,15 @@ def _lines(given: JsonlExporter | None) -> JsonLinesSink:
     return JsonLinesSink(given.path, mode=int(given.mode, 8)) if given else JsonLinesSink("-")
 
 
-def _endpoint(otlp: OtlpExporter) -> Endpoint:
+def otlp_endpoint(otlp: OtlpExporter) -> Endpoint:
+    """Where `exporters.otlp` sends to."""
     return Endpoint(
         endpoint=otlp.endpoint,
         protocol=otlp.protocol,
         headers=otlp.headers,
         timeout_s=otlp.timeout,
         compression=otlp.compression,
+        tls=client_tls(otlp.tls, "exporters.otlp.tls"),
     )
 
 
@@ -92,7 +103,7 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     if exporters.otlp and signals:
         from otel_eval.sinks.otlp import otlp_sinks
 
-        sinks.extend(otlp_sinks(_endpoint(exporters.otlp), signals, counters=counters))
+        sinks.extend(otlp_sinks(otlp_endpoint(exporters.otlp), signals, counters=counters))
     if not sinks:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(sinks, counters)
@@ -128,7 +139,7 @@ def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         return []
     from otel_eval.sinks.otlp import otlp_sinks
 
-    sinks = otlp_sinks(_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
+    sinks = otlp_sinks(otlp_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
     return [FinalResults(sink) for sink in sinks]
 
 
@@ -148,7 +159,7 @@ def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
     if writes_lines(config):
         carriers.append(JsonLinesCarrier(_lines(exporters.jsonl), sync=sync))
     if exporters.otlp:
-        to = _endpoint(exporters.otlp)
+        to = otlp_endpoint(exporters.otlp)
         carriers.extend(OtlpCarrier(to, signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals)
     return carriers
 

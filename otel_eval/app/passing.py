@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from otel_eval.app.durable import Durable
 from otel_eval.app.onward import Kept
-from otel_eval.config import EvalConfig
+from otel_eval.config import EvalConfig, client_tls
 from otel_eval.engine import Engine
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import Frame
@@ -33,14 +33,13 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Dur
     given = config.exporters.forward
     if given is None:
         return None
-    files = given.tls.model_dump() if given.tls else {}
     to = Target(
         endpoint=given.endpoint,
         protocol=given.protocol,
         headers=given.headers,
         timeout_s=given.timeout,
         compression=given.compression,
-        **files,
+        tls=client_tls(given.tls, "exporters.forward.tls"),
     )
     keeper = durable.onward if durable else None
     forward = Forward(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, keeper=keeper)

@@ -22,6 +22,7 @@ from otel_eval.config.places import (
     Receivers,
     ServerTls,
     TlsFiles,
+    client_tls,
 )
 from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Results, Traces
 from otel_eval.config.source import load
@@ -53,5 +54,6 @@ __all__ = [
     "TlsFiles",
     "Traces",
     "Window",
+    "client_tls",
     "load",
 ]

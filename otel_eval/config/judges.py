@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator
 
 from otel_eval.config.door import Shape
-from otel_eval.config.places import Count, Seconds
+from otel_eval.config.places import Count, Seconds, TlsFiles, tls_without_https
 from otel_eval.config.units import url_of, whole_of
 from otel_eval.errors import ConfigError
 from otel_eval.telling import holds_credentials, redacted, shown
@@ -71,6 +71,8 @@ class JudgeEndpoint(Shape):
     """The environment variable that holds the key."""
     api_key_file: str | None = None
     """The file that holds the key. Neither: no key is sent."""
+    tls: TlsFiles | None = None
+    """Files for an https:// URL; the system's authorities when left out."""
     timeout: Seconds = 60.0
     """How long one attempt may take."""
     retries: Whole = 2
@@ -84,6 +86,7 @@ class JudgeEndpoint(Shape):
 
     def contradictions(self) -> Iterator[str]:
         """One key, some time, and a client to ask with."""
+        yield from tls_without_https(self.tls, self.base_url)
         if self.api_key_env is not None and self.api_key_file is not None:
             yield "api_key_file: is given beside api_key_env; name one of them"
         if self.timeout == 0:

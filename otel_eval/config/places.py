@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of, url_of
 from otel_eval.telling import redacted, shown
+from otel_eval.tls import ClientTls
 
 __all__ = [
     "Address",
@@ -35,6 +36,8 @@ __all__ = [
     "Size",
     "Target",
     "TlsFiles",
+    "client_tls",
+    "tls_without_https",
 ]
 
 _NUMBER: Final = {"type": "number", "minimum": 0}
@@ -201,32 +204,6 @@ class Receivers(Shape):
     """The OTLP receiver."""
 
 
-class OtlpExporter(Shape):
-    """Sends scores to an OTLP endpoint, usually a Collector."""
-
-    endpoint: Target
-    """http:// or https:// URL. With http/protobuf the signal's path is added to it."""
-    protocol: Literal["grpc", "http/protobuf"] = "grpc"
-    """The protocol that is spoken."""
-    headers: Mapping[str, str] = Field(default_factory=dict)
-    """Sent with each request, for keys and tenants."""
-    signals: Signals = ("logs", "metrics", "spans")
-    """Which signals are sent."""
-    timeout: Seconds = 10.0
-    """How long one request may take."""
-    compression: Literal["none", "gzip"] = "gzip"
-    """How requests are compressed."""
-
-
-class JsonlExporter(Shape):
-    """Writes one JSON object a line for each result."""
-
-    path: str = Field(min_length=1)
-    """The file to append to; `-` is stdout."""
-    mode: Mode = "0600"
-    """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the file's group read it."""
-
-
 class TlsFiles(Shape):
     """PEM files for a connection by TLS."""
 
@@ -242,6 +219,49 @@ class TlsFiles(Shape):
         if (self.cert_file is None) != (self.key_file is None):
             given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
             yield f"{given} is given without {other}; name both or neither"
+
+
+def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
+    """The problem of files for TLS that are named for an endpoint without it."""
+    if tls is not None and not url.startswith("https"):
+        yield f"tls: files are named, but {shown(url)} is not an https:// URL; write https://"
+
+
+def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
+    """The files of a `tls` block, which errors name by its place in the configuration."""
+    return ClientTls.from_config(where, tls.model_dump() if tls else {})
+
+
+class OtlpExporter(Shape):
+    """Sends scores to an OTLP endpoint, usually a Collector."""
+
+    endpoint: Target
+    """http:// or https:// URL. With http/protobuf the signal's path is added to it."""
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    """The protocol that is spoken."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    """Sent with each request, for keys and tenants."""
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
+    signals: Signals = ("logs", "metrics", "spans")
+    """Which signals are sent."""
+    timeout: Seconds = 10.0
+    """How long one request may take."""
+    compression: Literal["none", "gzip"] = "gzip"
+    """How requests are compressed."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Files for TLS are for an endpoint that speaks it."""
+        yield from tls_without_https(self.tls, self.endpoint)
+
+
+class JsonlExporter(Shape):
+    """Writes one JSON object a line for each result."""
+
+    path: str = Field(min_length=1)
+    """The file to append to; `-` is stdout."""
+    mode: Mode = "0600"
+    """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the file's group read it."""
 
 
 class ForwardExporter(Shape):
@@ -266,8 +286,7 @@ class ForwardExporter(Shape):
 
     def contradictions(self) -> Iterator[str]:
         """Files for TLS are for an endpoint that speaks it."""
-        if self.tls is not None and not self.endpoint.startswith("https"):
-            yield f"tls: files are named, but {shown(self.endpoint)} is not an https:// URL; write https://"
+        yield from tls_without_https(self.tls, self.endpoint)
 
 
 class Exporters(Shape):

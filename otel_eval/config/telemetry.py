@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from otel_eval.config.door import Shape
-from otel_eval.config.places import Address, Seconds, Target
+from otel_eval.config.places import Address, Seconds, Target, TlsFiles, tls_without_https
 
 __all__ = ["MetricsOtlp", "Telemetry"]
 
@@ -22,10 +22,16 @@ class MetricsOtlp(Shape):
     """The protocol that is spoken."""
     headers: Mapping[str, str] = Field(default_factory=dict)
     """Sent with each request, for keys and tenants."""
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
     timeout: Seconds = 10.0
     """How long one request may take."""
     interval: Seconds = Field(default=60.0, gt=0)
     """How often."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Files for TLS are for an endpoint that speaks it."""
+        yield from tls_without_https(self.tls, self.endpoint)
 
 
 class Telemetry(Shape):

@@ -244,7 +244,11 @@ async def _opened(endpoint: Endpoint) -> AsyncGenerator[Any, None]:
         base_url=endpoint.base_url,
         timeout=endpoint.timeout_s,
         max_retries=0,  # ours share a budget
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_without_complaints]}),
+        http_client=openai.DefaultAsyncHttpxClient(
+            follow_redirects=False,
+            verify=endpoint.tls or True,
+            event_hooks={"response": [_without_complaints]},
+        ),
     )
     client._platform = "Unknown"  # else a thread is started to find out, which an interpreter that ends cannot
     try:

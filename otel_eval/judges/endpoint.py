@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any
 
 __all__ = ["Endpoint"]
@@ -25,6 +26,7 @@ class Endpoint:
         per_minute: attempts in any minute, or None.
         cache: answers that are remembered.
         parameters: further fields of each request, such as a temperature.
+        tls: whom to trust and which certificate to show; None: the system's authorities and no certificate.
     """
 
     base_url: str
@@ -35,3 +37,4 @@ class Endpoint:
     per_minute: int | None = None
     cache: int = 1000
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    tls: SSLContext | None = None

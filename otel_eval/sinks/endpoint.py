@@ -5,13 +5,15 @@ Knows what a user says of it; sends nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from otel_eval.errors import ConfigError
+from otel_eval.tls import ClientTls
 
-__all__ = ["PATHS", "Endpoint", "grpc_credentials", "is_secure", "url_of"]
+__all__ = ["PATHS", "Endpoint", "for_signal", "grpc_credentials", "is_secure", "url_of"]
 
 PATHS: Final = {"logs": "v1/logs", "metrics": "v1/metrics", "spans": "v1/traces"}
 
@@ -27,7 +29,7 @@ class Endpoint:
         timeout_s: for one export with its retries.
         compression: gzip or none.
         insecure: gRPC without TLS; None: by the endpoint's scheme.
-        ca_file, cert_file, key_file: PEM files for TLS and for a client certificate.
+        tls: files for an https endpoint.
     """
 
     endpoint: str
@@ -36,9 +38,25 @@ class Endpoint:
     timeout_s: float = 10.0
     compression: Literal["gzip", "none"] = "none"
     insecure: bool | None = None
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    tls: ClientTls = field(default_factory=ClientTls)
+
+
+def for_signal(to: Endpoint, signal: str, problems: set[str] | None = None) -> Endpoint:
+    """The endpoint with the certificates that the environment names for a signal (logs, metrics, spans), if it uses TLS.
+
+    Args:
+        problems: gets what is wrong with the environment's files, which are then left out; None: they are not checked here.
+    """
+    if not is_secure(to):
+        return to
+    tls = to.tls.with_environment(os.environ, "traces" if signal == "spans" else signal)
+    if problems is not None and tls != to.tls:
+        try:
+            tls.context()
+        except ConfigError as error:
+            problems.update(error.problems)
+            return to
+    return replace(to, tls=tls)
 
 
 def is_secure(to: Endpoint) -> bool:
@@ -50,21 +68,11 @@ def grpc_credentials(to: Endpoint) -> Any:
     """TLS as the endpoint asks for it.
 
     Raises:
-        ConfigError: a file cannot be read.
+        ConfigError: a file cannot be used.
     """
     import grpc
 
-    return grpc.ssl_channel_credentials(*(_pem(key, getattr(to, key)) for key in ("ca_file", "key_file", "cert_file")))
-
-
-def _pem(key: str, path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigError(f"exporters.otlp.{key}: {path!r} cannot be read ({error.strerror}); name a PEM file") from None
+    return grpc.ssl_channel_credentials(*to.tls.pems())
 
 
 def url_of(to: Endpoint, signal: str) -> str:

@@ -6,13 +6,14 @@ HTTP are loaded only when asked for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.sinks import attributes as names
-from otel_eval.sinks.endpoint import PATHS, Endpoint, grpc_credentials, is_secure, url_of
+from otel_eval.sinks.endpoint import PATHS, Endpoint, for_signal, grpc_credentials, is_secure, url_of
 from otel_eval.sinks.log_events import LogEventSink
 from otel_eval.sinks.metrics import MetricSink
 from otel_eval.sinks.refusal import Ledger, WatchedExporter, WatchedMetricExporter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from otel_eval.sinks.window import WindowLimits
 
 __all__ = ["Endpoint", "metric_exporter", "otlp_sinks", "own_resource"]
+
+_log = logging.getLogger("otel_eval")
 
 _QUEUE: Final = 8192
 _DELAY_MS: Final = 1000.0  # "seconds after each run", not the SDK's five
@@ -68,11 +71,13 @@ def otlp_sinks(
     counters: Counters | None = None,
     metrics_interval_s: float = 5.0,
     window: WindowLimits | None = None,
+    in_process: bool = False,
 ) -> list[Sink]:
     """One sink per signal.
 
     Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. `Ledger` tells
-    what is counted.
+    what is counted. With `in_process`, files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are
+    left out with a warning: the environment must not end a program.
 
     Raises:
         ConfigError: a signal, the protocol or the endpoint cannot be used.
@@ -84,17 +89,19 @@ def otlp_sinks(
         place = redacted(to.endpoint)
         raise ConfigError(f"exporters.otlp.endpoint: {place!r} has no scheme; write e.g. 'http://{place}'")
     counted = counters if counters is not None else Tally()
-    exporters = _grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to)
     makers: dict[str, Callable[[Any, Ledger], Sink]] = {
         "logs": _logs,
         "metrics": lambda exporter, ledger: _metrics(exporter, ledger, metrics_interval_s, window),
         "spans": _spans,
     }
     warnings = Warnings()
+    problems: set[str] | None = set() if in_process else None
+    endpoints = {signal: for_signal(to, signal, problems) for signal in PATHS if signal in signals}
+    for problem in sorted(problems or ()):
+        _log.warning("%s; it is not used", problem)
     return [
-        makers[signal](exporters[signal](), Ledger(f"otlp.{signal}", signal, to, counted, warnings, _QUEUE))
-        for signal in PATHS
-        if signal in signals
+        makers[signal](_exporter(at, signal), Ledger(f"otlp.{signal}", signal, at, counted, warnings, _QUEUE))
+        for signal, at in endpoints.items()
     ]
 
 
@@ -104,8 +111,11 @@ def metric_exporter(to: Endpoint) -> Any:
     Raises:
         ConfigError: the endpoint cannot be used.
     """
-    exporters = _grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to)
-    return exporters["metrics"]()
+    return _exporter(for_signal(to, "metrics"), "metrics")
+
+
+def _exporter(to: Endpoint, signal: str) -> Any:
+    return (_grpc_exporters(to) if to.protocol == "grpc" else _http_exporters(to))[signal]()
 
 
 def own_resource() -> Any:
@@ -175,10 +185,12 @@ def _http_exporters(to: Endpoint) -> dict[str, Callable[[], Any]]:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+    if is_secure(to):
+        to.tls.context()  # `requests` would fail at each export
     settings: dict[str, Any] = {
-        "certificate_file": to.ca_file,
-        "client_key_file": to.key_file,
-        "client_certificate_file": to.cert_file,
+        "certificate_file": to.tls.ca.path if to.tls.ca else True,  # None: the SDK would read its variables once more
+        "client_key_file": to.tls.key.path if to.tls.key else None,
+        "client_certificate_file": to.tls.cert.path if to.tls.cert else None,
         "headers": dict(to.headers) or None,
         "timeout": to.timeout_s,
         "compression": Compression.Gzip if to.compression == "gzip" else Compression.NoCompression,

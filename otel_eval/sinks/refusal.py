@@ -238,9 +238,8 @@ def _probe_grpc(to: Endpoint, signal: str) -> str:
 def _probe_http(to: Endpoint, signal: str) -> int:
     import requests
 
-    certificate: Any = (to.cert_file, to.key_file) if to.cert_file and to.key_file else to.cert_file
+    cert, key, ca = (each.path if each else None for each in (to.tls.cert, to.tls.key, to.tls.ca))
+    certificate: Any = (cert, key) if cert and key else cert
     headers = {"Content-Type": "application/x-protobuf"} | dict(to.headers)
-    answer = requests.post(
-        url_of(to, signal), data=b"", headers=headers, timeout=_PROBE_S, cert=certificate, verify=to.ca_file or True
-    )
+    answer = requests.post(url_of(to, signal), data=b"", headers=headers, timeout=_PROBE_S, cert=certificate, verify=ca or True)
     return int(answer.status_code)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any, Final, Protocol
 
 from otel_eval.model import Report
-from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.endpoint import Endpoint, for_signal
 from otel_eval.sinks.forward.send import Answer, Target, sender
 from otel_eval.sinks.jsonl import JsonLinesSink, encoded, lines_of, rows_of
 
@@ -153,9 +153,7 @@ class OtlpCarrier:
             headers=to.headers,
             timeout_s=to.timeout_s,
             compression=to.compression,
-            ca_file=to.ca_file,
-            cert_file=to.cert_file,
-            key_file=to.key_file,
+            tls=for_signal(to, signal).tls,
         )
         self._send, self._end = sender(target, "traces" if signal == "spans" else signal)
 

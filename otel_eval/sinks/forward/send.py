@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_eval.errors import ConfigError
+from otel_eval.tls import ClientTls
 
 __all__ = ["Answer", "Fate", "Send", "Target", "sender"]
 
@@ -49,7 +49,7 @@ class Target:
         headers: sent with each request.
         timeout_s: for one attempt.
         compression: gzip or none.
-        ca_file, cert_file, key_file: PEM files for TLS and for a client certificate.
+        tls: files for an https endpoint.
     """
 
     endpoint: str
@@ -57,9 +57,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 10.0
     compression: Literal["gzip", "none"] = "none"
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    tls: ClientTls = field(default_factory=ClientTls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ def sender(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
     """How to send requests of a signal, from several threads, and how to end it.
 
     Raises:
-        ConfigError: a file cannot be read or is no certificate.
+        ConfigError: a TLS file cannot be used.
     """
     return _grpc(to, signal) if to.protocol == "grpc" else _http(to, signal)
 
@@ -93,8 +91,7 @@ def _grpc(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
     options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
     compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
     if parts.scheme == "https":
-        pems = [_pem(key, getattr(to, key)) for key in ("ca_file", "key_file", "cert_file")]
-        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(*pems), options, compression)
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(*to.tls.pems()), options, compression)
     else:
         channel = grpc.insecure_channel(address, options, compression)
     export = channel.unary_unary(_METHODS[signal])
@@ -107,16 +104,6 @@ def _grpc(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
             return _judge_grpc(error)
 
     return send, channel.close
-
-
-def _pem(key: str, path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigError(f"exporters.forward.tls.{key}: {path!r} cannot be read ({error.strerror}); name a PEM file") from None
 
 
 def _judge_grpc(error: Any) -> Answer:
@@ -157,7 +144,7 @@ def one_line(text: str) -> str:
 
 def _http(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
     parts = urlsplit(to.endpoint)
-    context = _context(to) if parts.scheme == "https" else None
+    context = to.tls.context() if parts.scheme == "https" else None
     path = f"{parts.path.rstrip('/')}/v1/{signal}"
     headers = {**to.headers, "Content-Type": "application/x-protobuf"}
     if to.compression == "gzip":
@@ -203,18 +190,6 @@ def _connection(parts: SplitResult, timeout_s: float, context: ssl.SSLContext | 
     if context is not None:
         return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
     return http.client.HTTPConnection(host, port, timeout=timeout_s)
-
-
-def _context(to: Target) -> ssl.SSLContext:
-    for key in ("ca_file", "cert_file", "key_file"):
-        _pem(key, getattr(to, key))
-    try:
-        context = ssl.create_default_context(cafile=to.ca_file)
-        if to.cert_file:
-            context.load_cert_chain(to.cert_file, to.key_file)
-    except (ssl.SSLError, OSError):
-        raise ConfigError("exporters.forward.tls: the files hold no certificate or key; name PEM files") from None
-    return context
 
 
 def _judge_http(response: http.client.HTTPResponse, content: bytes) -> Answer:

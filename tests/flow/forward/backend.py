@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +50,7 @@ class Backend:
 
 
 @contextmanager
-def grpc_backend() -> Iterator[Backend]:
+def grpc_backend(credentials: Any = None) -> Iterator[Backend]:
     backend = Backend()
 
     def handler(signal: str) -> Any:
@@ -65,7 +66,10 @@ def grpc_backend() -> Iterator[Backend]:
     for service, signal in SERVICES.items():
         name = f"opentelemetry.proto.collector.{service}"
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {"Export": handler(signal)})])
-    backend.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    if credentials:
+        backend.url = f"https://127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
+    else:
+        backend.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
         yield backend
@@ -74,7 +78,7 @@ def grpc_backend() -> Iterator[Backend]:
 
 
 @contextmanager
-def http_backend() -> Iterator[Backend]:
+def http_backend(context: ssl.SSLContext | None = None) -> Iterator[Backend]:
     backend = Backend()
 
     class Handler(BaseHTTPRequestHandler):
@@ -93,9 +97,11 @@ def http_backend() -> Iterator[Backend]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    backend.url = f"http://127.0.0.1:{server.server_port}"
+    backend.url = f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
     try:
         yield backend
     finally:

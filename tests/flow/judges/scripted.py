@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -51,7 +52,7 @@ class _Server(ThreadingHTTPServer):
 class Endpoint:
     """Serves `script`, which is asked with each request's JSON, and keeps what came."""
 
-    def __init__(self, script: Callable[[dict[str, Any]], Reply]) -> None:
+    def __init__(self, script: Callable[[dict[str, Any]], Reply], tls: ssl.SSLContext | None = None) -> None:
         self.script = script
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -60,12 +61,15 @@ class Endpoint:
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
+        self._scheme = "https" if tls else "http"
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}/v1"
 
     def stop(self) -> None:
         self._server.shutdown()

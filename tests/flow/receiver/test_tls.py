@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver import OtlpReceiver, Tls
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tls"))
 from authorities import Authority
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

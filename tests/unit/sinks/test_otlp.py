@@ -25,6 +25,7 @@ from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.otlp import otlp_sinks
 from otel_eval.sinks.refusal import Ledger
 from otel_eval.sinks.tally import Tally, Warnings
+from otel_eval.tls import ClientTls, PemFile
 
 Reports = Callable[..., Report]
 SDK = tuple(int(part) for part in __version__.split(".")[:2])
@@ -209,7 +210,10 @@ def test_an_endpoint_that_is_down_costs_counted_results_and_one_line(report: Rep
     [
         ({"signals": ("logs", "traces")}, "'traces' is not a signal"),
         ({"to": Endpoint(endpoint="localhost:4317")}, "has no scheme"),
-        ({"to": Endpoint(endpoint="https://localhost:4317", ca_file="/no/such.pem")}, "cannot be read"),
+        (
+            {"to": Endpoint(endpoint="https://localhost:4317", tls=ClientTls(ca=PemFile("ca_file", "/no/such.pem")))},
+            "cannot be read",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_start(options: dict[str, Any], message: str):
