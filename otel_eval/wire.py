@@ -9,6 +9,7 @@ from typing import Final
 
 __all__ = ["read_varint", "sized", "varint"]
 
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
 
 
@@ -31,7 +32,9 @@ def read_varint(raw: bytes, at: int) -> tuple[int, int]:
 def varint(number: int) -> bytes:
     """A number of at least 0, seven bits a byte."""
     if number < 0x80:
-        return bytes((number,))
+        return _ONE_BYTE[number]
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
-from otel_eval.native import extension
 from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
 from otel_eval.scorers.cel.reading import Reading
@@ -24,7 +23,6 @@ __all__ = ["REASONS", "Bound", "Unavailable", "bind", "fitting", "is_unicode"]
 _MOST_VALUES: Final = 100_000
 _DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
 _NS_PER_MS: Final = 1_000_000
-_values: Final = extension("_values")
 
 
 REASONS: Final[Mapping[str, SkipReason]] = {"calls": "calls_unknown", "reference": "no_reference"}
@@ -210,15 +208,6 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
     Raises:
         Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
     """
-    if _values is not None and _values.fit(
-        contents, _MOST_VALUES, MOST_CHARACTERS, _DEEPEST, MOST_GATHERED if gathers else _MOST_VALUES, UNRECORDED
-    ):
-        return values
-    return _surely_fitting(values, contents, gathers=gathers)
-
-
-def _surely_fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> dict[str, Any]:
-    """The same without the shortcut, which knows nothing but plain values within the limits."""
     level = contents
     room, characters, clean = _MOST_VALUES - len(level), MOST_CHARACTERS, True
     for _ in range(_DEEPEST):

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import struct
 import time
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped
-from otel_eval.native import extension
 from otel_eval.sinks import attributes as names
 from otel_eval.wire import sized, varint
 
 __all__ = ["events_of"]
 
-_native: Final = extension("_events")
 _EVENTS: Final = 11
 _NAME: Final = sized(2, names.EVENT_NAME.encode())
 _ATTRIBUTES: Final = 3
@@ -33,12 +32,6 @@ def events_of(report: Report) -> bytes:
 
 def event(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:
     """An event of fields that are encoded already, and of attributes that are not."""
-    made: bytes | None = _native.event(head, kind, own) if _native is not None else None
-    return made if made is not None else event_slowly(head, kind, own)
-
-
-def event_slowly(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:
-    """The same in Python."""
     return sized(_EVENTS, head + kind + _pairs(own))
 
 
@@ -84,7 +77,12 @@ def _pairs(attributes: dict[str, Any]) -> bytes:
 
 
 def _pair(key: str, value: Any) -> bytes:
-    return sized(_ATTRIBUTES, sized(1, key.encode()) + sized(2, _value(value)))
+    return sized(_ATTRIBUTES, _key(key) + sized(2, _value(value)))
+
+
+@lru_cache(maxsize=256)  # there are a few dozen keys, and each event has most of them
+def _key(key: str) -> bytes:
+    return sized(1, key.encode())
 
 
 def _value(value: Any) -> bytes:
