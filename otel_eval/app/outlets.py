@@ -15,11 +15,12 @@ from otel_eval.errors import ConfigError
 from otel_eval.ports import Sink
 from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.labels import LabelDistribution
-from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.endpoint import Endpoint, for_signal
 from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.final import FinalResults
 from otel_eval.sinks.tally import Tally
 from otel_eval.sinks.window import WindowLimits
+from otel_eval.x509 import validity_of
 
 if TYPE_CHECKING:
     from otel_eval.sinks.delivery import DeadLetters, Delivery
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELIVERY_S",
+    "certificate_ends",
     "delivery_of",
     "exporter_sinks",
     "metric_sinks",
@@ -81,6 +83,20 @@ def otlp_endpoint(otlp: OtlpExporter) -> Endpoint:
         compression=otlp.compression,
         tls=client_tls(otlp.tls, "exporters.otlp.tls"),
     )
+
+
+def certificate_ends(config: EvalConfig) -> dict[str, int]:
+    """The last second of the client certificate of each exporter that shows one, since the epoch, as a count for the metrics.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    otlp, forward = config.exporters.otlp, config.exporters.forward
+    tls = {f"otlp.{signal}": for_signal(otlp_endpoint(otlp), signal).tls for signal in otlp.signals} if otlp else {}
+    if forward:
+        tls["forward"] = client_tls(forward.tls, "exporters.forward.tls")
+    found = {name: validity_of(each.cert.read()) for name, each in tls.items() if each.cert}
+    return {f"exporter.certificate_not_after{{sink={name}}}": each.not_after for name, each in found.items() if each}
 
 
 def replay_fanout(config: EvalConfig) -> Fanout:

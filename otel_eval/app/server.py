@@ -19,7 +19,7 @@ from otel_eval.app.guard import Guard
 from otel_eval.app.idle_memory import IdleMemory
 from otel_eval.app.judges import Clients
 from otel_eval.app.operating import Operating
-from otel_eval.app.outlets import delivery_of, metric_sinks, writes_lines
+from otel_eval.app.outlets import certificate_ends, delivery_of, metric_sinks, writes_lines
 from otel_eval.app.recovery import Recovery
 from otel_eval.app.resuming import Resuming
 from otel_eval.config import EvalConfig
@@ -87,6 +87,7 @@ class Server:
         self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
         engine = self._engine_of(config)
+        self._certificate_ends: Final = certificate_ends(config)
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = _forward_of(config, engine, self._counters, self._durable)
         self._delivery: Final = delivery_of(config, self._counters, self._settled)
@@ -257,6 +258,7 @@ class Server:
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
         waiting |= self._delivery.counts() | self._diagnostics.counts() | references.counts()
+        waiting |= self._receiver.not_after() | self._certificate_ends
         return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
 

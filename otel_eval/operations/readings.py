@@ -49,6 +49,8 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "forward.refused": ("exporter_send_failed_items", "{items}"),
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
+    "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
+    "exporter.certificate_not_after": ("exporter_certificate_not_after", "s"),
 }
 _LABELS: Final = {"sink": "exporter", "signal": "data_type"}
 _GAUGES: Final = frozenset(
@@ -62,6 +64,8 @@ _GAUGES: Final = frozenset(
         "storage.reports_waiting",
         "late_pending",
         "results.waiting",
+        "receiver.certificate_not_after",
+        "exporter.certificate_not_after",
     }
 )
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")

@@ -29,6 +29,7 @@ _log = logging.getLogger("otel_eval")
 
 _MIB: Final = 1024 * 1024
 _GROWTH: Final = 4
+_NOT_AFTER: Final = "receiver.certificate_not_after"
 _REASONS: Final = {
     errno.EADDRINUSE: "the port is in use; stop the other process or choose another port, 0 picks a free one",
     errno.EACCES: "this port needs more rights; choose one from 1024 up, 0 picks a free one",
@@ -89,6 +90,7 @@ class OtlpReceiver:
         self.counters = counters or Counters()
         self._addresses = (grpc, http)
         self._tls = {"grpc": grpc_tls, "http": http_tls}
+        self._loaded: dict[str, Certificates] = {}
         self._tokens = tokens
         self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
@@ -140,7 +142,15 @@ class OtlpReceiver:
 
     def _certificates(self, protocol: str) -> Certificates | None:
         tls = self._tls[protocol]
-        return Certificates(tls, f"receivers.otlp.protocols.{protocol}.tls") if tls else None
+        if tls is None:
+            return None
+        self._loaded[protocol] = Certificates(tls, f"receivers.otlp.protocols.{protocol}.tls")
+        return self._loaded[protocol]
+
+    def not_after(self) -> dict[str, int]:
+        """The last second of each transport's certificate, since the epoch, as a count that metrics show."""
+        found = {protocol: certificates.not_after for protocol, certificates in self._loaded.items()}
+        return {f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end for protocol, end in found.items() if end is not None}
 
     def _warn(self, protocol: str, address: str, host: str) -> None:
         """Say at the start who can reach us, where nobody seems to have thought of it."""

@@ -1,7 +1,7 @@
-"""The receiver's certificates, read anew when their files change.
+"""The receiver's certificates, read again when their files change.
 
-Knows PEM files, ssl and grpcio's credentials. Files are looked at when somebody connects, at most once in an interval; what
-cannot be used then leaves the old certificate in place and is said once for each change.
+Files are looked at when a client connects or a metric is read, at most once in an interval. Files that cannot be used, and a
+certificate that is expired or not yet valid, do not replace a valid one; that is logged once for each change.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.watched import content, stamp
 from otel_eval.telling import gathered
+from otel_eval.x509 import Validity, validity_of
 
 __all__ = ["Certificates", "Tls"]
 
@@ -50,6 +51,12 @@ class _Loaded:
     key: bytes
     chain: bytes
     authorities: bytes | None
+    validity: Validity | None  # None: unknown, then it is used
+
+    @property
+    def problem(self) -> str | None:
+        """Why clients will not accept the certificate now."""
+        return self.validity.problem(time.time()) if self.validity else None
 
 
 class Certificates:
@@ -68,10 +75,13 @@ class Certificates:
         self._lock = threading.Lock()  # guards what follows
         self._stamp = self._stamped()
         self._loaded = self._load()
+        self._refused: _Loaded | None = None  # the latest one, which may become valid
         self._looked = time.monotonic()
+        if problem := self._loaded.problem:
+            _log.warning("%s; clients refuse it: renew it", self._described(problem))
 
     def current(self) -> _Loaded:
-        """What the files hold, or held when they could last be used."""
+        """What the files hold, or held when they last held a certificate that is valid."""
         if not self._tls.reload_s:
             return self._loaded
         with self._lock:
@@ -81,15 +91,36 @@ class Certificates:
                 self._look()
             return self._loaded
 
+    @property
+    def not_after(self) -> int | None:
+        """The last second of the certificate in use, since the epoch; None if it cannot be read."""
+        validity = self.current().validity
+        return validity.not_after if validity else None
+
     def _look(self) -> None:
         found = self._stamped()
         if found == self._stamp:
+            if self._refused and not self._refused.problem:
+                self._loaded, self._refused = self._refused, None
             return
-        self._stamp = found
+        self._stamp, self._refused = found, None
         try:
-            self._loaded = self._load()
+            self._replace(self._load())
         except ConfigError as error:
             _log.warning("%s; the certificate read before stays in use", error)
+
+    def _replace(self, loaded: _Loaded) -> None:
+        """Use a certificate that was read, unless it is not valid now and the one in use is."""
+        if loaded.problem and not self._loaded.problem:
+            self._refused = loaded
+            _log.warning("%s; the certificate read before stays in use", self._described(loaded.problem))
+        else:
+            if loaded.problem:
+                _log.warning("%s; clients refuse it: renew it", self._described(loaded.problem))
+            self._loaded = loaded
+
+    def _described(self, problem: str) -> str:
+        return f"{self._where}.cert_file: {self._tls.cert_file!r} {problem}"
 
     def _stamped(self) -> tuple[Any, ...]:
         files = (self._tls.cert_file, self._tls.key_file, self._tls.client_ca_file)
@@ -101,7 +132,7 @@ class Certificates:
         found = {key: partial(self._read, key, file) for key, file in named.items() if file}
         chain, key, *further = gathered(found.values())
         authorities = further[0] if further else None
-        return _Loaded(self._context(authorities), key, chain, authorities)
+        return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
 
     def _context(self, authorities: bytes | None) -> ssl.SSLContext:
         tls = self._tls

@@ -138,6 +138,49 @@ def test_a_broken_certificate_leaves_the_old_one(start: Any, authority: Authorit
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(("since_s", "until_s", "problem"), [(-20, -10, "has expired"), (3600, 7200, "is not valid before")])
+def test_a_certificate_that_is_not_valid_leaves_the_valid_one(
+    start: Any, authority: Authority, protocol: str, since_s: float, until_s: float, problem: str, caplog: Any
+) -> None:
+    """Logged in one line, once for each change; the next valid one is used."""
+    receiver, bound = start(**{f"{protocol}_tls": Tls(**authority.issue("server"), reload_s=0.02)})
+    before, not_after = shown(getattr(bound, protocol)), receiver.not_after()
+    authority.issue("server", since_s, until_s)
+    assert comes(lambda: shown(getattr(bound, protocol)) == before and bool(caplog.messages))
+    for _ in range(5):
+        time.sleep(0.03)
+        assert shown(getattr(bound, protocol)) == before
+    (line,) = caplog.messages
+    assert f"receivers.otlp.protocols.{protocol}.tls.cert_file" in line
+    assert problem in line
+    assert "stays in use" in line
+    assert receiver.not_after() == not_after
+    authority.issue("server", until_s=7200)
+    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    (key,) = receiver.not_after()
+    assert receiver.not_after()[key] - not_after[key] == pytest.approx(3600, abs=60)
+
+
+def test_a_certificate_is_used_as_soon_as_it_is_valid(start: Any, authority: Authority, protocol: str) -> None:
+    """Although its file does not change then."""
+    _, bound = start(**{f"{protocol}_tls": Tls(**authority.issue("server"), reload_s=0.02)})
+    before = shown(getattr(bound, protocol))
+    authority.issue("server", since_s=2)
+    assert shown(getattr(bound, protocol)) == before
+    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+
+
+def test_where_no_certificate_is_valid_the_newer_one_is_used(
+    start: Any, authority: Authority, protocol: str, caplog: Any
+) -> None:
+    """At the start and later, each with a warning."""
+    _, bound = start(**{f"{protocol}_tls": Tls(**authority.issue("server", -20, -10), reload_s=0.02)})
+    before = shown(getattr(bound, protocol))
+    authority.issue("server", -20, -5)
+    assert comes(lambda: shown(getattr(bound, protocol)) != before)
+    assert [line.rpartition("; ")[2] for line in caplog.messages] == ["clients refuse it: renew it"] * 2
+
+
 @pytest.mark.parametrize(
     "content", ["", "\n", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 import ssl
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -167,6 +170,32 @@ def test_metrics_of_the_receiver_use_tls(authority: Any, backend: Any, protocol:
         assert backend.wait(lambda: backend.got["metrics"])
     finally:
         server.stop(2)
+
+
+def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, protocol: str) -> None:
+    """Of the receiver's own and of the exporter's, on the page for Prometheus and by OTLP."""
+    tls = {"ca_file": authority.file, **authority.issue("client", until_s=7200)}
+    receiver = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0", "tls": authority.issue("server")}}}}
+    own = {"endpoint": "127.0.0.1:0", "otlp": {"endpoint": backend.url, "protocol": protocol, "tls": tls}}
+    exporters = {"otlp": {"endpoint": backend.url, "protocol": protocol, "signals": ["logs"], "tls": tls}}
+    server = Server(load({"receivers": receiver, "telemetry": own, "exporters": exporters}))
+    try:
+        server.start()
+        text = urllib.request.urlopen(f"http://{server.operating.address}/metrics", timeout=5).read().decode()
+    finally:
+        server.stop(2)
+    ends = dict(re.findall(r"^otel_eval_(\w+_certificate_not_after\{.*\}) (\d+)$", text, re.MULTILINE))
+    assert ends.keys() == {
+        'receiver_certificate_not_after{receiver="otlp",transport="http"}',
+        'exporter_certificate_not_after{exporter="otlp.logs"}',
+    }
+    assert [round((int(end) - time.time()) / 60) for end in ends.values()] == [120, 60]
+    (request,) = map(ExportMetricsServiceRequest.FromString, backend.got["metrics"])
+    sent = {each.name: each for each in request.resource_metrics[0].scope_metrics[0].metrics}
+    for name, end in ends.items():
+        metric = sent[f"otel_eval_{name.partition('{')[0]}"]
+        assert (metric.unit, metric.WhichOneof("data")) == ("s", "gauge")
+        assert [point.as_int for point in metric.gauge.data_points] == [int(end)]
 
 
 @pytest.mark.parametrize("way", WAYS)
