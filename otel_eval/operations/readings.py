@@ -40,6 +40,8 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "results.waiting": ("exporter_queued_results", "{results}"),
     "results.skipped": ("results_skipped", "{results}"),
     "scorers.results": ("scorer_results", "{results}"),
+    "results.dropped": ("exporter_dropped_results", "{results}"),
+    "exports.unsupported": ("exporter_unsupported", ""),
     "exports.outages": ("exporter_outages", "{outages}"),
     "exports.recovered": ("exporter_recoveries", "{outages}"),
     "judges.attempts": ("judges_attempts", "{requests}"),
@@ -47,6 +49,7 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "judges.tokens": ("judges_tokens", "{tokens}"),
     "forward.sent": ("exporter_sent_items", "{items}"),
     "forward.refused": ("exporter_send_failed_items", "{items}"),
+    "forward.unsupported": ("exporter_unsupported", ""),
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
@@ -66,6 +69,8 @@ _GAUGES: Final = frozenset(
         "results.waiting",
         "receiver.certificate_not_after",
         "exporter.certificate_not_after",
+        "exports.unsupported",
+        "forward.unsupported",
     }
 )
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")

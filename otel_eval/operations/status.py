@@ -28,8 +28,10 @@ DROPS: Final[Mapping[str, str]] = {
     "references.broken": "a new version of a dataset could not be used",
     "results.failed": "could not be delivered",
     "results.undeliverable": "could not be delivered",
+    "results.dropped": "not delivered and not in a dead-letter file",
     "results.refused": "the queue of the exporter was full",
     "forward.refused": "refused by the backend",
+    "forward.discarded": "the backend does not support the signal",
     "forward.lost": "not passed on before the end",
     "storage.records_damaged": "damaged on disk",
 }
@@ -43,6 +45,7 @@ _QUEUES: Final = (
     "storage.bytes",
     "storage.reports_waiting",
 )
+_UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 
 def status(counts: Mapping[str, Any], *, ready: bool, uptime_s: float) -> dict[str, Any]:
@@ -54,6 +57,7 @@ def status(counts: Mapping[str, Any], *, ready: bool, uptime_s: float) -> dict[s
         "traces": {told: flat.get(key, 0) for told, key in _TRACES.items()},
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
         "unevaluated": {key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)},
+        "unsupported": [key for key, value in flat.items() if value and key.startswith(_UNSUPPORTED)],
         "failures": {key: value for key, value in flat.items() if key.startswith("scorers.results") and "outcome=failed" in key},
         "drops": {
             key: {"count": value, "why": DROPS[key.partition("{")[0]]}
@@ -71,12 +75,17 @@ def text(told: Mapping[str, Any]) -> str:
 
 def page(told: Mapping[str, Any]) -> str:
     """As plain HTML, without a script, a picture or a word from elsewhere."""
+    unsupported: dict[str, Any] = dict.fromkeys(told["unsupported"], "one result is tried again every minute")
     drops = {f"{key}: {each['why']}": each["count"] for key, each in told["drops"].items()}
     state = "ready" if told["ready"] else "not ready"
     tables = [
         ("Open traces", told["traces"]),
         ("Queues", told["queues"]),
         ("Not evaluated", told["unevaluated"] or {"nothing": 0}),
+        (
+            "Signals that an endpoint does not support",
+            unsupported or {"none": 0},
+        ),
         ("Scorers that failed", told["failures"] or {"none": 0}),
         ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
         ("Everything", told["counts"]),

@@ -10,10 +10,11 @@ from typing import Any, Final, Protocol
 
 from otel_eval.model import Report
 from otel_eval.sinks.endpoint import Endpoint, for_signal
-from otel_eval.sinks.forward.send import Answer, Target, sender
+from otel_eval.sinks.forward.send import Target, sender
 from otel_eval.sinks.jsonl import JsonLinesSink, encoded, lines_of, rows_of
+from otel_eval.sinks.responses import ExportResult
 
-__all__ = ["Answer", "Carrier", "JsonLinesCarrier", "OtlpCarrier"]
+__all__ = ["Carrier", "JsonLinesCarrier", "OtlpCarrier"]
 
 
 class Carrier(Protocol):
@@ -33,7 +34,7 @@ class Carrier(Protocol):
         """The reports as they are sent."""
         ...
 
-    def attempt(self, written: bytes) -> Answer:
+    def attempt(self, written: bytes) -> ExportResult:
         """Hand them over."""
         ...
 
@@ -75,15 +76,15 @@ class JsonLinesCarrier:
         """Remember what stands at the end of the file, some 100 bytes for each result; the same ids are not written again."""
         self._before = self._sink.written_ids()
 
-    def attempt(self, written: bytes) -> Answer:
+    def attempt(self, written: bytes) -> ExportResult:
         """Append all of it, or leave the file as it was."""
         try:
             self._sink.write(written)
             if self._sync:
                 self._sink.sync()
         except OSError as error:
-            return Answer("later", error.strerror or type(error).__name__)
-        return Answer("sent")
+            return ExportResult("retryable", error.strerror or type(error).__name__)
+        return ExportResult("ok")
 
     def missing(self, reports: Sequence[Report]) -> list[Report]:
         """Those whose results do not stand at the end of the file."""
@@ -164,7 +165,7 @@ class OtlpCarrier:
         made: bytes = self._encode(self._collected.take()).SerializeToString()
         return made
 
-    def attempt(self, written: bytes) -> Answer:
+    def attempt(self, written: bytes) -> ExportResult:
         """Send the request."""
         return self._send(written)
 

@@ -7,16 +7,17 @@ fills; `is_full` is for whoever brings more to ask.
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from otel_eval.model import Report
-from otel_eval.sinks.delivery.carrier import Answer, Carrier
+from otel_eval.sinks.attempts import Attempts
+from otel_eval.sinks.delivery.carrier import Carrier
 from otel_eval.sinks.delivery.dead_letters import DeadLetters
+from otel_eval.sinks.responses import ExportResult, SignalHistory
+from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Counters, Outage, Warnings
 
 __all__ = ["Outbox", "Settled"]
@@ -26,11 +27,7 @@ Settled = Callable[[str, Sequence[Report]], None]
 
 _AT_ONCE: Final = 256  # reports: some hundred kilobytes, far below what endpoints take in one request
 _LINGER_S: Final = 0.05  # for company, after a run that was seconds ago
-_FIRST_S: Final = 0.5
-_LONGEST_S: Final = 30.0
-_FACTOR: Final = 1.5
-_MOST_S: Final = 60.0  # an endpoint that asks for a longer wait is asked again all the same
-_LAST_S: Final = 0.2  # between attempts when the process ends
+_DEFAULT: Final = RetryPolicy()
 
 
 class Outbox:
@@ -41,6 +38,8 @@ class Outbox:
         limit: reports that may wait; `put` takes more, because they were promised room before.
         settled: is told what became of reports.
         dead_letters: takes what is refused for good; None: it is counted and said.
+        retry: how long to wait between attempts.
+        history: whether the endpoint has accepted results before.
     """
 
     def __init__(
@@ -51,16 +50,21 @@ class Outbox:
         limit: int,
         settled: Settled = lambda *_: None,
         dead_letters: DeadLetters | None = None,
+        retry: RetryPolicy = _DEFAULT,
+        history: SignalHistory | None = None,
     ) -> None:
         self.name: Final = carrier.name
         self.lines: Final = carrier.lines
         self._carrier, self._counters, self._limit = carrier, counters, limit
         self._settled, self._dead = settled, dead_letters
+        history = history or SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
+        refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
+        self._attempts: Final = Attempts(self.name, retry, history, refusals)
         self._warnings: Final = Warnings()
         self._outage: Final = Outage(self.name, counters)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
-        self._hurry = self._closed = self._unwanted = False
+        self._hurry = self._closed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"otel-eval-{self.name}", daemon=True)
 
@@ -124,20 +128,24 @@ class Outbox:
 
     def _deliver(self, reports: Sequence[Report]) -> None:
         """Try until the sink took them or refused them for good, or the outbox ends."""
-        written, delay = self._written(reports), _FIRST_S
+        if self._attempts.unsupported and len(reports) > 1 and self._attempts.allowed:
+            self._deliver(reports[:1])  # one result shows whether the endpoint supports the signal by now
+            return self._deliver(reports[1:])
+        written, backoff = self._written(reports), self._attempts.backoff(self._stopping)
         while not self._closed:
-            answer = Answer("unknown") if self._unwanted else self._attempt(written)
-            if answer.fate == "never" and len(reports) > 1:  # one of them may be why
+            result = self._attempts.make(lambda: self._attempt(written))
+            if result.status == "permanent" and len(reports) > 1 and not result.concerns_all:  # one of them may be why
                 half = len(reports) // 2
                 self._deliver(reports[:half])
                 return self._deliver(reports[half:])
-            if answer.fate != "later" and self._settle(answer, reports):
+            if result.status != "retryable" and self._settle(result, reports):
                 return None
             self._outage.began()
             self._counters.add("results.retries", sink=self.name)
             if not self._stopping.is_set():
-                self._warnings.say("later", "results wait for %s (%s); trying again", self.name, answer.why)
-            delay = self._pause(delay, answer.after_s)
+                queued = len(self._queue)
+                self._warnings.say("later", "export to %s failed (%s), %d queued, retrying", self.name, result.reason, queued)
+            backoff.wait(result.after_s)
         return None
 
     def _written(self, reports: Sequence[Report]) -> bytes | None:
@@ -147,32 +155,21 @@ class Outbox:
             self._warnings.say("unwritable", "results cannot be written for %s: %s", self.name, type(error).__name__)
             return None
 
-    def _attempt(self, written: bytes | None) -> Answer:
+    def _attempt(self, written: bytes | None) -> ExportResult:
         if written is None:
-            return Answer("never", "cannot be written")
+            return ExportResult("permanent", "cannot be written")
         try:
             return self._carrier.attempt(written)
         except Exception as error:  # noqa: BLE001 - the thread must live on
-            return Answer("later", type(error).__name__)
+            return ExportResult("retryable", type(error).__name__)
 
-    def _pause(self, delay: float, at_least_s: float) -> float:
-        """Wait before the next attempt; how long to wait after that."""
-        if self._stopping.is_set():
-            time.sleep(_LAST_S)
-            return delay
-        # Jitter: several receivers that lost one backend must not come back as one.
-        self._stopping.wait(max(min(at_least_s, _MOST_S), delay * random.uniform(0.5, 1.5)))
-        return min(_LONGEST_S, delay * _FACTOR)
-
-    def _settle(self, answer: Answer, reports: Sequence[Report]) -> bool:
-        """The reports are done with; False if what was refused could not be put aside."""
+    def _settle(self, result: ExportResult, reports: Sequence[Report]) -> bool:
+        """The reports are done with; False if what was refused could not be written to the dead-letter file."""
         count = sum(len(report.results) for report in reports)
-        refused = min(answer.rejected, count) if answer.fate == "sent" else count
-        if answer.fate == "unknown":
-            self._refuse_all(answer)
-        elif refused and not self._put_aside(answer, reports, refused, count):
+        refused = min(result.rejected, count) if result.status == "ok" else count
+        if refused and not self._put_aside(result, reports, refused, count):
             return False
-        if answer.fate == "sent":
+        if result.status == "ok":
             self._outage.over(len(self._queue) - len(reports))
         if count > refused:
             self._counters.add("results.emitted", count - refused, sink=self.name)
@@ -181,24 +178,24 @@ class Outbox:
         self._settled(self.name, reports)
         return True
 
-    def _put_aside(self, answer: Answer, reports: Sequence[Report], refused: int, count: int) -> bool:
-        why = answer.why or "partial success"
-        self._warnings.say("refused", "%d results were refused by %s for good (%s)", refused, self.name, why)
+    def _put_aside(self, result: ExportResult, reports: Sequence[Report], refused: int, count: int) -> bool:
+        reason = result.reason or "partial success"
+        if result.status != "unsupported":  # that is logged when it begins
+            self._warnings.say("refused", "%d results were refused by %s for good (%s)", refused, self.name, reason)
         if self._dead is None:
+            self._counters.add("results.dropped", refused, sink=self.name)
             return True
         try:
-            self._dead.add(self.name, reports, why, refused if refused < count else None)
+            self._dead.add(self.name, reports, reason, refused if refused < count else None)
         except OSError as error:
             self._warnings.say("dead", "dead letters cannot be written (%s)", error.strerror or type(error).__name__)
             return False
         self._counters.add("results.dead_letters", refused, sink=self.name)
         return True
 
-    def _refuse_all(self, answer: Answer) -> None:
-        if not self._unwanted:
-            self._unwanted = True
-            signal = self.name.rpartition(".")[2]
-            self._warnings.once("unknown", "the endpoint takes no %s (%s); none are sent from now on", signal, answer.why)
+    def unsupported(self) -> bool:
+        """Whether the endpoint does not support the signal."""
+        return self._attempts.unsupported
 
     # ----------------------------------------------------------------- end
 

@@ -89,8 +89,9 @@ class Delivery:
             self._dead.close()
 
     def counts(self) -> dict[str, Any]:
-        """Results that wait, by sink."""
-        return {f"results.waiting{{sink={outbox.name}}}": outbox.waiting_results() for outbox in self._outboxes}
+        """Results that wait, and 1 where the endpoint does not support the signal, by sink."""
+        waiting = {f"results.waiting{{sink={each.name}}}": each.waiting_results() for each in self._outboxes}
+        return waiting | {f"exports.unsupported{{sink={each.name}}}": 1 for each in self._outboxes if each.unsupported()}
 
 
 def _slim(report: Report) -> Report:

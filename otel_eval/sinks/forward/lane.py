@@ -6,7 +6,6 @@ it for good. While the endpoint is away the queue fills, and then `reserve` tell
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import deque
@@ -14,9 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from otel_eval.errors import Overloaded
+from otel_eval.sinks.attempts import Attempts
 from otel_eval.sinks.forward.cut import Shell, wrap
 from otel_eval.sinks.forward.held import Released
-from otel_eval.sinks.forward.send import Answer, Send
+from otel_eval.sinks.forward.send import Send
+from otel_eval.sinks.responses import ExportResult, SignalHistory
+from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Counters, Outage, Warnings
 
 __all__ = ["Lane"]
@@ -26,10 +28,7 @@ _LINGER_S: Final = 0.05  # a span that waited seconds for its scores waits so mu
 _PACE_S: Final = 0.05
 """A request that comes so soon after one was sent waits for company: each costs the client a third of a millisecond and its
 threads several switches, whatever is in it. One that comes alone is sent at once."""
-_FIRST_S: Final = 0.5
-_LONGEST_S: Final = 30.0
-_FACTOR: Final = 1.5
-_LAST_S: Final = 0.2  # between attempts when the process ends
+_DEFAULT: Final = RetryPolicy()
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
@@ -58,9 +57,13 @@ class Lane:
         limit_bytes: int,
         threads: int = 2,
         passed: Callable[[Sequence[Any], Sequence[Any]], None] = lambda *_: None,
+        retry: RetryPolicy = _DEFAULT,
+        keeps: bool = False,
     ) -> None:
         self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
         self._limit, self._passed = limit_bytes, passed
+        history = SignalHistory(forwards=True, keeps=keeps, recheck_s=retry.recheck_s, clock=retry.clock)
+        self._attempts: Final = Attempts(f"forward.{signal}", retry, history, "they are dropped")
         self._noun: Final = _NOUNS.get(signal, signal)
         self._outage: Final = Outage(f"forward.{signal}", counters)
         self._enough = min(_JOINED, limit_bytes // 4)  # nobody is to be told to come again because of what waits for company
@@ -74,7 +77,7 @@ class Lane:
         self._sent_at = float("-inf")
         self._bytes = 0  # reserved, waiting or under way
         self._items = 0
-        self._hurry = self._closed = self._unwanted = False
+        self._hurry = self._closed = False
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(threads)
@@ -192,59 +195,48 @@ class Lane:
 
     def _deliver(self, body: bytes, items: int) -> bool:
         """Try until the endpoint took it or refused it for good; False if the lane ended before."""
-        delay = _FIRST_S
-        while not self._unwanted:
-            answer = self._attempt(body)
-            if answer.fate != "later":
-                self._settle(answer, items)
-                return True
+        backoff = self._attempts.backoff(self._stopping)
+        while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
             self._outage.began()
             self._counters.add("forward.retries", signal=self._signal)
-            self._warnings.say(f"forward.{self._signal}", "%s wait to be passed on: %s; trying again", self._signal, answer.why)
-            delay = self._pause(delay, answer.after_s)
+            reason = result.reason
+            self._warnings.say(f"forward.{self._signal}", "%s wait to be passed on: %s; trying again", self._signal, reason)
+            backoff.wait(result.after_s)
             if self._closed:
                 return False
-        self._counters.add("forward.discarded", items, signal=self._signal)
+        self._settle(result, items)
         return True
 
-    def _pause(self, delay: float, at_least_s: float) -> float:
-        """Wait before the next attempt; how long to wait after that."""
-        if self._stopping.is_set():
-            time.sleep(_LAST_S)
-            return delay
-        # Jitter: several receivers that lost one backend must not come back as one.
-        self._stopping.wait(max(at_least_s, delay * random.uniform(0.5, 1.5)))
-        return min(_LONGEST_S, delay * _FACTOR)
-
-    def _attempt(self, body: bytes) -> Answer:
+    def _attempt(self, body: bytes) -> ExportResult:
         try:
             return self._send(body)
         except Exception as error:  # noqa: BLE001 - the thread must live on; what cannot be sent must not block what can
-            return Answer("never", type(error).__name__)
+            return ExportResult("permanent", type(error).__name__)
 
-    def _settle(self, answer: Answer, items: int) -> None:
-        if answer.fate == "sent":
-            lost = min(items, answer.rejected)
+    def _settle(self, result: ExportResult, items: int) -> None:
+        if result.status == "unsupported":
+            self._counters.add("forward.discarded", items, signal=self._signal)
+            return
+        lost = min(items, result.rejected) if result.status == "ok" else items
+        if result.status == "ok":
             self._counters.add("forward.sent", items - lost, signal=self._signal)
             self._outage.over(self._items - items)
-        else:
-            lost = items
         if lost:
-            self._refused(lost, items, answer)
-        elif answer.fate == "sent" and answer.why:  # OTLP: a message without rejected items is a warning
-            self._warnings.say(f"forward.{self._signal}.warned", "the backend warned about %s: %s", self._noun, answer.why)
-        if answer.fate == "unknown" and self._signal != "traces":
-            self._unwanted = True
-            self._warnings.once(
-                f"forward.{self._signal}.unknown", "the endpoint takes no %s; none are passed on from now on", self._signal
-            )
+            self._refused(lost, items, result)
+        elif result.reason:  # OTLP: a message without rejected items is a warning
+            self._warnings.say(f"forward.{self._signal}.warned", "the backend warned about %s: %s", self._noun, result.reason)
 
-    def _refused(self, lost: int, items: int, answer: Answer) -> None:
+    def _refused(self, lost: int, items: int, result: ExportResult) -> None:
         self._counters.add("forward.refused", lost, signal=self._signal)
-        how = "rejected by the backend (partial success)" if answer.fate == "sent" else "refused by the backend permanently"
-        why = answer.why or "it gave no reason"
+        how = "rejected by the backend (partial success)" if result.status == "ok" else "refused by the backend permanently"
+        why = result.reason or "it gave no reason"
         subject = f"forward.{self._signal}.refused"
         self._warnings.say(subject, "%d of %d %s were %s: %s", lost, items, self._noun, how, why)
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether the endpoint does not support the signal."""
+        return self._attempts.unsupported
 
     # ----------------------------------------------------------------- end
 

@@ -1,8 +1,7 @@
-"""One OTLP request sent as the bytes it is, over gRPC or HTTP, and what the answer means.
+"""One OTLP request sent as the bytes it is, over gRPC or HTTP.
 
-Knows which answers OTLP calls retryable; waits for nothing and tries nothing twice, but for a kept connection that the
-other end had closed meanwhile.
-Source: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC and of OTLP/HTTP.
+Makes one attempt, or a second one where a kept connection had been closed by the other end meanwhile. `responses` has the
+table of what a response means.
 """
 
 from __future__ import annotations
@@ -21,20 +20,16 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from otel_eval.sinks.responses import ExportResult, of_grpc, of_http
 from otel_eval.tls import ClientTls
 
-__all__ = ["Answer", "Fate", "Send", "Target", "sender"]
-
-Fate = Literal["sent", "later", "never", "unknown"]
-"""Taken; come again; refused for good; the endpoint does not know the signal."""
+__all__ = ["Send", "Target", "sender"]
 
 _METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 }
-_RETRYABLE: Final = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
-_RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _PORT: Final = 4317
 _LONGEST_REASON: Final = 200
 
@@ -60,20 +55,7 @@ class Target:
     tls: ClientTls = field(default_factory=ClientTls)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a request: `why` in a word, how long to wait at least, and what the endpoint rejected of it.
-
-    Of a partial success `why` is the endpoint's own reason, on one line of at most 200 characters.
-    """
-
-    fate: Fate
-    why: str = ""
-    after_s: float = 0.0
-    rejected: int = 0
-
-
-Send = Callable[[bytes], Answer]
+Send = Callable[[bytes], ExportResult]
 
 
 def sender(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
@@ -88,7 +70,13 @@ def sender(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
 def _grpc(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
     parts = urlsplit(to.endpoint)
     address = parts.netloc if parts.port or parts.scheme == "https" else f"{parts.netloc}:{_PORT}"
-    options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+        # The queue paces attempts. gRPC's own waits between connections would let attempts fail while the endpoint is back.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+    ]
     compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
     if parts.scheme == "https":
         channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(*to.tls.pems()), options, compression)
@@ -97,21 +85,17 @@ def _grpc(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
     export = channel.unary_unary(_METHODS[signal])
     metadata = tuple((key.lower(), value) for key, value in to.headers.items())
 
-    def send(body: bytes) -> Answer:
+    def send(body: bytes) -> ExportResult:
         try:
             return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
         except grpc.RpcError as error:
-            return _judge_grpc(error)
+            return _grpc_result(error)
 
     return send, channel.close
 
 
-def _judge_grpc(error: Any) -> Answer:
-    code = str(error.code().name)
-    after = _retry_delay(error.trailing_metadata() or ())
-    if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and after is not None):
-        return Answer("later", code, after or 0.0)
-    return Answer("unknown" if code == "UNIMPLEMENTED" else "never", code)
+def _grpc_result(error: Any) -> ExportResult:
+    return of_grpc(str(error.code().name), _retry_delay(error.trailing_metadata() or ()))
 
 
 def _retry_delay(trailers: Any) -> float | None:
@@ -125,15 +109,15 @@ def _retry_delay(trailers: Any) -> float | None:
     return None
 
 
-def _taken(answer: bytes) -> Answer:
+def _taken(answer: bytes) -> ExportResult:
     """An accepted request, perhaps a partial success: the three responses have the same fields."""
     if not answer:
-        return Answer("sent")
+        return ExportResult("ok")
     try:
         partial = ExportTraceServiceResponse.FromString(answer).partial_success
     except DecodeError:
-        return Answer("sent")
-    return Answer("sent", one_line(partial.error_message), rejected=max(0, partial.rejected_spans))
+        return ExportResult("ok")
+    return ExportResult("ok", one_line(partial.error_message), rejected=max(0, partial.rejected_spans))
 
 
 def one_line(text: str) -> str:
@@ -151,24 +135,24 @@ def _http(to: Target, signal: str) -> tuple[Send, Callable[[], None]]:
         headers["Content-Encoding"] = "gzip"
     idle: deque[http.client.HTTPConnection] = deque()  # open, and in nobody's hands
 
-    def attempt(connection: http.client.HTTPConnection, body: bytes) -> Answer:
+    def attempt(connection: http.client.HTTPConnection, body: bytes) -> ExportResult:
         try:
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
-            answer = _judge_http(response, response.read())
+            result = _http_result(response, response.read())
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            return Answer("later", type(error).__name__)
+            return ExportResult("retryable", type(error).__name__)
         idle.append(connection)
-        return answer
+        return result
 
-    def send(body: bytes) -> Answer:
+    def send(body: bytes) -> ExportResult:
         packed = gzip.compress(body, 6) if to.compression == "gzip" else body
         kept = _pop(idle)
         if kept is not None:
-            answer = attempt(kept, packed)
-            if answer.fate != "later" or answer.why.isdigit():
-                return answer
+            result = attempt(kept, packed)
+            if result.status != "retryable" or result.reason.isdigit():
+                return result
         return attempt(_connection(parts, to.timeout_s, context), packed)
 
     def close() -> None:
@@ -192,12 +176,10 @@ def _connection(parts: SplitResult, timeout_s: float, context: ssl.SSLContext | 
     return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 
-def _judge_http(response: http.client.HTTPResponse, content: bytes) -> Answer:
+def _http_result(response: http.client.HTTPResponse, content: bytes) -> ExportResult:
     status = response.status
     if 200 <= status < 300:
         protobuf = response.headers.get_content_type() == "application/x-protobuf"
-        return _taken(content) if protobuf else Answer("sent")
-    if status in _RETRYABLE_HTTP:
-        after = response.headers.get("Retry-After", "")
-        return Answer("later", str(status), float(after) if after.isdigit() else 0.0)
-    return Answer("unknown" if status in (404, 405, 501) else "never", str(status))
+        return _taken(content) if protobuf else ExportResult("ok")
+    after = response.headers.get("Retry-After", "")
+    return of_http(status, float(after) if after.isdigit() else 0.0)

@@ -19,9 +19,13 @@ from otel_eval.sinks.forward.lane import Lane
 from otel_eval.sinks.forward.send import Target, sender
 from otel_eval.sinks.forward.ticket import Keeper, Spans, Ticket, Unsent, cut_of
 from otel_eval.sinks.forward.waiting import Waiting
+from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Counters, Warnings
 
 __all__ = ["Assembly", "Forward"]
+
+
+_DEFAULT: Final = RetryPolicy()
 
 
 class Assembly(Protocol):
@@ -45,6 +49,7 @@ class Forward:
         counters: `forward.*`, by signal.
         limit_bytes: of what waits to be sent, for each signal.
         keeper: keeps requests until they were passed on. If there is one, what is left at the end is not lost.
+        retry: how long to wait between attempts.
 
     Raises:
         ConfigError: a TLS file cannot be used.
@@ -61,6 +66,7 @@ class Forward:
         limit_bytes: int = 64 * 2**20,
         signals: Collection[str] = (),
         keeper: Keeper | None = None,
+        retry: RetryPolicy = _DEFAULT,
     ) -> None:
         self._counters: Final = counters
         self._keeper: Final = keeper
@@ -70,10 +76,8 @@ class Forward:
         senders = {signal: sender(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
         self._closers: Final = [close for _, close in senders.values()]
         passed = keeper.passed if keeper is not None else lambda *_: None
-        self._lanes: Final = {
-            signal: Lane(signal, send, counters, warnings, limit_bytes=limit_bytes, passed=passed)
-            for signal, (send, _) in senders.items()
-        }
+        given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry, "keeps": keeper is not None}
+        self._lanes: Final = {signal: Lane(signal, send, counters, warnings, **given) for signal, (send, _) in senders.items()}
 
     def judge_by(self, engine: Engine) -> None:
         """From now on this one tells what may be a run; what waits already goes on when its trace was judged."""
@@ -276,4 +280,5 @@ class Forward:
         return {
             "forward.held_spans": len(self._held),
             **{f"forward.waiting_bytes{{signal={name}}}": lane.waiting_bytes for name, lane in self._lanes.items()},
+            **{f"forward.unsupported{{signal={name}}}": 1 for name, lane in self._lanes.items() if lane.is_unsupported},
         }

@@ -83,22 +83,22 @@ def test_what_is_refused_for_good_is_counted_and_said(backend: Any, protocol: st
     ]
 
 
-def test_a_signal_that_the_backend_does_not_know_is_sent_no_more(
+def test_a_signal_that_the_backend_never_supported_is_dropped(
     backend: Any, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning; its sender is still answered OK."""
+    """One warning; its sender is still answered OK, and the next one is not asked for a minute."""
     backend.status = UNKNOWN[protocol]
     with backends.forwarding(backend, protocol) as (server, bound):
-        assert export(bound, request(1), LOGS) == "OK"
-        assert backend.wait(lambda: backend.asked == 1)
-        deadline = time.monotonic() + 5
-        while not server.counts().get("forward.refused{signal=logs}") and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert export(bound, request(2), LOGS) == "OK"
+        for number in (1, 2):
+            assert export(bound, request(number), LOGS) == "OK"
+            deadline = time.monotonic() + 5
+            while server.counts().get("forward.discarded{signal=logs}") != number and time.monotonic() < deadline:
+                time.sleep(0.01)
     assert backend.asked == 1
-    assert server.counts()["forward.discarded{signal=logs}"] == 1
-    assert [record.message for record in caplog.records if "from now on" in record.message] == [
-        "the endpoint takes no logs; none are passed on from now on"
+    counts = server.counts()
+    assert (counts["forward.discarded{signal=logs}"], counts["forward.unsupported{signal=logs}"]) == (2, 1)
+    assert [record.message for record in caplog.records if "support" in record.message] == [
+        f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they are dropped; one is tried again every 60 s"
     ]
 
 

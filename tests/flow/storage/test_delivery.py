@@ -16,6 +16,7 @@ from storage_served import Served, whole
 Make = Callable[..., Served]
 AWAY = {"grpc": "UNAVAILABLE", "http/protobuf": 503}
 NEVER = {"grpc": "INVALID_ARGUMENT", "http/protobuf": 400}
+UNSUPPORTED = {"grpc": "UNIMPLEMENTED", "http/protobuf": 404}
 
 
 @pytest.fixture(params=["grpc", "http/protobuf"])
@@ -114,3 +115,34 @@ def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -
     receiver.start()
     time.sleep(0.3)
     assert len(path.read_text().splitlines()) == 1
+
+
+def test_one_404_costs_an_endpoint_that_worked_nothing(served: Make, backend: Any) -> None:
+    """Every result arrives: what answers 404 between two successes is a rollout or a proxy."""
+    backend.status = ""
+    receiver = served(exporters=exporter(backend))
+    receiver.start()
+    for trace in range(1, 21):
+        if trace == 10:
+            assert backend.wait(lambda: logged(backend))
+            backend.refuse_once = UNSUPPORTED[backend.protocol]
+        assert receiver.post(whole(trace)) == 200
+    assert backend.wait(lambda: len(set(logged(backend))) == 20)
+    assert not backend.refuse_once
+    assert not (receiver.storage / "dead_letter.jsonl").read_bytes()
+
+
+def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(served: Make, backend: Any) -> None:
+    """Its results are in the dead-letter file, not in the queue, however short that is; it is asked once a minute."""
+    backend.status = UNSUPPORTED[backend.protocol]
+    receiver = served(exporters={**exporter(backend), "max_queue": 3})
+    receiver.start()
+    path = receiver.storage / "dead_letter.jsonl"
+    for trace in range(1, 11):
+        receiver.insist(whole(trace))
+        deadline = time.monotonic() + 10
+        while len(path.read_text().splitlines()) < trace:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert backend.asked == 1
+    assert f"does not support logs ({backend.status}): results are written to the dead-letter file" in receiver.said()

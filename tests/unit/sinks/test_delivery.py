@@ -16,22 +16,25 @@ import pytest
 from otel_eval import create_scorer
 from otel_eval.model import Report
 from otel_eval.sinks.delivery import DeadLetters, Delivery, Outbox
-from otel_eval.sinks.delivery.carrier import Answer, JsonLinesCarrier
+from otel_eval.sinks.delivery.carrier import JsonLinesCarrier
 from otel_eval.sinks.jsonl import JsonLinesSink
+from otel_eval.sinks.responses import ExportResult
+from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Tally
 from otel_eval.testing import call, trajectory
 
 Reports = Callable[..., Report]
-SENT, LATER, NEVER = Answer("sent"), Answer("later", "away"), Answer("never", "INVALID_ARGUMENT")
+SENT, LATER, NEVER = ExportResult("ok"), ExportResult("retryable", "away"), ExportResult("permanent", "INVALID_ARGUMENT")
+UNSUPPORTED = ExportResult("not_found", "404")
 
 
 class Told:
     """A carrier that answers as it is told, and remembers what it was given by result id."""
 
-    name = "told"
+    name = "otlp.told"
     lines = False
 
-    def __init__(self, answer: Callable[[list[str]], Answer]) -> None:
+    def __init__(self, answer: Callable[[list[str]], ExportResult]) -> None:
         self.answer = answer
         self.given: list[list[str]] = []
         self.taken: list[str] = []
@@ -39,11 +42,11 @@ class Told:
     def written(self, reports: Sequence[Report]) -> bytes:
         return json.dumps([report.results[0].result_id for report in reports]).encode()
 
-    def attempt(self, written: bytes) -> Answer:
+    def attempt(self, written: bytes) -> ExportResult:
         ids = json.loads(written)
         self.given.append(ids)
         answer = self.answer(ids)
-        if answer.fate == "sent":
+        if answer.status == "ok":
             self.taken += ids
         return answer
 
@@ -91,10 +94,10 @@ def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable
         assert delivery.flush(10.0)
     assert carrier.taken == ids(*range(300))
     assert tally.snapshot() == {
-        "exports.outages{sink=told}": 1,
-        "exports.recovered{sink=told}": 1,
-        "results.emitted{sink=told}": 300,
-        "results.retries{sink=told}": 1,
+        "exports.outages{sink=otlp.told}": 1,
+        "exports.recovered{sink=otlp.told}": 1,
+        "results.emitted{sink=otlp.told}": 300,
+        "results.retries{sink=otlp.told}": 1,
     }
 
 
@@ -110,13 +113,13 @@ def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[
     assert carrier.taken == ids(*(number for number in range(20) if number != 13))
     assert sorted(settled) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
-    assert (row["result_id"], row["sink"], row["why"]) == (ids(13)[0], "told", "INVALID_ARGUMENT")
+    assert (row["result_id"], row["sink"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
     assert (tally.get("results.failed"), tally.get("results.dead_letters"), tally.get("results.emitted")) == (1, 1, 19)
 
 
 def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
     """The answer does not say which."""
-    carrier = Told(lambda _: Answer("sent", rejected=1))
+    carrier = Told(lambda _: ExportResult("ok", rejected=1))
     with delivering(carrier, dead_letters=DeadLetters(tmp_path / "dead.jsonl")) as (delivery, _, tally):
         delivery.emit(report("scored", "failed", "skipped"))
         assert delivery.flush(5.0)
@@ -127,20 +130,49 @@ def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejecte
     assert (tally.get("results.failed"), tally.get("results.emitted")) == (1, 2)
 
 
-def test_an_endpoint_that_does_not_know_the_signal_is_asked_once(
-    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture
+def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
+    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ):
-    """One line; what comes later is counted and not kept."""
-    carrier = Told(lambda _: Answer("unknown", "UNIMPLEMENTED"))
-    with delivering(carrier) as (delivery, _, tally):
-        for number in range(3):
-            delivery.emit(numbered(number))
+    """The others go to the dead-letter file at once; as soon as one is accepted, all are sent again."""
+    now = [0.0]
+    answers = iter([UNSUPPORTED, UNSUPPORTED, SENT])
+    carrier = Told(lambda _: next(answers, SENT))
+    dead = DeadLetters(tmp_path / "dead.jsonl")
+    caplog.set_level("INFO")
+    with delivering(carrier, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (delivery, outbox, tally):
+        for step in range(9):
+            if step in (3, 6):
+                now[0] += 60.0
+            delivery.emit(numbered(step))
             assert delivery.flush(5.0)
-    assert len(carrier.given) == 1
-    assert tally.snapshot() == {"results.failed{sink=told}": 3}
+            assert outbox.unsupported() == (step < 6)
+    assert carrier.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
+    assert [json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()] == ids(*range(6))
+    assert tally.snapshot() == {
+        "results.dead_letters{sink=otlp.told}": 6,
+        "results.emitted{sink=otlp.told}": 3,
+        "results.failed{sink=otlp.told}": 6,
+    }
     assert [line.getMessage() for line in caplog.records] == [
-        "the endpoint takes no told (UNIMPLEMENTED); none are sent from now on"
+        "the endpoint of otlp does not support told (404): results are written to the dead-letter file; "
+        "one is tried again every 60 s",
+        "the endpoint of otlp supports told now",
     ]
+
+
+def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[[int], Report]):
+    """A 404 in the middle is an outage: nothing is lost, and nothing is marked."""
+    answers = iter([SENT, UNSUPPORTED, UNSUPPORTED, SENT])
+    carrier = Told(lambda _: next(answers, SENT))
+    with delivering(carrier, retry=RetryPolicy(first_s=0.001)) as (delivery, outbox, tally):
+        for number in range(303):
+            delivery.emit(numbered(number))
+            if not number:
+                assert delivery.flush(5.0)
+        assert delivery.flush(5.0)
+        assert not outbox.unsupported()
+    assert carrier.taken == ids(*range(303))
+    assert (tally.get("results.emitted"), tally.get("results.retries"), tally.get("results.failed")) == (303, 2, 0)
 
 
 def test_a_full_outbox_says_so_until_its_sink_is_back(numbered: Callable[[int], Report]):

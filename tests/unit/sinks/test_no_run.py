@@ -11,8 +11,9 @@ from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.model import Report, Stamp
 from otel_eval.sinks.delivery import Delivery, Outbox
-from otel_eval.sinks.delivery.carrier import Answer, JsonLinesCarrier
+from otel_eval.sinks.delivery.carrier import JsonLinesCarrier
 from otel_eval.sinks.jsonl import JsonLinesSink, rows_of
+from otel_eval.sinks.responses import ExportResult
 from otel_eval.sinks.tally import Tally
 from otel_eval.storage import key_of
 from otel_eval.storage.reports import report_from, report_to
@@ -118,8 +119,8 @@ class _Events:
     def written(self, reports: list[Report]) -> bytes:
         return b"x" * len(reports)
 
-    def attempt(self, written: bytes) -> Answer:
-        return Answer("never", f"{len(written)}")
+    def attempt(self, written: bytes) -> ExportResult:
+        return ExportResult("permanent", f"{len(written)}")
 
     def missing(self, reports: list[Report]) -> list[Report]:
         return reports

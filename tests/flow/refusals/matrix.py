@@ -1,0 +1,315 @@
+"""What happens to one item for each response of an endpoint, tried over a real socket; and the table of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc
+from refusals_endpoint import MISREAD, PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
+
+from otel_eval.app.compose import engine_of
+from otel_eval.app.durable import Durable
+from otel_eval.app.onward import Kept
+from otel_eval.config import Storage, load
+from otel_eval.model import Report, Result, Scored
+from otel_eval.sinks.delivery import DeadLetters, Delivery, Outbox
+from otel_eval.sinks.delivery.carrier import OtlpCarrier
+from otel_eval.sinks.endpoint import Endpoint as To
+from otel_eval.sinks.forward import Forward, Target
+from otel_eval.sinks.retry import RetryPolicy
+from otel_eval.sinks.tally import Tally
+from otel_eval.sources.receiver import Origin
+from otel_eval.testing import trajectory
+from otel_eval.tls import ClientTls
+
+ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
+CODES: Final = (400, 401, 403, 404, 405, 408, 413, 429, 500, 501, 502, 503, 504)
+RESPONSES: Final[dict[str, tuple[str, ...]]] = {
+    "http/protobuf": (*map(str, CODES), REFUSED, RESET, TIMEOUT, MISREAD, PARTIAL),
+    "grpc": (
+        *sorted(code.name for code in grpc.StatusCode if code is not grpc.StatusCode.OK),
+        *(THROTTLED, REFUSED, RESET, TIMEOUT, MISREAD, PARTIAL),
+    ),
+}
+TIMEOUT_S: Final = 0.1  # of one attempt, for the row of responses that do not come
+PATIENT_S: Final = 10.0
+RECHECK_S: Final = 60.0
+
+
+class Rig(Protocol):
+    """One exporter of one signal."""
+
+    tally: Tally
+
+    def give(self) -> None:
+        """One item more."""
+
+    def push(self) -> None:
+        """Have it sent soon."""
+
+    def waiting(self) -> int:
+        """Items that are neither delivered nor lost."""
+
+    def retried(self) -> int:
+        """Attempts that were repeated."""
+
+    def lost(self) -> str:
+        """What happened to the items that will not be delivered; "" if there are none."""
+
+    def unsupported(self) -> bool:
+        """Whether the endpoint counts as not supporting the signal."""
+
+    def close(self) -> None:
+        """End."""
+
+
+class Results:
+    """Results in the receiver: a queue and, with storage, a dead-letter file."""
+
+    def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
+        self.tally = Tally()
+        self._dead = DeadLetters(folder / "dead.jsonl") if kept else None
+        self._path = folder / "dead.jsonl"
+        to = To(
+            endpoint=endpoint.url,
+            protocol=endpoint.protocol,
+            timeout_s=TIMEOUT_S,
+            tls=ClientTls.from_config("tls", {"ca_file": ca}),
+        )  # type: ignore[arg-type]
+        self._outbox = Outbox(OtlpCarrier(to, signal), self.tally, limit=100, dead_letters=self._dead, retry=clock.retry)
+        self._delivery = Delivery([self._outbox], self._dead)
+        self._delivery.start()
+        self._given = 0
+
+    def give(self) -> None:
+        self._given += 1
+        self._delivery.emit(report(self._given))
+
+    def push(self) -> None:
+        self._outbox.flush(0.01)
+
+    def waiting(self) -> int:
+        return len(self._outbox)
+
+    def retried(self) -> int:
+        return self.tally.get("results.retries")
+
+    def lost(self) -> str:
+        written = len(self._path.read_text().splitlines()) if self._dead else 0
+        assert self.tally.get("results.failed") == self.tally.get("results.dead_letters") + self.tally.get("results.dropped")
+        assert written == self.tally.get("results.dead_letters")
+        return "dead letter" if written else "dropped" if self.tally.get("results.dropped") else ""
+
+    def unsupported(self) -> bool:
+        return any(key.startswith("exports.unsupported") for key in self._delivery.counts())
+
+    def close(self) -> None:
+        self._delivery.close(5.0)
+
+
+class Forwarding:
+    """Requests of agents that are passed on; with storage they are on disk until then."""
+
+    def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
+        self.tally, self._signal = Tally(), signal
+        self._durable = Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
+        to = Target(
+            endpoint=endpoint.url,
+            protocol=endpoint.protocol,
+            timeout_s=TIMEOUT_S,
+            tls=ClientTls.from_config("tls", {"ca_file": ca}),
+        )  # type: ignore[arg-type]
+        keeper = self._durable.onward if self._durable else None
+        self._forward = Forward(to, ENGINE, self.tally, signals=(signal,), keeper=keeper, retry=clock.retry)
+        self._forward.start()
+        self._given = 0
+
+    def give(self) -> None:
+        self._given += 1
+        self._forward.pass_on(self._signal, b"\x0a\x00", 1, self._keep)
+
+    def _keep(self, ticket: Any) -> None:
+        if self._durable is not None:
+            self._durable.safe(self._durable.taken(Kept(Origin(self._signal, "protobuf", b"\x0a\x00"), ticket), ()))
+
+    def push(self) -> None:
+        self._forward.wait(0.01)
+
+    def waiting(self) -> int:
+        return int(self._forward.counts()[f"forward.waiting_bytes{{signal={self._signal}}}"])
+
+    def retried(self) -> int:
+        return self.tally.get("forward.retries")
+
+    def lost(self) -> str:
+        return "dropped" if self.tally.get("forward.refused") or self.tally.get("forward.discarded") else ""
+
+    def unsupported(self) -> bool:
+        return f"forward.unsupported{{signal={self._signal}}}" in self._forward.counts()
+
+    def close(self) -> None:
+        self._forward.stop(0.0)
+        if self._durable is not None:
+            self._durable.close()
+
+
+class Clock:
+    """Waits that take a millisecond, and a minute that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.retry = RetryPolicy(first_s=0.001, longest_s=0.001, most_s=0.001, last_s=0.001, clock=lambda: self.now)
+
+
+RIGS: Final[dict[str, tuple[Callable[..., Rig], str]]] = {
+    "otlp.logs": (lambda *given, **how: Results(*given, **how), "logs"),
+    "otlp.spans": (lambda *given, **how: Results(*given, **how), "spans"),
+    "forward.traces": (lambda *given, **how: Forwarding(*given, **how), "traces"),
+    "forward.logs": (lambda *given, **how: Forwarding(*given, **how), "logs"),
+    "forward.metrics": (lambda *given, **how: Forwarding(*given, **how), "metrics"),
+}
+
+
+def report(number: int) -> Report:
+    """A report of one result."""
+    result = Result(
+        evaluation="e",
+        scorer="s",
+        type="tool_errors",
+        version="1",
+        outcome=Scored(1.0, passed=True),
+        revision=0,
+        result_id=f"{number:032x}",
+    )
+    return Report(trajectory(), "e", 0, (result,))
+
+
+def outcomes(exporter: str, protocol: str, folder: Path, ca: Any, *, worked: bool, kept: bool) -> dict[str, str]:
+    """What happens to an item, by response."""
+    found = {}
+    leaf = ca.issue_cert("127.0.0.1")
+    plain, secure = Endpoint(protocol), Endpoint(protocol, leaf)
+    trusted = folder / "ca.pem"
+    ca.cert_pem.write_to_path(str(trusted))
+    try:
+        for number, response in enumerate(RESPONSES[protocol]):
+            place = folder / str(number)
+            place.mkdir()
+            endpoint = secure if response == MISREAD else plain
+            endpoint.answer("")
+            clock = Clock()
+            maker, signal = RIGS[exporter]
+            with ended(
+                maker(endpoint, signal, place, str(trusted) if endpoint is secure else None, kept=kept, clock=clock)
+            ) as rig:
+                found[response] = outcome(rig, endpoint, response, clock, worked=worked)
+    finally:
+        plain.close()
+        secure.close()
+    return found
+
+
+@contextmanager
+def ended(rig: Rig) -> Iterator[Rig]:
+    """The exporter, closed afterwards."""
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+def outcome(rig: Rig, endpoint: Endpoint, response: str, clock: Clock, *, worked: bool) -> str:
+    """What happens to one item after this response, and that later ones are delivered."""
+    if worked:
+        rig.give()
+        until(rig, lambda: not rig.waiting())
+    taken = sum(endpoint.taken.values())
+    endpoint.answer(response)
+    rig.give()
+    until(rig, lambda: not rig.waiting() or rig.retried() > 1)
+    if rig.waiting():
+        assert (rig.lost(), rig.unsupported()) == ("", False)
+        endpoint.answer("")
+        until(rig, lambda: not rig.waiting())
+        assert (sum(endpoint.taken.values()), rig.lost()) == (taken + 1, "")
+        return "delivered later"
+    lost = f"of what was rejected: {rig.lost()}" if response == PARTIAL else rig.lost()
+    if not rig.unsupported():
+        accepts(rig, endpoint)
+        return lost
+    return f"{lost}; " + rechecked(rig, endpoint, clock, response)
+
+
+def accepts(rig: Rig, endpoint: Endpoint) -> None:
+    """The next item is delivered."""
+    endpoint.answer("")
+    taken = sum(endpoint.taken.values())
+    rig.give()
+    until(rig, lambda: not rig.waiting())
+    assert sum(endpoint.taken.values()) == taken + 1
+
+
+def rechecked(rig: Rig, endpoint: Endpoint, clock: Clock, response: str) -> str:
+    """No item is sent before a minute has passed; then one is, and when it is accepted all are."""
+    for passes, more in ((0.0, 0), (RECHECK_S - 1, 0), (1.0, 1), (0.0, 0)):
+        clock.now += passes
+        asked = endpoint.asked
+        rig.give()
+        until(rig, lambda: not rig.waiting())
+        assert endpoint.asked - asked == more
+    clock.now += RECHECK_S
+    accepts(rig, endpoint)
+    assert not rig.unsupported()
+    accepts(rig, endpoint)
+    endpoint.answer(response)  # it has accepted the signal since: this is an outage now
+    retried = rig.retried()
+    rig.give()
+    until(rig, lambda: rig.retried() > retried)
+    endpoint.answer("")
+    until(rig, lambda: not rig.waiting())
+    return "one tried each minute"
+
+
+def until(rig: Rig, condition: Callable[[], bool]) -> None:
+    """Wait for it, while the exporter sends without waiting for more items."""
+    deadline = time.monotonic() + PATIENT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        rig.push()
+
+
+HEADINGS: Final = {True: "accepted the signal before", False: "never accepted it"}
+NOUNS: Final = {"otlp": ("with a dead-letter file", "without"), "forward": ("with `storage`", "without")}
+TITLES: Final = {"otlp": "Results, by `exporters: otlp`", "forward": "Requests of agents, by `exporters: forward`"}
+NAMES: Final = {"grpc": "gRPC", "http/protobuf": "HTTP"}
+
+
+def page(found: Mapping[tuple[str, str, bool, bool], Mapping[str, str]]) -> str:
+    """The tables as Markdown, from the outcomes by exporter, protocol, whether it worked before and whether there is storage.
+
+    Exporters of one kind share a table, which holds for each of their signals.
+    """
+    parts = []
+    for kind, title in TITLES.items():
+        signals = [name for name in RIGS if name.startswith(kind)]
+        for protocol in RESPONSES:
+            columns = [(worked, kept) for worked in (True, False) for kept in (True, False)]
+            by_signal = [[found[name, protocol, *column] for column in columns] for name in signals]
+            assert all(each == by_signal[0] for each in by_signal)
+            heads = [f"{HEADINGS[worked]}, {NOUNS[kind][not kept]}" for worked, kept in columns]
+            parts.append(f"**{title}, over {NAMES[protocol]}**\n\n{table(protocol, heads, by_signal[0])}")
+    return "\n".join(parts)
+
+
+def table(protocol: str, headings: Sequence[str], columns: Sequence[Mapping[str, str]]) -> str:
+    """The outcomes as Markdown; responses with equal outcomes share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for response in RESPONSES[protocol]:
+        rows.setdefault(tuple(column[response] for column in columns), []).append(response)
+    lines = [" | ".join(["| response", *headings]) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {', '.join(responses)} | " + " | ".join(outcome) + " |" for outcome, responses in rows.items()]
+    return "\n".join(lines) + "\n"
