@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
+from otel_eval.scorers.cel.functions import MOST_CHARACTERS
+from otel_eval.scorers.cel.memory import MOST_GATHERED, TOO_LARGE
 from otel_eval.scorers.cel.reading import Reading
 from otel_eval.scorers.wording import tool
 
-__all__ = ["REASONS", "Bound", "Unavailable", "bind", "fitting", "is_unicode"]
+__all__ = ["MOST_VALUES", "REASONS", "Bound", "Unavailable", "bind", "fitting", "is_unicode"]
 
-_MOST_VALUES: Final = 100_000
+MOST_VALUES: Final = 100_000
 _DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
 _NS_PER_MS: Final = 1_000_000
 
@@ -209,12 +210,12 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
         Unavailable: they are too many, too long, too deep, or lists are too long to build lists from.
     """
     level = contents
-    room, characters, clean = _MOST_VALUES - len(level), MOST_CHARACTERS, True
+    room, characters, clean = MOST_VALUES - len(level), MOST_CHARACTERS, True
     for _ in range(_DEEPEST):
         texts, below, plain = _surveyed(level, gathers=gathers)
         room, characters, clean = room - len(below), characters - texts, clean and plain
         if room < 0 or characters < 0:
-            said = f"{_MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
+            said = f"{MOST_VALUES} values" if room < 0 else f"{MOST_CHARACTERS} characters"
             raise Unavailable(f"{TOO_LARGE}: more than {said}", "too_large")
         if not below:
             return values if clean else _plain(values)

@@ -16,9 +16,14 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.cel.binding import REASONS, Bound, Unavailable, fitting, is_unicode
-from otel_eval.scorers.cel.functions import TOO_LARGE, declared
+from otel_eval.scorers.cel.charges import charged
+from otel_eval.scorers.cel.functions import declared
+from otel_eval.scorers.cel.invariants import hoisted
+from otel_eval.scorers.cel.memory import TOO_LARGE, Memory, checks, passed_size, spend, text_size
+from otel_eval.scorers.cel.plain import plain_value
 from otel_eval.scorers.cel.reading import Reading, read
-from otel_eval.scorers.cel.tree import is_plain, parse
+from otel_eval.scorers.cel.tree import Node, is_plain, parse, rewritten
+from otel_eval.scorers.cel.weights import weight
 from otel_eval.scorers.parameters import wrong
 from otel_eval.telling import did_you_mean, nearest
 
@@ -28,10 +33,15 @@ _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
 _PROBLEM: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED: Final = re.compile(r"undeclared reference to '([^']*)'.*")
+_TOO_LARGE: Final = re.compile(rf"[A-Z_]+: ({TOO_LARGE}: .*)", re.DOTALL)
+_STEPS: Final = "Iteration budget exceeded"
+_MOST_STEPS: Final = 10_000  # the evaluator's own limit
+_TOO_DEEP: Final = "too many operators in one another; write it in several parts"
 _NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
 _NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
 
 
+_MOST_ACTIVATIONS: Final = 4
 _SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
 
 
@@ -49,6 +59,7 @@ class Program:
         returns: the type it gives, as CEL names it: `BOOL`, `STRING`, `DYN`, ….
         labels: those of the further variables that it looks at.
         plain: whether its value is still the same after it was a value of Python.
+        heavy: whether its value may be much larger in Python than in the evaluator.
     """
 
     source: str
@@ -56,6 +67,7 @@ class Program:
     returns: str
     labels: frozenset[str]
     plain: bool
+    heavy: bool
     type: Any = field(repr=False, compare=False)
     _environment: Any = field(repr=False, compare=False)
     _expression: Any = field(repr=False, compare=False)
@@ -70,6 +82,8 @@ class Evaluation:
         self._labelled: dict[frozenset[str], Any] = {}  # by what is looked at
         self._known: dict[str, Any] = {}
         self._unfit: dict[str, Unavailable] = {}
+        # An activation keeps all that was made with it.
+        self._memory, self._labelled_memory = Memory(), Memory()
 
     def lacks(self, program: Program) -> bool:
         """Whether a fact of the run that is looked at was not recorded, so that the program hardly gives a value."""
@@ -81,7 +95,7 @@ class Evaluation:
             self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
         except Unavailable as unavailable:  # matters only to those that look at it
             self._unfit[label] = unavailable
-        self._labelled.clear()
+        self._forget()
 
     def of(self, program: Program) -> Any:
         """The value, of plain Python types.
@@ -93,10 +107,13 @@ class Evaluation:
         activation = self._labelled.get(program.reading.names) if program.labels else self._plain
         if activation is None:
             activation = self._prepared(program)
+        (self._labelled_memory if program.labels else self._memory).use()
         try:
             found = program._expression.eval(activation)
-            value = found.value() if program.returns in _SCALARS else found.plain_value()
+            value = found.value() if program.returns in _SCALARS else plain_value(found, heavy=program.heavy)
         except RuntimeError as error:
+            if _STEPS in str(error):
+                raise Unavailable(f"{TOO_LARGE}: more than {_MOST_STEPS} steps", "too_large") from None
             raise Invalid(_first_line(str(error))) from None
         if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
             raise self._told(value, program)
@@ -108,14 +125,26 @@ class Evaluation:
         if not program.labels:
             activation = self._plain = program._environment.Activation(self._bound.values)
             return activation
+        if len(self._labelled) >= _MOST_ACTIVATIONS:
+            self._forget()
         names = program.reading.names  # nothing else, because all that is bound is converted
         values = {name: value for name, value in (*self._bound.values.items(), *self._known.items()) if name in names}
         activation = self._labelled[names] = program._environment.Activation(values)
         return activation
 
+    def renew(self) -> None:
+        """Give back the memory of what was evaluated, if there was too much."""
+        if self._memory.left < 0:
+            self._plain, self._memory = None, Memory()
+
+    def _forget(self) -> None:
+        self._labelled.clear()
+        self._labelled_memory = Memory()
+
     def _told(self, message: str, program: Program) -> Exception:
-        if TOO_LARGE in message:
-            return Unavailable(message[message.index(TOO_LARGE) :], "too_large")
+        too_large = _TOO_LARGE.fullmatch(message)
+        if too_large:
+            return Unavailable(too_large[1], "too_large")
         key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
         # What other programs look at must not decide; but a label may hold what another one looked at.
         reading = self._bound.reading if program.labels else program.reading
@@ -154,9 +183,11 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
         reading = read(root)
     except ConfigError as error:
         raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
-    returned = expression.return_type()
     named = reading.names.intersection(labels or ())
-    return Program(source, reading, returned.name(), named, is_plain(root), returned, environment, expression)
+    try:
+        return _program(source, reading, named, root, environment, expression)
+    except RuntimeError:
+        raise ConfigError(f"{key}: {_TOO_DEEP}") from None
 
 
 def combined(source: str, reading: Reading) -> Program | None:
@@ -170,12 +201,24 @@ def combined(source: str, reading: Reading) -> Program | None:
     environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
     try:
         expression = environment.compile(source)
+        return _program(source, reading, frozenset(), parse(expression.serialize()), environment, expression)
     except RuntimeError:
         return None
-    returned = expression.return_type()
-    return Program(
-        source, reading, returned.name(), frozenset(), plain=True, type=returned, _environment=environment, _expression=expression
-    )
+
+
+def _program(source: str, reading: Reading, labels: frozenset[str], root: Node, environment: Any, expression: Any) -> Program:
+    """The checked expression, as it is evaluated: with its invariants before its loops, and with charges.
+
+    Raises:
+        RuntimeError: with them it is too deep.
+    """
+    returned, serialized = expression.return_type(), expression.serialize()
+    try:
+        expression = environment.deserialize(rewritten(serialized, charged(hoisted(root))))
+    except RuntimeError:
+        expression = environment.deserialize(rewritten(serialized, charged(root)))
+    heavy = weight(root) is None
+    return Program(source, reading, returned.name(), labels, is_plain(root), heavy, returned, environment, expression)
 
 
 _VARIABLES: Final = ("run", "calls", "reference")
@@ -200,6 +243,7 @@ def _plain_environment(cel: Any) -> Any:
 @lru_cache(maxsize=2)
 def _combining_environment(cel: Any, gathers: bool) -> Any:
     def fits(value: Any) -> bool:
+        spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
         try:
             return bool(fitting({"": value}, [value], gathers=gathers))
         except Unavailable:
@@ -214,7 +258,7 @@ def _environment(cel: Any, labels: Mapping[str, Any], *extensions: Any) -> Any:
     record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
     further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
-    return cel.NewEnv(variables=variables | further, extensions=[declared(cel), *extensions])
+    return cel.NewEnv(variables=variables | further, extensions=[declared(cel), checks(cel), *extensions])
 
 
 def _problems(message: str, variables: list[str]) -> list[str]:
@@ -233,7 +277,7 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
         remedy = f"did you mean {near!r}?" if near else did_you_mean(word, variables)
         return f"{place}{unknown[1]!r} is not known; {remedy}"
     if "Exceeded max recursion depth" in said:
-        return "too many operators in one another; write it in several parts"
+        return _TOO_DEEP
     remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"
     return f"{place}{said[:200]}; {remedy}"
 

@@ -1,28 +1,37 @@
-"""The syntax tree of a checked expression, read from the form in which the compiler hands it out.
+"""The syntax tree of a checked expression, read from the compiler's serialized form and written back to it.
 
-Knows the messages of CEL's published `syntax.proto` and `checked.proto` (https://github.com/google/cel-spec, v0.24) and
-as much of the wire format as they need; knows no variable and no value.
+Source: CEL's `syntax.proto` and `checked.proto` (https://github.com/google/cel-spec, v0.24).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
-__all__ = ["RECORD", "Node", "is_plain", "parse"]
+from otel_eval.wire import read_varint, sized, varint
+
+__all__ = ["RECORD", "Node", "is_plain", "nodes", "parse", "rewritten"]
 
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
 """The type map(string, dyn), as a message: that of `run` and of each call."""
 
 _KINDS: Final = {3: "const", 4: "ident", 5: "select", 6: "call", 7: "list", 8: "struct", 9: "comprehension"}
+_NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
+_ID: Final = 2  # of an expression
 _STRING: Final = 6  # of a constant
 # Of a type: dyn, null; and the primitive ones: bool, int64, double, string.
 _PLAIN: Final = ((1, b""), (2, 0), (3, 1), (3, 2), (3, 4), (3, 5))
 _LIST, _MAP, _TEXT = 6, 7, b"\x18\x05"
 # Which fields of each kind hold its name and its parts.
-_NAME: Final = {"ident": 1, "select": 2, "call": 2}
-_PARTS: Final = {"select": (1,), "call": (1, 3), "list": (1,), "comprehension": (2, 4, 5, 6, 7)}
+_NAME: Final = {"ident": 1, "select": 2, "call": 2, "struct": 1}
+_PARTS: Final[dict[str, tuple[int, ...]]] = {"select": (1,), "call": (1, 3), "list": (1,), "comprehension": (2, 4, 5, 6, 7)}
+_ENTRY: Final = 2  # of a struct
+_ENTRY_PARTS: Final[tuple[int, ...]] = (3, 4)  # key and value
+_VARIABLES: Final = (1, 3, 8)  # of a comprehension: the item, what is accumulated, the second item
+_TYPE_URL: Final = b"type.googleapis.com/cel.expr.CheckedExpr"
+_CHECKED: Final = 4  # of a checked expression: the expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +40,14 @@ class Node:
 
     Attributes:
         kind: one of const, ident, select, call, list, struct, comprehension.
-        name: of the variable, field or function; the text of a constant that is a text; else "".
+        name: of the variable, field, function or message; the text of a constant that is a text; else "".
         parts: the expressions it is made of, in order: operand or target first. A comprehension's are its range, and
-            the start, condition, step and result of what it gathers.
+            the start, condition, step and result of what it accumulates.
         type: its type as a message, b"" if it has none.
         binds: the variables that a comprehension binds.
+        id: under which the compiler keeps its type and what its name refers to; 0 for a node that was added later.
+        places: for each part, the index in `rest` and the number of the field that it stands in.
+        rest: the serialized fields that are no parts: of each entry of a struct, of any other kind as a whole.
     """
 
     kind: str
@@ -43,15 +55,38 @@ class Node:
     parts: tuple[Node, ...] = ()
     type: bytes = field(default=b"", repr=False)
     binds: frozenset[str] = frozenset()
+    id: int = field(default=0, repr=False)
+    places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    rest: tuple[bytes, ...] = field(default=(b"",), repr=False)
 
 
 def parse(serialized: bytes) -> Node:
-    """The root of a serialized `CheckedExpr`, which may be wrapped in an `Any`."""
-    parts = _fields(serialized)
-    if parts and parts[0][0] == 1:  # type_url
-        parts = _fields(_bytes(parts, 2))
+    """The root of a serialized `CheckedExpr`, which may be wrapped in an `Any`.
+
+    Raises:
+        ValueError, IndexError: it is none.
+    """
+    parts = _fields(_unwrapped(serialized))
     types = {_number(entry, 1): _bytes(entry, 2) for entry in (_fields(_as_bytes(value)) for key, value in parts if key == 3)}
-    return _node(_bytes(parts, 4), types)
+    return _node(_bytes(parts, _CHECKED), types)
+
+
+def rewritten(serialized: bytes, root: Node) -> bytes:
+    """The serialized `CheckedExpr` with another root, wrapped in an `Any`.
+
+    Its new nodes have neither types nor references: the evaluator finds what they name by the name.
+    """
+    fresh = count(max(node.id for node in nodes(root)) + 1)
+    kept = [_field(key, value) for key, value in _fields(_unwrapped(serialized)) if key != _CHECKED]
+    checked = b"".join([*kept, sized(_CHECKED, _encoded(root, fresh))])
+    return sized(1, _TYPE_URL) + sized(2, checked)
+
+
+def nodes(root: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield root
+    for part in root.parts:
+        yield from nodes(part)
 
 
 def is_plain(root: Node) -> bool:
@@ -72,53 +107,65 @@ def _is_plain_type(of: bytes) -> bool:
 Fields = list[tuple[int, "int | bytes"]]
 
 
+def _unwrapped(serialized: bytes) -> bytes:
+    parts = _fields(serialized)
+    return _bytes(parts, 2) if parts and parts[0][0] == 1 else serialized  # an Any begins with its type_url
+
+
 def _node(raw: bytes, types: dict[int, bytes]) -> Node:
     parts = _fields(raw)
-    kind, inner = next(((_KINDS[key], _fields(_as_bytes(value))) for key, value in parts if key in _KINDS), ("const", []))
-    of_type = types.get(_number(parts, 2), b"")
+    kind, content = next(((_KINDS[key], _as_bytes(value)) for key, value in parts if key in _KINDS), ("const", b""))
+    number = _number(parts, _ID)
+    of_type, inner = types.get(number, b""), _fields(content)
     if kind == "const":
-        return Node(kind, _text(inner, _STRING), type=of_type)
+        return Node(kind, _text(inner, _STRING), type=of_type, id=number, rest=(content,))
+    name = _text(inner, _NAME.get(kind, 0))
+    groups = [(inner, _PARTS.get(kind, ()))]
     if kind == "struct":
-        return Node(kind, parts=tuple(_entries(inner, types)), type=of_type)
-    below = tuple(_node(_as_bytes(value), types) for wanted in _PARTS.get(kind, ()) for key, value in inner if key == wanted)
-    if kind == "comprehension":
-        return Node(kind, parts=below, type=of_type, binds=frozenset({_text(inner, 1), _text(inner, 3), _text(inner, 8)} - {""}))
-    return Node(kind, _text(inner, _NAME.get(kind, 0)), below, of_type)
+        groups = [(_fields(_as_bytes(value)), _ENTRY_PARTS) for key, value in inner if key == _ENTRY]
+    found = [
+        ((at, wanted), _node(_as_bytes(value), types))
+        for at, (fields, numbers) in enumerate(groups)
+        for wanted in numbers
+        for key, value in fields
+        if key == wanted
+    ]
+    rest = tuple(b"".join(_field(key, value) for key, value in fields if key not in numbers) for fields, numbers in groups)
+    binds = frozenset({_text(inner, each) for each in _VARIABLES} - {""}) if kind == "comprehension" else frozenset[str]()
+    return Node(kind, name, tuple(part for _, part in found), of_type, binds, number, tuple(place for place, _ in found), rest)
 
 
-def _entries(inner: Fields, types: dict[int, bytes]) -> Iterator[Node]:
-    for key, entry in inner:
-        if key == 2:
-            yield from (_node(_as_bytes(value), types) for part, value in _fields(_as_bytes(entry)) if part in (3, 4))
+def _encoded(node: Node, fresh: Iterator[int]) -> bytes:
+    messages = [[each] for each in node.rest]
+    for (at, number), part in zip(node.places, node.parts, strict=True):
+        messages[at].append(sized(number, _encoded(part, fresh)))
+    content = [b"".join(message) for message in messages]
+    if node.kind == "struct":
+        content = [sized(1, node.name.encode()), *(sized(_ENTRY, entry) for entry in content)]
+    return _field(_ID, node.id or next(fresh)) + sized(_NUMBERS[node.kind], b"".join(content))
 
 
 def _fields(raw: bytes) -> Fields:
     found: Fields = []
     at = 0
     while at < len(raw):
-        tag, at = _varint(raw, at)
+        tag, at = read_varint(raw, at)
         wire = tag & 7
         if wire == 0:
-            number, at = _varint(raw, at)
+            number, at = read_varint(raw, at)
             found.append((tag >> 3, number))
             continue
         size = 8 if wire == 1 else 4
         if wire == 2:
-            size, at = _varint(raw, at)
+            size, at = read_varint(raw, at)
         found.append((tag >> 3, raw[at : at + size]))
         at += size
     return found
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = raw[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
+def _field(number: int, value: int | bytes) -> bytes:
+    """A field; fixed-length numbers stand only in constants, which are kept as they are."""
+    return sized(number, value) if isinstance(value, bytes) else varint(number << 3) + varint(value)
 
 
 def _as_bytes(value: int | bytes) -> bytes:

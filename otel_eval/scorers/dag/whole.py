@@ -43,6 +43,7 @@ class Whole:
         try:
             found = evaluation.of(self.program)
         except (Unavailable, Invalid):
+            evaluation.renew()
             return None
         return None if found == _UNTOLD else self.ways[found]
 
@@ -50,7 +51,7 @@ class Whole:
 def whole(plan: Plan) -> Whole | None:
     """The tree as one expression; None if it asks judges, or is too large or too deep for one."""
     nodes = plan.nodes.values()
-    programs = [node.program for node in nodes if node.program is not None and (node.kind != "task" or node.program.plain)]
+    programs = [node.program for node in nodes if node.program is not None and (node.kind != "task" or _is_light(node.program))]
     if len(programs) != len(nodes):
         return None
     writer = _Writer(plan, programs)
@@ -59,6 +60,11 @@ def whole(plan: Plan) -> Whole | None:
         return None
     program = combined(source, reduce(or_, [program.reading for program in programs], Reading()))
     return None if program is None else Whole(program, tuple(writer.ways))
+
+
+def _is_light(task: Program) -> bool:
+    """Whether its value can be handed to Python, which decides whether it fits a label."""
+    return task.plain and not task.heavy
 
 
 class _Writer:

@@ -1,0 +1,124 @@
+"""The memory that one evaluation may take. The evaluator frees no text and no list before the evaluation ends.
+
+Sizes are in bytes and were measured with cel-expr-python 0.1.3: a text takes its length in UTF-8 wherever a function makes
+it, and again where it is handed to or from a function written in Python.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Final
+
+__all__ = [
+    "BUDGET",
+    "MOST_GATHERED",
+    "MOST_TEXT",
+    "TOO_LARGE",
+    "Memory",
+    "checks",
+    "list_size",
+    "map_size",
+    "passed_size",
+    "spend",
+    "text_size",
+]
+
+BUDGET: Final = 64 * 2**20
+MOST_TEXT: Final = 4 * 2**20
+MOST_GATHERED: Final = 1000  # parts of a text, and items of a list that an expression builds lists from
+TOO_LARGE: Final = "too large"
+
+_LIST, _ITEM, _GATHERED = 80, 34, 16
+_MAP, _ENTRY = 200, 160
+_PASSED_ITEM: Final = 112  # of a list that is handed to or from Python
+
+
+class Memory:
+    """What is left for an evaluation."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = BUDGET
+
+    def use(self) -> None:
+        """From now on, what is evaluated in this context is charged here."""
+        _MEMORY.set(self)
+
+
+_MEMORY: Final[ContextVar[Memory]] = ContextVar("memory")
+
+
+def spend(size: int) -> bool:
+    """Charge so many bytes; true.
+
+    Raises:
+        ValueError: that is more than is left, now or before. What is not charged must then not be made.
+    """
+    memory = _MEMORY.get()
+    memory.left -= size
+    if memory.left < 0:
+        raise ValueError(f"{TOO_LARGE}: more than {BUDGET >> 20} MiB of memory")
+    return True
+
+
+def text_size(*texts: str) -> int:
+    """The bytes of texts."""
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+
+
+def list_size(items: int) -> int:
+    """The bytes of a list, without what is in it."""
+    return _LIST + _ITEM * items
+
+
+def map_size(entries: int) -> int:
+    """The bytes of a map, without what is in it."""
+    return _MAP + _ENTRY * entries
+
+
+def passed_size(texts: list[str]) -> int:
+    """The bytes of a list of texts that is handed to or from Python."""
+    return text_size(*texts) + _PASSED_ITEM * len(texts)
+
+
+def _sum(size: int, signs: int) -> bool:
+    """Before texts or lists of so many bytes in all are put together by so many signs."""
+    return _fits(size) and spend(size * signs)
+
+
+def _fits(size: int) -> bool:
+    if size > MOST_TEXT:  # in Python it may take four times as much
+        raise ValueError(f"{TOO_LARGE}: a text or list of more than {MOST_TEXT >> 20} MiB")
+    return spend(0)
+
+
+def _gather(items: int) -> bool:
+    """Before a list is built from one of so many items: the time it takes grows with the square of their number."""
+    if items > MOST_GATHERED:
+        raise ValueError(f"{TOO_LARGE}: a list of {items} items")
+    return spend(0)
+
+
+def _gathered(items: int) -> bool:
+    """After a list of so many items was built, one by one; each time, all those before were copied."""
+    return spend(_LIST + _GATHERED * items * (items + 1))
+
+
+def checks(cel: Any) -> Any:
+    """The functions that charge, for an environment of the module `cel`; see `charges`."""
+    one, two = [cel.Type.INT], [cel.Type.INT] * 2
+    functions = [
+        ("@spend", spend, one),
+        ("@sum", _sum, two),
+        ("@fits", _fits, one),
+        ("@gather", _gather, one),
+        ("@gathered", _gathered, one),
+    ]
+    return cel.CelExtension(
+        "otel_eval_memory",
+        [
+            cel.FunctionDecl(name, [cel.Overload(f"otel_eval_{name[1:]}", cel.Type.BOOL, taken, impl=function)])
+            for name, function, taken in functions
+        ],
+    )
