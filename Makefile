@@ -62,13 +62,15 @@ faults: $(VENV)/.installed-dev ## do to the receiver what happens to receivers, 
 	@$(BIN)/python tests/faults
 
 SECONDS ?= 60
-fuzz: ## look for bytes that break a decoder, SECONDS for each; downloads a fuzzer, or does without
+fuzz: ## look for bytes that break a decoder or cost too much, SECONDS for each; downloads a fuzzer, or does without
 	@[ -e .venv-fuzz/.installed ] || { "$(PYTHON)" -m venv .venv-fuzz && \
 		.venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install -e . && \
 		{ .venv-fuzz/bin/python -m pip --disable-pip-version-check --quiet install 'atheris>=3,<4' || true; } && \
 		touch .venv-fuzz/.installed; }
 	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS)
 	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --pure
+	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --cost
+	@.venv-fuzz/bin/python tests/fuzz --seconds $(SECONDS) --cost --pure
 
 EXAMPLES := .venv-examples
 examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in an environment of their own; downloads them

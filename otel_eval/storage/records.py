@@ -23,6 +23,8 @@ __all__ = ["HEAD_BYTES", "RECORD_BYTES", "Damage", "Record", "Seal", "head", "sc
 _HEAD: Final = struct.Struct("<8s8sQ")
 _FORMAT: Final = b"oe-jrnl3"
 _MAGIC_BYTES: Final = 4
+_FIRST_WINDOW: Final = 4 * 1024
+_LAST_WINDOW: Final = 1 << 20
 _RECORD: Final = struct.Struct("<4sBII")
 _CHECK: Final = struct.Struct("<I")
 _COPY_BYTES: Final = _HEAD.size + _CHECK.size
@@ -134,7 +136,7 @@ def _read(data: memoryview, at: int, seal: Seal) -> Record | int:
 
 def _next(data: memoryview, at: int, seal: Seal) -> int | None:
     """The next place at which a whole record stands."""
-    window = 1 << 20
+    window = _FIRST_WINDOW  # of a segment with many damaged places the whole rest would be copied each time
     while at < len(data):
         piece = bytes(data[at : at + window + _MAGIC_BYTES - 1])
         found = piece.find(seal.magic)
@@ -142,5 +144,5 @@ def _next(data: memoryview, at: int, seal: Seal) -> int | None:
             if isinstance(_read(data, at + found, seal), Record):
                 return at + found
             found = piece.find(seal.magic, found + 1)
-        at += window
+        at, window = at + window, min(2 * window, _LAST_WINDOW)
     return None

@@ -1,10 +1,11 @@
 """Look for bytes that break a decoder, for as long as there is time.
 
-    python tests/fuzz [--seconds 60] [--pure] [--sanitized] [--folder .fuzz] [TARGET ...]
+    python tests/fuzz [--seconds 60] [--pure] [--cost] [--sanitized] [--folder .fuzz] [TARGET ...]
 
 Each target runs in a process of its own, so long. With atheris installed the coverage of the package guides the search, and
 what it finds is kept in the folder for the next time; without it, inputs are spoilt at random (--seed). `--pure` does
-without the extensions in C; `--sanitized` compiles them with the address and undefined-behaviour sanitizers and runs the
+without the extensions in C; `--cost` looks for inputs of 1 MB and more that take more CPU time for each byte the greater they
+are; `--sanitized` compiles them with the address and undefined-behaviour sanitizers and runs the
 inputs of the folder, and spoilt ones, over that. Exit 1 if something broke; the input is in the folder.
 """
 
@@ -19,12 +20,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from fuzzing.costing import Costly, search
 from fuzzing.mutation import TOKENS, spoilt
 from fuzzing.sanitized import build, environment
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ("-timeout=25", "-rss_limit_mb=2500", "-max_len=20000", "-verbosity=0", "-print_final_stats=1")
-MARGIN_S = 120
+MARGIN_S = 300
 
 
 def main() -> int:
@@ -43,6 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path, default=Path(".fuzz"))
     parser.add_argument("--pure", action="store_true")
+    parser.add_argument("--cost", action="store_true")
     parser.add_argument("--sanitized", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -57,7 +60,9 @@ def _names() -> list[str]:
 def _child(target: str, options: argparse.Namespace) -> int:
     env = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"OTEL_EVAL_PURE": "1"} if options.pure else {})
     words = [sys.executable, __file__, target, "--one", "--seconds", str(options.seconds), "--seed", str(options.seed)]
-    words += ["--folder", str(options.folder)]
+    words += ["--folder", str(options.folder), *(["--cost"] if options.cost else [])]
+    if options.cost:  # memory that is given back and asked for again takes time that grows with its amount
+        env |= {"PYTHONMALLOC": "malloc", "MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_TOP_PAD_": str(2**26)}
     if options.sanitized:
         env |= environment(build(options.folder.absolute()))
         words.append("--sanitized")
@@ -70,15 +75,18 @@ def _child(target: str, options: argparse.Namespace) -> int:
 
 def _one(options: argparse.Namespace) -> int:
     try:
-        atheris: Any = None if options.sanitized else __import__("atheris")
+        atheris: Any = None if options.sanitized or options.cost else __import__("atheris")
     except ImportError:
         atheris = None
     with atheris.instrument_imports(include=["otel_eval"]) if atheris else nullcontext():
         from fuzzing.seeds import seeds
-        from fuzzing.targets import TARGETS
+        from fuzzing.targets import TARGETS, use_default_limits
     (name,) = options.targets
     corpus = options.folder / name
     corpus.mkdir(parents=True, exist_ok=True)
+    if options.cost:
+        use_default_limits()
+        return _by_cost(name, TARGETS[name], [*seeds()[name], *_kept(corpus)], options)
     if atheris is None:
         return _at_random(name, TARGETS[name], [*seeds()[name], *_kept(corpus)], options)
     return _guided(atheris, name, TARGETS[name], seeds()[name], options)
@@ -103,6 +111,33 @@ def _at_random(name: str, target: Any, given: list[bytes], options: argparse.Nam
             raise
         tries, slowest = tries + 1, max(slowest, time.monotonic() - began)
     print(f"{name}: {tries} inputs, {len(given)} of them sound or kept; slowest {slowest * 1000:.0f} ms", flush=True)
+    return 0
+
+
+def _by_cost(name: str, target: Any, given: list[bytes], options: argparse.Namespace) -> int:
+    found = []
+    kept = options.folder / f"{name}-costly"
+
+    def keeping(data: bytes) -> None:
+        try:
+            target(data)
+        except Exception:
+            kept.write_bytes(data)
+            print(f"{name}: broke at an input of {len(data)} bytes of seed {options.seed}; it is in {kept}", flush=True)
+            raise
+
+    try:
+        for _, grown in search(keeping, given, options.seed, options.seconds):
+            found.append(grown)
+    except Costly as error:
+        why, data = error.args
+        kept.write_bytes(data)
+        print(f"{name}: {why}; seed {options.seed}; a smaller one is in {kept}", flush=True)
+        return 1
+    most = max(found, default=0.0)
+    print(
+        f"{name}: {len(found)} ways of growing to 4 MB; CPU time for each byte grew by a factor of {most:.2f} at most", flush=True
+    )
     return 0
 
 

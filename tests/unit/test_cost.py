@@ -12,6 +12,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.sources.otlp import frame_logs, frame_traces
 from otel_eval.sources.otlp.values import decode_all
 from otel_eval.sources.otlp.views import LOG_RECORDS
+from otel_eval.storage.records import Damage, head, scan, seal_of, sealed
 from otel_eval.wire import read_varint, sized, varint
 
 SMALL = 50_000
@@ -117,3 +118,20 @@ def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
     """What is compared of the span that is held is read once."""
     assert repeated(SMALL).tally.spans_duplicate == SMALL // 300
     assert cpu(lambda: repeated(TIMES * SMALL)) < MOST * cpu(lambda: repeated(SMALL))
+
+
+def damaged(count: int) -> memoryview:
+    """A segment of so many pairs of records, of which the first is damaged in its head."""
+    start = head(b"otel_ev\x9e")
+    seal = seal_of(start)
+    assert seal is not None
+    payload = b"p" * 60
+    record = sealed(seal, 1, [payload]) + payload
+    return memoryview(start + (record[:8] + b"?" + record[9:] + record) * count)
+
+
+def test_many_damaged_places_of_a_segment_cost_time_in_proportion_to_their_number() -> None:
+    """The next sound record is looked for behind each of them."""
+    small, great = damaged(1000), damaged(TIMES * 1000)
+    assert len(list(scan(great, Damage()))) == TIMES * 1000
+    assert cpu(lambda: list(scan(great, Damage()))) < MOST * cpu(lambda: list(scan(small, Damage())))

@@ -47,7 +47,7 @@ from otel_eval.sources.receiver.http_body import body_reader
 from otel_eval.sources.receiver.unpacking import gunzip
 from otel_eval.storage.records import Damage, head, scan, seal_of, sealed
 
-__all__ = ["TARGETS", "segment"]
+__all__ = ["TARGETS", "segment", "use_default_limits"]
 
 UNPACKED: Final = 256 * 1024
 FEW: Final = 20_000
@@ -62,7 +62,8 @@ SCORERS: Final = [
     {"type": "tool_call_output", "expected": [{"name": "search", "result": "x"}]},
 ]
 ENGINE: Final = app.engine_of(load({"evaluations": [{"name": "all", "match": {"runs": "all"}, "scorers": SCORERS}]}))
-LIMITS: Final = Limits(max_traces=500, max_spans_per_trace=200, max_bytes_per_trace=100_000, max_bytes=1_000_000)
+_FEW_OF_ALL: Final = Limits(max_traces=500, max_spans_per_trace=200, max_bytes_per_trace=100_000, max_bytes=1_000_000)
+_limits = [_FEW_OF_ALL]
 ASKED: Final = (
     Wanted(frozenset({"gen_ai.tool.name", "gen_ai.operation.name", "service.name", "k"})),
     Wanted(frozenset({"input.value"}), ("llm.", "gen_ai.")),
@@ -70,9 +71,14 @@ ASKED: Final = (
 )
 
 
+def use_default_limits() -> None:
+    """Take as much of a trace as a receiver does, and not only so much that the limits are reached by small inputs."""
+    _limits.append(Limits())
+
+
 def judged(framed: Framed) -> None:
     """Whatever was taken can be judged, and the verdict is strict JSON."""
-    buffer = TraceBuffer(LIMITS)
+    buffer = TraceBuffer(_limits[-1])
     buffer.push_many(framed.spans, 0.0)
     buffer.push_logs(framed.logs, 0.0)
     for trace in buffer.drain(0.0):
@@ -233,9 +239,15 @@ def framed_alike(data: bytes) -> None:
         return
     assert whole is not None, "the extension framed what Python refuses"
     ours = [each for envelope, spans in found if envelope.scope_name != framing.OWN_SCOPE for each in spans]
-    assert [each[:3] for each in ours] == [each[:3] for each in whole.spans]
+    assert list(map(_of_frame, ours)) == list(map(_of_frame, whole.spans))
     assert all(size == len(payload) for _, _, (_, payload, _), size in ours)
     assert whole.rejected == 0
+
+
+def _of_frame(span: tuple[bytes, bytes, Any, int]) -> tuple[Any, ...]:
+    """Ids, payload and what stood around it; great resources have an envelope for each time that they are read."""
+    trace_id, span_id, (parent, payload, envelope), _ = span
+    return trace_id, span_id, parent, payload, envelope.raw
 
 
 def weighed_alike(data: bytes) -> None:
