@@ -102,13 +102,20 @@ class Engine:
             return False
         return reading is not DROPPED and reading.kind is Kind.AGENT
 
-    def judge(self, trace: ClosedTrace, stamp: Stamp = _NO_STAMP, on_run: RunObserver | None = None) -> list[Report]:
+    def judge(
+        self,
+        trace: ClosedTrace,
+        stamp: Stamp = _NO_STAMP,
+        on_run: RunObserver | None = None,
+        instead: Outcome | None = None,
+    ) -> list[Report]:
         """The reports of every run of the trace that is new, or changed since its last verdict.
 
         Args:
             trace: what is evaluated.
             stamp: who evaluates it, and when.
             on_run: called with each of these runs and the evaluations that match it, before they are scored.
+            instead: the outcome of every scorer; no scorer is called and nothing is pending.
         """
         draw = draw_of(trace.trace_id) if self._samples else 0.0
         reports: list[Report] = []
@@ -132,8 +139,8 @@ class Engine:
             if matching or inner:
                 evidence = evidence or trace.evidence or evidence_of(trace.frames)
                 occasion = (self._exports(run.trajectory), evidence, stamp)
-                reports += [_report(run.trajectory, each, revision, draw, occasion) for each in matching]
-                reports += [_report(run.trajectory, each, revision, draw, occasion, run.enclosing) for each in inner]
+                reports += [_report(run.trajectory, each, revision, draw, occasion, instead) for each in matching]
+                reports += [_report(run.trajectory, each, revision, draw, occasion, _part_of(run)) for each in inner]
         # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
         if self.waits:
             reports = [report for report in reports if report.results or report.pending]
@@ -141,6 +148,26 @@ class Engine:
             return [] if was_reported else self.no_run(trace, stamp, _why_nothing(trace, runs))
         trace.verdicts.pop(NO_RUN, None)
         return reports
+
+    def only_later(self) -> Engine:
+        """An engine with only those of the scorers that are waited for."""
+        later = [replace(each, scorers=each.later) for each in self.evaluations if each.later]
+        return Engine(later, self.plan.tables, self._exported, self.plan.records_tool_spans)
+
+    def unbuilt(self, trace: ClosedTrace, stamp: Stamp, outcome: Outcome) -> list[Report]:
+        """Reports with one outcome for every evaluation that samples the trace, made without reading any span of it.
+
+        The run is the trace's root, or else its first span; which conditions it meets is not known.
+        """
+        draw = draw_of(trace.trace_id)
+        span_id = _first_root(trace)
+        revision = _following(trace.verdicts.get(span_id))
+        trace.verdicts[span_id] = Verdict(revision, "")
+        trace.verdicts.pop(NO_RUN, None)
+        run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
+        occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
+        sampled = [each for each in self.evaluations if draw < each.sample]
+        return [_report(run, each, revision, draw, occasion, outcome) for each in sampled]
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
         """A report that the trace has no result and why, if it never had one and its results would be wanted."""
@@ -175,6 +202,14 @@ def _perhaps_joined(run: Run, since_ns: int) -> Run:
     if (trajectory.start_ns or 0) >= since_ns or trajectory.completeness not in _UNTROUBLED:
         return run
     return replace(run, trajectory=replace(trajectory, completeness=Completeness.JOINED))
+
+
+def _first_root(trace: ClosedTrace) -> bytes:
+    """The id of a span without a parent in the trace, of the part that is evaluated if it is one."""
+    if trace.part is not None and trace.part.tops:
+        return trace.part.tops[0]
+    roots = [span_id for span_id, frame in trace.frames.items() if frame[0] not in trace.frames]
+    return min(roots or trace.frames, default=bytes(8))
 
 
 def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
@@ -231,15 +266,18 @@ def _is_released(trace: ClosedTrace, run: Run) -> bool:
     return trace.released is not None and run.span_id in trace.released.runs
 
 
+def _part_of(run: Run) -> Skipped:
+    return Skipped(f"part of run {run.enclosing.hex()}")
+
+
 def _report(
-    trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float, occasion: _Occasion, enclosing: bytes = b""
+    trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float, occasion: _Occasion, instead: Outcome | None
 ) -> Report:
-    """What an evaluation reports of a run; of one that turned out to lie inside another, that it does."""
+    """What an evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
     asked = [scorer for scorer in evaluation.later if draw < _share(scorer)]
-    if enclosing:
-        inner = Skipped(f"part of run {enclosing.hex()}")
-        skipped = [_of(trajectory, evaluation.name, each, revision, inner) for each in (*evaluation.at_once, *asked)]
-        return _new_report(trajectory, evaluation.name, revision, tuple(skipped), (), False, *occasion, None)
+    if instead is not None:
+        same = [_of(trajectory, evaluation.name, each, revision, instead) for each in (*evaluation.at_once, *asked)]
+        return _new_report(trajectory, evaluation.name, revision, tuple(same), (), False, *occasion, None)
     results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
     pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
     return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion, None)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import uuid4
 
 from otel_eval.assembly import Closing, Limits, TraceBuffer
@@ -21,7 +21,9 @@ from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import Evaluation
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
+from otel_eval.pipeline_ports import MOST_CRASHES, Attempts, Keeper, Later, Watch
 from otel_eval.ports import ClosedTrace, Frame, LogFrame, View
+from otel_eval.progress import Progress, ProgressState
 from otel_eval.scorers.tool_names import ToolNameCheck
 
 __all__ = ["FOREVER", "Pipeline"]
@@ -42,62 +44,12 @@ class _Tally:
 
     reports: int = 0
     traces_failed: int = 0  # reading a trace raised: a defect of ours, and the trace is lost
+    traces_crashed: int = 0  # failed without another attempt, because the process crashed twice while they were evaluated
     spans_refused: int = 0  # not taken because judging is behind or the process ends
 
 
 def _tool_name_check(engine: Engine) -> ToolNameCheck:
     return ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=True)
-
-
-Watch = Callable[[Engine, ClosedTrace, Sequence[tuple[Trajectory, Sequence[Evaluation]]], Sequence[Report]], None]
-"""Takes an evaluated trace: the runs that were found, each with the evaluations that match it, and the reports on them."""
-
-
-class Later(Protocol):
-    """Brings what is pending in reports."""
-
-    def put(self, report: Report) -> None:
-        """Begin; never blocks."""
-        ...
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for what was put before; False if it was not all emitted in time."""
-        ...
-
-    def stop(self, timeout_s: float) -> bool:
-        """The same, and take nothing more; what is not there in time is given up."""
-        ...
-
-    def counts(self) -> dict[str, int]:
-        """What became of it."""
-        ...
-
-
-class Keeper(Protocol):
-    """Writes down what becomes of spans, so that it can be done again after a crash.
-
-    `taken`, `closing` and `tidy` are called while the buffer is locked, in the order in which things happen to it.
-    """
-
-    def taken(self, origin: Any, trace_ids: Iterable[bytes]) -> int:
-        """Write down a request whose items are about to be taken: a mark for `safe`. Overloaded: it cannot be written."""
-        ...
-
-    def safe(self, mark: int) -> None:
-        """Wait until the request survives a crash. Overloaded: that cannot be known."""
-        ...
-
-    def closing(self, traces: Sequence[Closing]) -> bool:
-        """Write down which traces are about to be judged; False if that cannot be written now."""
-        ...
-
-    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> bool:
-        """Write down what was said, before anybody hears it; False if the process ends first."""
-        ...
-
-    def tidy(self, buffer: TraceBuffer) -> None:
-        """Let go of what nobody needs any more."""
-        ...
 
 
 class Pipeline:
@@ -157,8 +109,10 @@ class Pipeline:
         self._lock = threading.Lock()  # guards _buffer
         self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
         self._tally: Final = _Tally()
+        self.progress: Final = Progress(clock)
         self._wake = threading.Event()
         self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not judged
+        self.caught_up: Final = threading.Event()  # these were evaluated
         self._stopping = False
         self._worker: threading.Thread | None = None
 
@@ -238,7 +192,9 @@ class Pipeline:
 
     def step(self) -> bool:
         """Judge what is due; True if there may be more at once."""
-        if self._behind():
+        paused = self._behind()
+        self.progress.moved(paused)
+        if paused:
             return False
         with self._judging:
             self._judge_first()
@@ -252,6 +208,7 @@ class Pipeline:
     def _judge_first(self) -> None:
         first, self._first = self._first, ()
         self._judge(first)
+        self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
         keeper = self._keeper
@@ -333,15 +290,34 @@ class Pipeline:
             for trace in closed:
                 self._tell(trace, self._reports(trace))
             return
-        judged = [(trace, self._reports(trace)) for trace in closed]  # written down together, which is cheaper
-        if judged and self._keeper.judged(judged):
+        for batch in self._keeper.attempts.batches(closed):
+            judged = [(trace, self._attempt(trace, self._keeper.attempts)) for trace in batch]
+            if not self._keeper.judged(judged):
+                return
             for trace, reports in judged:
                 self._tell(trace, reports)
 
-    def _reports(self, trace: ClosedTrace) -> list[Report]:
-        self._found, engine = [], self._engine
+    def _attempt(self, trace: ClosedTrace, attempts: Attempts) -> list[Report]:
+        """Evaluate a trace, unless the process crashed twice while it was evaluated."""
+        crashes = attempts.begin(trace)
+        try:
+            if crashes.times >= MOST_CRASHES:
+                self._tally.traces_crashed += 1
+                return attempts.give_up(self._engine, trace, self._stamp(trace), crashes)
+            reports = self._reports(trace)
+        finally:
+            attempts.end(trace)
+        if crashes.times:
+            attempts.succeeded(trace)
+        return reports
+
+    def _stamp(self, trace: ClosedTrace) -> Stamp:
         since_ns = self._since_ns if self._may_be_joined(trace.trace_id) else 0
-        stamp = Stamp(self._evaluator, self._now_ns(), since_ns)
+        return Stamp(self._evaluator, self._now_ns(), since_ns)
+
+    def _reports(self, trace: ClosedTrace) -> list[Report]:
+        self._found, engine, stamp = [], self._engine, self._stamp(trace)
+        self.progress.began(trace.trace_id)
         try:
             reports = engine.judge(trace, stamp, self._observe)
             self._watch(engine, trace, self._found, reports)
@@ -350,11 +326,31 @@ class Pipeline:
             self._tally.traces_failed += 1
             _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
+        finally:
+            self.progress.moved()
+
+    def evaluation(self) -> ProgressState:
+        """Whether the evaluation of what is due makes progress."""
+        return self.progress.state(self._keeper.waits if self._keeper is not None else "", self._is_due)
+
+    def _is_due(self) -> bool:
+        if not self._lock.acquire(timeout=_MOMENT_S):
+            return True
+        try:
+            check = self._buffer.next_check()
+        finally:
+            self._lock.release()
+        return check is not None and check <= self._clock()
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[Evaluation]) -> None:
         self._found.append((trajectory, evaluations))
+        self._note_scoring()
         for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
             _log.warning("%s", warning)
+
+    def _note_scoring(self, *_: object) -> None:
+        if self._keeper is not None:
+            self._keeper.attempts.scoring()
 
     def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -395,5 +391,6 @@ class Pipeline:
         with self._lock:
             oldest = round(self._buffer.age(self._clock()), 3)
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
+        held["evaluating_s"] = round(self.progress.evaluating_s, 3)
         later = self._later.counts() if self._later is not None else {}
         return asdict(self._tally) | asdict(self._buffer.tally) | held | later

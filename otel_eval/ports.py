@@ -19,6 +19,7 @@ __all__ = [
     "DEPLOYMENT",
     "NO_RUN",
     "ClosedTrace",
+    "Crashes",
     "Deployment",
     "Envelope",
     "Frame",
@@ -177,6 +178,18 @@ class Verdict(NamedTuple):
 
 NO_RUN: Final = b""
 """The key of the verdict on a trace of which no result was reported, in the place of a run's span id."""
+
+
+class Crashes(NamedTuple):
+    """How often the process crashed while something was being evaluated.
+
+    Attributes:
+        times: the number of crashes.
+        scoring: whether the trajectories had been built at the last crash, so that a scorer was running.
+    """
+
+    times: int = 0
+    scoring: bool = False
 
 
 class Part(NamedTuple):

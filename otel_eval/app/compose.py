@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from otel_eval.app.judges import Clients, judges_of
@@ -97,11 +98,19 @@ def engine_of(
     )
 
 
-def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None], *, unbounded: bool = False) -> Later | None:
+def later_of(
+    config: EvalConfig,
+    engine: Engine,
+    emit: Callable[[Report], None],
+    *,
+    unbounded: bool = False,
+    record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> Later | None:
     """What runs the scorers that are waited for, if there are any.
 
     Args:
         unbounded: whoever puts reports sees to it himself that they do not become too many.
+        record: records the trace of each result that is worked on.
     """
     if not engine.waits:
         return None
@@ -109,4 +118,4 @@ def later_of(config: EvalConfig, engine: Engine, emit: Callable[[Report], None],
 
     given = config.judging
     bounds = {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
-    return Later(emit, concurrency=given.concurrency, timeout_s=given.timeout, **bounds)
+    return Later(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)

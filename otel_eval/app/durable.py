@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
+from otel_eval.app.attempts import Attempts
 from otel_eval.app.forms import form_of
 from otel_eval.app.moving import records_of, weight_of
 from otel_eval.app.onward import Kept, Onward
@@ -22,7 +23,7 @@ from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace
 from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
-from otel_eval.storage import SEGMENT_BYTES, Claim, Journal, Ledger, Segment, StorageFull, identity_of, key_of
+from otel_eval.storage import SEGMENT_BYTES, Claim, InProgress, Journal, Ledger, Segment, StorageFull, identity_of, key_of
 from otel_eval.storage.entries import (
     Judgement,
     Kind,
@@ -64,11 +65,14 @@ class Durable:
         self.identity: Final = identity_of(self._claim, int(now() * 1e9))
         self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
         self.ledger: Final = Ledger()
+        self._in_progress: Final = InProgress(self._claim, sync=given.sync)
+        self.attempts: Final = Attempts(self._in_progress)
         self.onward: Final = Onward(self.journal, self.ledger, self._unwritten)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = given.max_size
         self._looked = float("-inf")
+        self.waits = ""  # why what was evaluated cannot be written
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -117,8 +121,9 @@ class Durable:
             if whole or not parts:
                 self.journal.append(Kind.CLOSED, [from_closings(whole)])
         except OSError as error:
-            self._unwritten(error)
+            self.waits = str(self._unwritten(error))
             return False
+        self.waits = ""
         return True
 
     def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> bool:
@@ -140,8 +145,9 @@ class Durable:
             mark, segment, _ = self.journal.append(Kind.JUDGED, [from_judgements(said)])
             self.journal.commit(mark)
         except OSError as error:
-            self._unwritten(error)
+            self.waits = str(self._unwritten(error))
             return None
+        self.waits = ""
         return segment
 
     def tidy(self, buffer: TraceBuffer) -> None:
@@ -233,6 +239,10 @@ class Durable:
 
     # ----------------------------------------------------------------- end
 
+    def note_stop(self) -> None:
+        """The process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        self._in_progress.stop()
+
     def stop(self) -> None:
         """Results that are not there yet are asked for after the next start; nothing waits for the disk any more."""
         self._stopping.set()
@@ -240,6 +250,7 @@ class Durable:
     def close(self) -> None:
         """Sync and let another process have the directory."""
         self.journal.close()
+        self._in_progress.close()
         self._claim.release()
 
     def counts(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.model import Report, Result
-from otel_eval.pipeline import Later
+from otel_eval.pipeline_ports import Later
 
 __all__ = ["Gathering"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.config import MetricsOtlp, Telemetry, client_tls
-from otel_eval.operations import Site
+from otel_eval.operations import Readiness, Site
 from otel_eval.sinks.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ class Operating:
     Args:
         given: the configuration's `telemetry`.
         counts: what every part counted.
-        ready: whether requests are taken.
+        readiness: whether the receiver works.
 
     Raises:
         ConfigError: the endpoint for metrics cannot be used.
     """
 
-    def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], ready: Callable[[], bool]) -> None:
-        self._site: Final = Site(given.endpoint, counts, ready, given.allowed_hosts) if given.endpoint else None
+    def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], readiness: Callable[[], Readiness]) -> None:
+        self._site: Final = Site(given.endpoint, counts, readiness, given.allowed_hosts) if given.endpoint else None
         self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
         self.address: str | None = None
 

@@ -7,6 +7,7 @@ now on, because its spans may have waited for us.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -17,7 +18,7 @@ from otel_eval.app.resuming import Resuming
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.model import Pending, Report, Stamp
+from otel_eval.model import Report, Stamp
 from otel_eval.ports import ClosedTrace, Verdict
 from otel_eval.sources.otlp import UNLIMITED, Framed, frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
@@ -36,6 +37,8 @@ from otel_eval.storage.entries import (
 )
 
 __all__ = ["Recovered", "Recovery"]
+
+_log = logging.getLogger("otel_eval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,12 @@ class Recovery:
         self._take_over()
         if self._resuming:
             self.found.unsent = self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
-        return [each.trace for closed in self._closed.values() for each in closed]
+        pending = {each.trace.trace_id for each in self._pending.values()}
+        return self._durable.attempts.recover(
+            buffer,
+            [each.trace for closed in self._closed.values() for each in closed],
+            lambda each: buffer.holds(each) or each in self._closed or each in pending,
+        )
 
     def _records(self, buffer: TraceBuffer) -> Iterator[Entry]:
         """Every record, those within others too."""
@@ -196,17 +204,22 @@ class Recovery:
         self._deliver_to([(report, sinks) for _, report, sinks in self._reports.values()])
 
     def unfinished(self, engine: Engine) -> list[Report]:
-        """Reports with nothing but what was pending in them and never came."""
-        again: list[Report] = []
+        """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""
+        asking, again = engine.only_later(), []
         for closed in {id(each): each for each in self._pending.values()}.values():
-            evaluator, since_ns = self._durable.identity
-            stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
-            for report in engine.judge(replace(closed.trace, verdicts=dict(closed.before)), stamp):
-                pending = self._still(report.pending)
+            for report in self._pending_of(closed.trace, closed.before, asking):
+                pending = tuple([each for each in report.pending if each.result_id in self._pending])
                 if pending:
                     self._durable.await_results(closed.trace.trace_id, pending)
-                    again.append(replace(report, results=(), pending=pending))
-        return again
+                    again.append(replace(report, pending=pending))
+        return sorted(again, key=lambda each: -self._durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
-    def _still(self, pending: Iterable[Pending]) -> tuple[Pending, ...]:
-        return tuple([each for each in pending if each.result_id in self._pending])
+    def _pending_of(self, trace: ClosedTrace, before: dict[bytes, Verdict], asking: Engine) -> list[Report]:
+        """The reports on a trace once more, without any scorer being called."""
+        evaluator, since_ns = self._durable.identity
+        stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
+        try:
+            return asking.judge(replace(trace, verdicts=dict(before)), stamp)
+        except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
+            _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
+            return []

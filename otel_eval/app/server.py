@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app import references
+from otel_eval.app.asking_again import AskingAgain
 from otel_eval.app.compose import engine_of, later_of, limits_of
 from otel_eval.app.diagnostics import Diagnostics
 from otel_eval.app.durable import Durable
@@ -24,9 +25,10 @@ from otel_eval.app.recovery import Recovery
 from otel_eval.app.resuming import Resuming
 from otel_eval.config import EvalConfig
 from otel_eval.model import Report
+from otel_eval.operations import Readiness
 from otel_eval.pipeline import Pipeline
 from otel_eval.sinks.fanout import Fanout
-from otel_eval.sinks.tally import Tally
+from otel_eval.sinks.tally import Tally, Warnings
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_eval.engine import Engine
+    from otel_eval.judges import Later
     from otel_eval.ports import Sink
     from otel_eval.sinks.forward import Forward
     from otel_eval.sources.receiver import Relay
@@ -52,6 +55,7 @@ _REQUESTS: Final = (
 )
 _DRAIN_S: Final = 24 * 3600.0  # nobody waits for traces that are open; judges and a full disk may take their time
 _LOOK_S: Final = 1.0
+_MOMENT_S: Final = 0.05
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
@@ -86,6 +90,8 @@ class Server:
         self._diagnostics: Final = Diagnostics(self.counts, self._unseen)
         self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
+        self._warnings: Final = Warnings()
+        self._asking_again: AskingAgain | None = None
         engine = self._engine_of(config)
         self._certificate_ends: Final = certificate_ends(config)
         self._durable: Final = Durable(config.storage) if config.storage else None
@@ -95,7 +101,7 @@ class Server:
         self._outlet: Final = Fanout([*forward, *metric_sinks(config, self._counters)], self._counters)
         judged = self._forward.judged if self._forward else lambda _: None
         self._engine = engine
-        self._later = later_of(config, engine, self._emit_late)
+        self._later = self._later_of(config, engine)
         self._pipeline: Final = Pipeline(
             engine,
             self._emit,
@@ -117,11 +123,26 @@ class Server:
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self.operating: Final = Operating(config.telemetry, self.counts, lambda: self._receiver.is_open)
+        self.operating: Final = Operating(config.telemetry, self.counts, self._readiness)
+
+    def _readiness(self) -> Readiness:
+        now = self._pipeline.evaluation()
+        shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
+        if not self._receiver.is_open:
+            return Readiness(False, "requests are not taken: the receiver starts or stops", shown)
+        if now.state == "stalled":
+            self._warnings.say("stalled", "%s (trace %s)", now.why, now.trace_id or "unknown")
+        paused = f"evaluation is paused: {now.why}" if now.state == "paused" else now.why
+        return Readiness(now.state != "stalled", paused, shown)
 
     def _engine_of(self, config: EvalConfig) -> Engine:
         guard = Guard(config.judging.function_timeout, self._counters)
         return engine_of(config, guard, lines=writes_lines(self._config), clients=self._clients)
+
+    def _later_of(self, config: EvalConfig, engine: Engine) -> Later | None:
+        if self._durable is None:
+            return later_of(config, engine, self._emit_late)
+        return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
     def _emit(self, report: Report) -> None:
         self._send(report)
@@ -142,6 +163,21 @@ class Server:
         if self._durable:
             self._durable.delivered(sink, reports)
 
+    def _set_aside(self, reports: Sequence[Report], why: str) -> bool:
+        """Write failed results to the dead-letter file, and count them; False if that is not possible."""
+        if not self._delivery.set_aside(reports, "evaluation", why):
+            return False
+        count = self._diagnostics.counted(lambda _: None)
+        for report in reports:
+            count(report)
+            self._counters.add("results.dead_letters", len(report.results), sink="evaluation")
+        return True
+
+    def note_stop(self) -> None:
+        """The process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        if self._durable:
+            self._durable.note_stop()
+
     def _emit_late(self, report: Report) -> None:
         if self._durable is None or self._durable.late(report):
             self._emit(report)
@@ -150,14 +186,19 @@ class Server:
         if self._durable is None:
             return
         self._durable.takers = self._delivery.takers
+        self._durable.attempts.set_aside = self._set_aside
         resuming = Resuming(self._durable.onward, self._forward) if self._forward else None
         recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes, resuming)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
             self._delivery.expect_repeats()
-        for report in recovery.unfinished(self._engine):
-            if self._later is not None:
-                self._later.put(report)
+        unfinished = recovery.unfinished(self._engine) if self._later is not None else []
+        if self._later is not None and unfinished:
+            timeout_s = self._config.judging.timeout
+            self._asking_again = AskingAgain(
+                unfinished, self._durable, self._later, self._emit, self._pipeline.caught_up, timeout_s
+            )
+            self._asking_again.start()
 
     def start(self) -> Bound:
         """Listen; the addresses that were bound.
@@ -189,6 +230,9 @@ class Server:
         self._delivery.start()
         if self._forward:
             self._forward.start()
+        while self._asking_again and not self._asking_again.is_over and not told.is_set():
+            self._pipeline.step()
+            told.wait(_MOMENT_S)
         done = self._pipeline.stop(timeout_s=_DRAIN_S)
         while not self._delivery.flush(_LOOK_S) and not told.is_set():
             pass
@@ -203,6 +247,7 @@ class Server:
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop taking, score what is pending (marked `shutdown`), deliver; False if not all was in time."""
+        self.note_stop()
         deadline = time.monotonic() + timeout_s
         self._receiver.stop(min(2.0, timeout_s / 4))
         scored = self._finish(max(0.0, (deadline - time.monotonic()) * 0.7))
@@ -246,7 +291,7 @@ class Server:
             ConfigError: a scorer or a judge cannot be built; then everything stays as it was.
         """
         engine = self._engine_of(config)
-        later = self._later or later_of(config, engine, self._emit_late)
+        later = self._later or self._later_of(config, engine)
         if self._forward:
             self._forward.judge_by(engine)
         self._pipeline.judge_by(engine, later)

@@ -277,6 +277,10 @@ class TraceStore:
         """Whether the trace is open, or closed and not yet handed over."""
         return trace_id in self._open or trace_id in self._ready
 
+    def undecided(self) -> set[bytes]:
+        """The ids of the traces that are open, or closed and not yet handed over."""
+        return {*self._open, *self._ready}
+
     def is_over(self, trace_id: bytes) -> bool:
         """Whether the trace is closed and not yet handed over, or open and the span it began with has arrived.
 

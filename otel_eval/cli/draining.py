@@ -29,9 +29,15 @@ def drain(config: EvalConfig) -> int:
     refuse_credentials(config)
     dress(config.telemetry.log_format, config.telemetry.log_level)
     told = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
-    if Server(config).drain(told):
+    server = Server(config)
+
+    def stop(*_: object) -> None:
+        server.note_stop()
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
+        signal.signal(number, stop)
+    if server.drain(told):
         return 0
     write_line("told to stop before everything was delivered; the rest stays in storage")
     return 1

@@ -45,8 +45,10 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     config = read()
     check(config)
     dress(config.telemetry.log_format, config.telemetry.log_level)
-    signals = _signals()  # before anything listens, so that none during the start is lost
+    asked = _Asked()
+    signals = _signals(asked)  # before anything listens, so that none during the start is lost
     server = Server(config)
+    asked.tell(server.note_stop)
     bound = server.start()
     try:
         places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.operating.address)]
@@ -84,7 +86,27 @@ def _exporters(config: EvalConfig) -> Iterator[str]:
         yield f"forward {shown(forward.endpoint)}"
 
 
-def _signals() -> socket.socket:
+class _Asked:
+    """Requests to stop, by the number of their signals."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._tell: Callable[[], None] = lambda: None
+
+    def tell(self, whom: Callable[[], None]) -> None:
+        """Call this at the first request, also if that came before."""
+        self._tell = whom
+        if self._numbers:
+            whom()
+
+    def __call__(self, number: int) -> None:
+        if self._numbers and number == signal.SIGINT:  # a person who asks twice does not want to wait
+            os._exit(130)
+        self._numbers.append(number)
+        self._tell()
+
+
+def _signals(asked: _Asked) -> socket.socket:
     """Where a byte comes for each signal that matters: its number.
 
     The interpreter's own wake-up writes it, whichever thread the signal meets; a lock or a queue is not safe in a handler.
@@ -92,9 +114,8 @@ def _signals() -> socket.socket:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
-    asked: list[int] = []
     for number in _ENDS:
-        signal.signal(number, lambda which, _: _asked_to_stop(asked, which))
+        signal.signal(number, lambda which, _: asked(which))
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, lambda *_: None)
     return ours
@@ -113,12 +134,6 @@ def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
     for key in kept:
         _log.warning("reload: %s changed; that needs a restart", key)
     _log.warning("reload: done")
-
-
-def _asked_to_stop(asked: list[int], which: int) -> None:
-    if asked and which == signal.SIGINT:  # a person who asks twice does not want to wait
-        os._exit(130)
-    asked.append(which)
 
 
 def _give_up() -> None:

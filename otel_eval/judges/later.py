@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -57,6 +58,7 @@ class Later:
         concurrency: how many of them are worked on at one time.
         timeout_s: how long one may be worked on; then it is failed with `timeout`.
         max_bytes: that the runs of all pending results may take, roughly; beyond it the queue is full as well.
+        record: records that a result of a trace, by its id in hexadecimal, is worked on while the context is open.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class Later:
         concurrency: int = 8,
         timeout_s: float = 300.0,
         max_bytes: int = 256 * 2**20,
+        record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
         self._concurrency: Final = concurrency
+        self._record: Final = record
         self._changed: Final = threading.Condition()  # guards what follows
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
         self._last = self._left = 0
@@ -119,7 +123,8 @@ class Later:
         async with thread.slots:
             try:
                 async with asyncio.timeout(self._timeout_s) as limit:
-                    return outcome_of(await job.pending.evaluate(job.report.trajectory))
+                    with self._record(job.report.trajectory.trace_id):
+                        return outcome_of(await job.pending.evaluate(job.report.trajectory))
             except (asyncio.CancelledError, GeneratorExit):  # told to end, or thrown away with the loop
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever a user's scorer does; some libraries' timeouts are no `Exception`

@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from otel_eval.operations.readings import Reading, readings
 from otel_eval.operations.site import Site
+from otel_eval.operations.status import Readiness
 
-__all__ = ["Reading", "Site", "readings"]
+__all__ = ["Readiness", "Reading", "Site", "readings"]

@@ -20,7 +20,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.operations.exposition import CONTENT_TYPE, exposition
 from otel_eval.operations.readings import readings
-from otel_eval.operations.status import page, status, text
+from otel_eval.operations.status import Readiness, page, status, text
 
 __all__ = ["Site"]
 
@@ -66,12 +66,12 @@ class _Handler(BaseHTTPRequestHandler):
         return len(hosts) <= 1 and all(_is_known(each, self.server.names) for each in hosts)
 
     def _readiness(self) -> tuple[int, str, str]:
-        if self.server.ready():
-            return HTTPStatus.OK, _PLAIN, "ready\n"
-        return HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, "not ready\n"
+        found = self.server.readiness()
+        code = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return code, _PLAIN, f"{found}\n"
 
     def _status(self) -> tuple[int, str, str]:
-        told = status(self.server.counts(), ready=self.server.ready(), uptime_s=time.monotonic() - self.server.begun)
+        told = status(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
         if "text/html" in self.headers.get("Accept", ""):
             return HTTPStatus.OK, "text/html; charset=utf-8", page(told)
         return HTTPStatus.OK, "application/json", text(told)
@@ -100,11 +100,11 @@ class _Server(ThreadingHTTPServer):
         self,
         address: tuple[str, int],
         counts: Callable[[], Mapping[str, Any]],
-        ready: Callable[[], bool],
+        readiness: Callable[[], Readiness],
         names: Collection[str],
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.counts, self.ready, self.begun = counts, ready, time.monotonic()
+        self.counts, self.readiness, self.begun = counts, readiness, time.monotonic()
         self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
         self._places = threading.BoundedSemaphore(_AT_ONCE)
         self._lock = threading.Lock()  # guards _open
@@ -151,7 +151,7 @@ class Site:
     Args:
         address: host:port; port 0 takes a free one.
         counts: what every part counted; called from the site's own threads.
-        ready: whether requests are taken.
+        readiness: whether the receiver works.
         names: what `Host` may name besides IP addresses, localhost and the address's own name.
     """
 
@@ -159,10 +159,10 @@ class Site:
         self,
         address: str,
         counts: Callable[[], Mapping[str, Any]],
-        ready: Callable[[], bool],
+        readiness: Callable[[], Readiness],
         names: Collection[str] = (),
     ) -> None:
-        self._address, self._counts, self._ready, self._names = address, counts, ready, names
+        self._address, self._counts, self._readiness, self._names = address, counts, readiness, names
         self._server: _Server | None = None
 
     def start(self) -> str:
@@ -173,7 +173,7 @@ class Site:
         """
         host, _, port = self._address.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self._counts, self._ready, self._names)
+            self._server = _Server((host.strip("[]"), int(port)), self._counts, self._readiness, self._names)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {self._address!r}: cannot listen there ({error.strerror}); choose another address or port 0"

@@ -1,6 +1,7 @@
 """The state of a receiver on one page, for a person or a program.
 
-Shows numbers by names of exporters, scorers and instrumentation scopes: no trace, no content of spans.
+Shows numbers by names of exporters, scorers and instrumentation scopes, and the id of the trace that is evaluated: no content of
+spans.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["page", "status", "text"]
+__all__ = ["Readiness", "page", "status", "text"]
 
 # Counts that mean that something is not scored, not whole or not delivered, with the reason.
 DROPS: Final[Mapping[str, str]] = {
@@ -20,6 +21,7 @@ DROPS: Final[Mapping[str, str]] = {
     "spans_too_late": "their trace was judged and forgotten",
     "traces_over_limit": "max_traces or max_bytes was reached: judged too early",
     "traces_failed": "could not be judged",
+    "traces_crashed": "the process crashed twice while they were evaluated",
     "late_given_up": "no room to wait for late spans",
     "late_timeouts": "a judge took too long",
     "late_refused": "the queue of judges was full",
@@ -35,6 +37,25 @@ DROPS: Final[Mapping[str, str]] = {
     "forward.lost": "not passed on before the end",
     "storage.records_damaged": "damaged on disk",
 }
+
+
+class Readiness(NamedTuple):
+    """Whether the receiver works, and how its evaluation stands.
+
+    Attributes:
+        ready: requests are taken, and evaluation makes progress or waits for something else.
+        why: why it is not ready, or what evaluation waits for.
+        evaluation: facts for the page, by name.
+    """
+
+    ready: bool
+    why: str = ""
+    evaluation: Mapping[str, Any] = {}
+
+    def __str__(self) -> str:
+        return ("ready" if self.ready else "not ready") + (f": {self.why}" if self.why else "")
+
+
 _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
 _UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
 _QUEUES: Final = (
@@ -48,13 +69,15 @@ _QUEUES: Final = (
 _UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 
-def status(counts: Mapping[str, Any], *, ready: bool, uptime_s: float) -> dict[str, Any]:
+def status(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> dict[str, Any]:
     """What matters first, then everything."""
     flat = {key: sum(value.values()) if isinstance(value, Mapping) else value for key, value in counts.items()}
     return {
-        "ready": ready,
+        "ready": readiness.ready,
+        "why": readiness.why,
         "uptime_s": round(uptime_s, 1),
         "traces": {told: flat.get(key, 0) for told, key in _TRACES.items()},
+        "evaluation": dict(readiness.evaluation),
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
         "unevaluated": {key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)},
         "unsupported": [key for key, value in flat.items() if value and key.startswith(_UNSUPPORTED)],
@@ -77,9 +100,10 @@ def page(told: Mapping[str, Any]) -> str:
     """As plain HTML, without a script, a picture or a word from elsewhere."""
     unsupported: dict[str, Any] = dict.fromkeys(told["unsupported"], "one result is tried again every minute")
     drops = {f"{key}: {each['why']}": each["count"] for key, each in told["drops"].items()}
-    state = "ready" if told["ready"] else "not ready"
+    state = Readiness(told["ready"], told["why"])
     tables = [
         ("Open traces", told["traces"]),
+        ("Evaluation", told["evaluation"]),
         ("Queues", told["queues"]),
         ("Not evaluated", told["unevaluated"] or {"nothing": 0}),
         (
@@ -92,7 +116,7 @@ def page(told: Mapping[str, Any]) -> str:
     ]
     body = "".join(f"<h2>{html.escape(title)}</h2>{_table(rows)}" for title, rows in tables)
     head = '<!doctype html><meta charset="utf-8"><title>otel-eval</title><style>td{padding:0 2em 0 0}</style>'
-    return f"{head}<h1>otel-eval: {state}, up {told['uptime_s']:g} s</h1>{body}\n"
+    return f"{head}<h1>otel-eval: {html.escape(str(state))}, up {told['uptime_s']:g} s</h1>{body}\n"
 
 
 def _table(rows: Mapping[str, Any]) -> str:

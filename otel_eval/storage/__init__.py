@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from otel_eval.storage.directory import Claim
 from otel_eval.storage.identity import Identity, identity_of
+from otel_eval.storage.in_progress import SLOTS, InProgress, key_of_trace
 from otel_eval.storage.journal import SEGMENT_BYTES, Entry, Journal, Segment, StorageFull, Written
 from otel_eval.storage.ledger import Ledger
 from otel_eval.storage.reports import key_of
 
 __all__ = [
     "SEGMENT_BYTES",
+    "SLOTS",
     "Claim",
     "Entry",
     "Identity",
+    "InProgress",
     "Journal",
     "Ledger",
     "Segment",
@@ -23,4 +26,5 @@ __all__ = [
     "Written",
     "identity_of",
     "key_of",
+    "key_of_trace",
 ]

@@ -57,6 +57,15 @@ class Delivery:
         for outbox in self._outboxes:
             outbox.again([report for report, sinks in owed if outbox.name in sinks])
 
+    def set_aside(self, reports: Sequence[Report], sink: str, why: str) -> bool:
+        """Write results to the dead-letter file instead of delivering them; False if that is not possible."""
+        try:
+            if self._dead is not None:
+                self._dead.add(sink, reports, why)
+        except (OSError, ValueError):  # no room, or it is closed because the process ends
+            return False
+        return self._dead is not None
+
     def expect_repeats(self) -> None:
         """Before `start`: results that were delivered in an earlier life may be put in again, unknowingly."""
         for outbox in self._outboxes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fault_rig.outcome import Scenario
-from fault_rig.scenarios import attackers, crashing, disk, ending, order, pressure, scorers, sinks, strangers
+from fault_rig.scenarios import attackers, crashing, disk, ending, lethal, order, pressure, scorers, sinks, strangers
 
 __all__ = ["SCENARIOS"]
 
@@ -24,6 +24,7 @@ SCENARIOS: Final = (
         "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 4, "runs": 100_000}
     ),
     Scenario("SIGKILL while passing on", crashing.passing_on, {"times": 3, "runs": 3000}, {"times": 60, "runs": 50_000}),
+    Scenario("scorer that ends the process", lethal.lethal, {"traces": 2, "runs": 60}, {"traces": 12, "runs": 5000}),
     Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
     Scenario("corrupt segment", disk.corrupt, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),
     Scenario("sink down", sinks.trouble, {"kind": "down", **OUTAGE}, {"kind": "down", **OUTAGES}),

@@ -22,7 +22,7 @@ from otel_eval.config import EvalConfig, load
 from otel_eval.errors import ConfigError
 from otel_eval.operations.exposition import exposition
 from otel_eval.operations.readings import readings
-from otel_eval.operations.status import status
+from otel_eval.operations.status import Readiness, status
 from otel_eval.sinks.tally import Tally
 
 SCHEMA = {"properties": {"score": {"type": "number"}}}
@@ -132,7 +132,7 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any],
         "judges.tokens{judge=main,type=input}": 140,
         "judges.tokens{judge=main,type=output}": 16,
     }
-    assert status(tally.snapshot(), ready=True, uptime_s=1.0)["counts"]["judges.attempts{judge=main}"] == 6
+    assert status(tally.snapshot(), Readiness(True), uptime_s=1.0)["counts"]["judges.attempts{judge=main}"] == 6
     assert 'otel_eval_judges_tokens{judge="main",type="input"} 140\n' in exposition(readings(tally.snapshot()))
 
 

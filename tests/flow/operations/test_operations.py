@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
+from otel_eval.model import Trajectory
+from otel_eval.scorers import scorer
 from otel_eval.sources.receiver import Bound, OtlpReceiver
 
 OPEN = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
@@ -118,6 +121,65 @@ def test_it_is_alive_and_not_ready_before_requests_are_taken(begin: Begin) -> No
     server, _ = begin()
     server._receiver.stop(0.5)
     assert [got(server, path)[0] for path in ("/healthz", "/readyz")] == [200, 503]
+
+
+def wait_for(server: Server, body: str) -> tuple[int, str]:
+    """The answer of /readyz once it holds a text."""
+    deadline = time.monotonic() + 10
+    while body not in (answer := got(server, "/readyz"))[2]:
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.02)
+    return answer[0], answer[2]
+
+
+_released = threading.Event()
+
+
+@scorer("readiness_waits")
+def waits(trajectory: Trajectory) -> float:
+    """Until it is released."""
+    _released.wait(30)
+    return 1.0
+
+
+def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """The body and the page tell why; it is ready again when the evaluation ends."""
+    _released.clear()
+    evaluations = [{"name": "e", "scorers": [{"type": "readiness_waits"}]}]
+    server, bound = begin(traces={"settle": 0}, evaluations=evaluations, conventions={"records_tool_spans": ["t"]})
+    server._pipeline.progress.patience_s = 0.5
+    assert wait_for(server, "ready") == (200, "ready\n")
+    send(bound, "a")
+    try:
+        status, body = wait_for(server, "not ready")
+        assert status == 503
+        assert re.fullmatch(r"not ready: evaluation has made no progress for \d+ s\n", body)
+        assert got(server, "/healthz")[0] == 200
+        told = json.loads(got(server, "/status")[2])
+        assert (told["ready"], told["evaluation"]["state"], len(told["evaluation"]["trace_id"])) == (False, "stalled", 32)
+        assert told["evaluation"]["trace_id"] in caplog.text
+        assert "not ready: evaluation has made no progress" in got(server, "/status", Accept="text/html")[2]
+        assert metrics(server)["otel_eval_processor_current_evaluation_duration"] > 0
+    finally:
+        _released.set()
+    assert wait_for(server, "ready\n") == (200, "ready\n")
+
+
+def test_it_stays_ready_while_an_exporter_holds_evaluation_up(begin: Begin) -> None:
+    """A pod that is taken out of DNS changes which receiver gets which trace."""
+    with socket.socket() as unserved:
+        unserved.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{unserved.getsockname()[1]}"
+        server, bound = begin(
+            traces={"settle": 0}, exporters={"otlp": {"endpoint": endpoint, "signals": ["logs"]}, "max_queue": 1}
+        )
+        server._pipeline.progress.patience_s = 0.2
+        send(bound, "a")
+        status, body = wait_for(server, "paused")
+        time.sleep(0.5)
+        assert (status, wait_for(server, "paused")[0]) == (200, 200)
+        assert body.startswith("ready: evaluation is paused: results wait for otlp.logs")
+        assert json.loads(got(server, "/status")[2])["evaluation"]["state"] == "paused"
 
 
 def metrics(server: Server) -> dict[str, float]:

@@ -23,6 +23,7 @@ def _load(name: str, path: Path) -> ModuleType:
 
 _load("storage_backend", Path(__file__).parents[1] / "forward" / "backend.py")
 lives = _load("storage_served", Path(__file__).with_name("served.py"))
+_load("storage_lives", Path(__file__).with_name("lives.py"))
 
 
 @pytest.fixture

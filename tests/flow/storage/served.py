@@ -61,11 +61,12 @@ class Served:
             "storage": {"directory": str(self.storage)},
         } | config
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
         self.address = ""
         self.retry_after = 0.0
 
-    def start(self, *words: str, limit: Callable[[], None] | None = None) -> None:
-        """Begin a life and wait until it is ready."""
+    def start(self, *words: str, limit: Callable[[], None] | None = None, awaited: bool = True) -> None:
+        """Begin a life; `awaited`: wait until it is ready."""
         path = self.folder / "eval.json"
         path.write_text(json.dumps(self.config))
         with (self.folder / "said").open("wb") as said:
@@ -74,8 +75,13 @@ class Served:
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 preexec_fn=limit,
-                env=ENVIRONMENT,
+                env=ENVIRONMENT | self.environment,
             )
+        if awaited:
+            self._await()
+
+    def _await(self) -> None:
+        assert self.process is not None
         while not (found := re.search(r"^ready .*http=(\S+)\n", self.said(), re.MULTILINE)):
             assert self.process.poll() is None, self.said()
             time.sleep(0.01)

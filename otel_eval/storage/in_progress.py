@@ -1,0 +1,166 @@
+"""Which traces are being evaluated, in a file that outlives the process, and how many crashes each of them was part of.
+
+The file is mapped into memory. To write an entry is a copy in memory, which survives the death of the process by any cause; it
+survives the death of the machine once it is synced, which is done for traces that were recovered after a crash. The file is
+written in full when it is made, so that a full disk does not fail these copies.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from otel_eval.ports import Crashes
+from otel_eval.storage.directory import NO_LINK, Claim
+
+__all__ = ["SLOTS", "InProgress", "Key", "key_of_trace"]
+
+_log = logging.getLogger("otel_eval")
+
+_BYTES: Final = 16384
+_FORMAT: Final = b"oe-eval1"
+_HEAD: Final = struct.Struct("<8sB")
+_STOPPED_AT: Final = _HEAD.size - 1
+_ENTRY: Final = struct.Struct("<B24sBI")
+_ENTRY_BYTES: Final = 64
+_FREE, _BUILDING, _SCORING = range(3)
+
+SLOTS: Final = 64
+"""Evaluations that can be in progress at one time; the rest of the file holds counts."""
+_MOST_COUNTS: Final = _BYTES // _ENTRY_BYTES - 1 - SLOTS
+
+Key = bytes
+"""16 bytes of a trace's id and 8 bytes for what of the trace is evaluated."""
+
+
+_NONE: Final = Crashes()
+
+
+def key_of_trace(trace_id: bytes, parts: tuple[bytes, ...] = ()) -> Key:
+    """The key of a trace that is evaluated as a whole, or of the given parts of it."""
+    return trace_id + (blake2b(b"".join(parts), digest_size=8).digest() if parts else bytes(8))
+
+
+class InProgress:
+    """The evaluations in progress. Each slot is used by one thread at a time.
+
+    Args:
+        claim: the directory.
+        sync: whether `durable` entries are synced to the disk.
+
+    Attributes:
+        crashed: whether the previous process ended without a request to stop.
+    """
+
+    def __init__(self, claim: Claim, *, sync: bool) -> None:
+        self._sync: Final = sync
+        self._file: Final = _mapped(claim.path / "evaluating")
+        form, stopped = _HEAD.unpack_from(self._file)
+        self.crashed: Final = form == _FORMAT and not stopped
+        self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
+
+    def _entries(self, first: int, number: int) -> Iterator[tuple[int, Key, int]]:
+        for place in range(first, first + number):
+            state, key, count, check = _ENTRY.unpack_from(self._file, _at(place))
+            if state != _FREE and check == _check(key, count):
+                yield state, key, count
+
+    def recover(self, needed: Callable[[bytes], bool]) -> Mapping[Key, Crashes]:
+        """Count the crash of the previous process, if it crashed, and start with empty slots.
+
+        Args:
+            needed: whether the trace with an id is still to be evaluated; the counts of other traces are removed.
+
+        Returns:
+            What was being evaluated at the crash, with its new count.
+        """
+        found = {key: state == _SCORING for state, key, _ in self._entries(0, SLOTS)} if self.crashed else {}
+        for key, scoring in found.items():
+            self._counts[key] = Crashes(min(255, self.crashes(key).times + 1), scoring)
+        kept = [(key, each) for key, each in self._counts.items() if needed(key[:16])]
+        self._counts = dict(kept[-_MOST_COUNTS:])
+        self._file[:] = _HEAD.pack(_FORMAT, 0).ljust(_at(0), b"\0") + bytes(SLOTS * _ENTRY_BYTES) + self._packed_counts()
+        self._flush()
+        return {key: self._counts[key] for key in found if key in self._counts}
+
+    def crashes(self, key: Key) -> Crashes:
+        """How often the process crashed while this was being evaluated."""
+        return self._counts.get(key, _NONE)
+
+    def begin(self, slot: int, key: Key, *, durable: bool = False) -> None:
+        """Record that an evaluation begins; `durable`: so that it survives the machine."""
+        at = _at(slot)
+        self._file[at : at + _ENTRY.size] = _entry(_BUILDING, key, 0)
+        if durable:
+            self._flush()
+
+    def scoring(self, slot: int) -> None:
+        """Record that the trajectory is built and scorers run."""
+        self._file[_at(slot)] = _SCORING
+
+    def end(self, slot: int) -> None:
+        """Record that the evaluation ended."""
+        self._file[_at(slot)] = _FREE
+
+    def forget(self, key: Key) -> None:
+        """Remove the count of something that was evaluated without a crash."""
+        if self._counts.pop(key, None) is not None:
+            self._file[_at(SLOTS) :] = self._packed_counts()
+
+    def stop(self) -> None:
+        """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
+        self._file[_STOPPED_AT] = 1
+
+    def close(self) -> None:
+        """Stop. The file stays mapped, since an evaluation may outlast the wait for its end."""
+        self.stop()
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._sync:
+            with suppress(OSError):  # the journal reports a disk that fails; an entry that is lost costs one more attempt
+                self._file.flush()
+
+    def _packed_counts(self) -> bytes:
+        rows = [_entry(_SCORING if each.scoring else _BUILDING, key, each.times) for key, each in self._counts.items()]
+        return b"".join(row.ljust(_ENTRY_BYTES, b"\0") for row in rows).ljust(_MOST_COUNTS * _ENTRY_BYTES, b"\0")
+
+
+def _at(place: int) -> int:
+    return (place + 1) * _ENTRY_BYTES
+
+
+def _check(key: Key, count: int) -> int:
+    return zlib.crc32(key, count)
+
+
+def _entry(state: int, key: Key, count: int) -> bytes:
+    return _ENTRY.pack(state, key, count, _check(key, count))
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """The file in memory; without room for it, memory that is lost with the process."""
+    try:
+        return _mapped_file(path)
+    except OSError as error:
+        _log.warning("storage.directory: %s cannot be written (%s): crashes are not counted by trace", path, error.strerror)
+        return mmap.mmap(-1, _BYTES)
+
+
+def _mapped_file(path: Path) -> mmap.mmap:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
+    try:
+        size = os.fstat(file).st_size
+        if size < _BYTES and os.pwrite(file, bytes(_BYTES - size), size) < _BYTES - size:
+            raise OSError(None, "the disk is full")
+        return mmap.mmap(file, _BYTES)
+    finally:
+        os.close(file)
