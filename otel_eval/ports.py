@@ -17,6 +17,7 @@ from otel_eval.model import Completeness, Evidence, Outcome, Report, Trajectory
 
 __all__ = [
     "DEPLOYMENT",
+    "LONG_TEXT",
     "NO_RUN",
     "ClosedTrace",
     "Crashes",
@@ -36,19 +37,33 @@ __all__ = [
 ]
 
 
+LONG_TEXT: Final = 64
+"""More bytes than the names by which instrumentations tell their spans apart; the extension has the same number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which attributes to decode: exact keys, and prefixes of flattened families such as `llm.output_messages.`."""
+    """Which attributes to decode: exact keys, and prefixes of flattened families such as `llm.output_messages.`.
+
+    Attributes:
+        keys, prefixes: these.
+        presence: those of the keys of which it matters only whether they hold anything: a fingerprint leaves their texts out.
+        short: a fingerprint leaves out every text of more than `LONG_TEXT` bytes: it is equal for spans with any.
+    """
 
     keys: frozenset[str]
     prefixes: tuple[str, ...] = ()
+    presence: frozenset[str] = frozenset()
+    short: bool = False
     # The same as UTF-8, for sources that look at raw bytes.
     raw_keys: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
     raw_prefixes: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())
+    raw_presence: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "raw_keys", frozenset(key.encode() for key in self.keys))
         object.__setattr__(self, "raw_prefixes", tuple(prefix.encode() for prefix in self.prefixes))
+        object.__setattr__(self, "raw_presence", frozenset(key.encode() for key in self.presence))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_eval.conventions.decode import decode, text_of
 from otel_eval.conventions.own import EVALUATION_MARKS, OWN_SCOPE
 from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark, Rule
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS
 from otel_eval.model import Kind
-from otel_eval.ports import SpanEvent, View, Wanted
+from otel_eval.ports import LONG_TEXT, SpanEvent, View, Wanted
 
 __all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "Recognition", "ScopeReader", "glob"]
 
@@ -34,18 +34,39 @@ def glob(pattern: str) -> re.Pattern[str]:
     return re.compile("|".join(map(_expression, pattern.split("|"))), re.DOTALL)
 
 
-_OWN_NAME: Final = re.escape("{name}")
-
-
-def _about(pattern: re.Pattern[str], name: str) -> re.Pattern[str]:
-    """The pattern with the span's name where it says `{name}`."""
-    return re.compile(pattern.pattern.replace(_OWN_NAME, re.escape(name)), re.DOTALL)
-
-
 def _expression(pattern: str) -> str:
     first, *others = map(re.escape, pattern.split("*"))
     middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
     return first + middle + "".join(f"(.*){part}" for part in others[-1:])
+
+
+_Alternatives = tuple[tuple[str, ...], ...]
+
+
+def _alternatives(pattern: str) -> _Alternatives:
+    """The parts between the `*` of each alternative of a glob, for `_fits`."""
+    return tuple(tuple(each.split("*")) for each in pattern.split("|"))
+
+
+def _fits(alternatives: _Alternatives, text: str) -> bool:
+    """The same as `glob`, where nothing is captured: a search for words in long texts takes a tenth of the time."""
+    for parts in alternatives:  # noqa: SIM110 - a generator costs more than the search
+        if text == parts[0] if len(parts) == 1 else _has_in_order(parts, text):
+            return True
+    return False
+
+
+def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
+    first, *middle, last = parts
+    if not (text.startswith(first) and text.endswith(last)):
+        return False
+    at = len(first)
+    for part in middle:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return at <= len(text) - len(last)
 
 
 _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
@@ -217,15 +238,25 @@ DROPPED: Final = Reading(Kind.OTHER)
 class _Compiled:
     rule: Rule
     table: ReadTable
-    value: re.Pattern[str] | None
+    value: _Alternatives | None
     name: re.Pattern[str] | None
     reading: Reading = field(init=False)
 
     own: bool = field(init=False)
+    encoded: bool = field(init=False)
+    _searches: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.reading = Reading(self.rule.kind, self.table, self.rule.handoff)
         self.own = "{name}" in self.rule.value
+        self.encoded = self.table.convention.json_encoded
+        short = "*" not in self.rule.value and not any(map(_is_long, self.rule.value.split("|")))
+        self._searches = self.value is not None and (self.own or not short or self.encoded)
+
+    def is_open(self, read: Mapping[str, Any], span_name: str) -> bool:
+        """Whether it takes a long text to say if the rule holds."""
+        value = read.get(self.rule.key) if self._searches else None
+        return isinstance(value, str) and _is_long(value) and self._is_named(span_name)
 
     def holds(self, read: Mapping[str, Any], span_name: str) -> bool:
         key = self.rule.key
@@ -233,28 +264,63 @@ class _Compiled:
             value = read.get(key)
             if value is None or value == "":
                 return False
-            wanted = _about(self.value, span_name) if self.own and self.value is not None else self.value
-            if wanted is not None and wanted.fullmatch(self._text(value)) is None:
+            if self.value is not None and not _fits(self._value_for(span_name), _text(value, self.encoded)):
                 return False
+        return self._is_named(span_name)
+
+    def _value_for(self, span_name: str) -> _Alternatives:
+        """The value with the span's name in place of `{name}`."""
+        assert self.value is not None
+        if not self.own:
+            return self.value
+        return tuple(tuple(part.replace("{name}", span_name) for part in parts) for parts in self.value)
+
+    def _is_named(self, span_name: str) -> bool:
         return self.name is None or self.name.fullmatch(span_name) is not None
 
-    def _text(self, value: Any) -> str:
-        read = decode(value, literals=False) if self.table.convention.json_encoded else value
-        return text_of(value if isinstance(read, (dict, list)) else read)  # of an object its JSON text is compared
+    def bound(self, span_name: str, *, certain: bool) -> _Open:
+        """What of the rule remains to be asked of spans of this name."""
+        if certain or self.value is None:
+            return _Open(self.rule.key, None, self.encoded, self.reading)
+        return _Open(self.rule.key, self._value_for(span_name), self.encoded, self.reading)
+
+
+def _text(value: Any, encoded: bool) -> str:
+    """The text that is compared; of an object its JSON text."""
+    read = decode(value, literals=False) if encoded else value
+    return text_of(value if isinstance(read, (dict, list)) else read)
+
+
+class _Open(NamedTuple):
+    """A rule that depends on a long text, or, without a value, the rule that holds in any case."""
+
+    key: str
+    value: _Alternatives | None
+    encoded: bool
+    reading: Reading
+
+
+_Rules = tuple[_Open, ...]
 
 
 class ScopeReader:
-    """The rules that apply within one instrumentation scope."""
+    """The rules that apply within one instrumentation scope.
 
-    __slots__ = ("_memo", "_rules", "dropped", "marks", "named", "unsure", "wanted")
+    Decisions are remembered by the attributes without what does not matter (texts that rules only look for, such as ids) and
+    without long texts. Such an entry is a reading, or the few rules that depend on the long texts.
+    """
+
+    __slots__ = ("_memo", "_open", "_rules", "dropped", "marks", "named", "unsure", "wanted")
 
     def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
         self.dropped = dropped
-        self._rules = rules
+        self._rules = tuple(rules)
         self.named = any(each.name is not None or each.own for each in rules)
-        keys = {each.rule.key for each in rules if each.rule.key} | {mark.key for mark in EVALUATION_MARKS}
-        self.wanted = Wanted(frozenset(keys))
-        self._memo: dict[Any, Reading] = {}
+        compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
+        keys = {each.rule.key for each in rules if each.rule.key} | compared
+        self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True)
+        self._memo: dict[Any, Reading | _Rules] = {}
+        self._open: dict[Any, _Rules] = {}
         self.marks: dict[Any, Reading] = {}
         self.unsure = False  # whether a model span was seen whose instrumentation is not known to record tool spans
 
@@ -264,40 +330,65 @@ class ScopeReader:
         mark = fingerprint(self.wanted) if fingerprint is not None else None
         if mark is None:
             return self._read(view)
-        # Equal bytes are equal attributes: most spans need not be decoded to be recognised.
+        # Spans with equal fingerprints differ at most in long texts: most need not be decoded to be recognised.
         key = (view.name, mark) if self.named else mark
         known = self.marks.get(key)
-        if known is None:
-            known = self._read(view)
-            if len(self.marks) >= MEMO_LIMIT:
-                self.marks.clear()
-            if len(mark) <= MEMO_BYTES:
-                self.marks[key] = known
-        return known
+        return self._read_marked(view, key, len(mark)) if known is None else known
+
+    def _read_marked(self, view: View, key: Any, size: int) -> Reading:
+        read, name = self._looked_at(view)
+        found = self._open.get(key)
+        entry = self._decided(read, name) if found is None else found
+        if found is None and size <= MEMO_BYTES:
+            _keep(self._open if isinstance(entry, tuple) else self.marks, key, entry)
+        return self._finished(entry, read)
 
     def _read(self, view: View) -> Reading:
-        read = view.attributes(self.wanted)
-        name = view.name if self.named else ""
+        read, name = self._looked_at(view)
         if not read and not name:
             return NOTHING
         try:
-            key = (name, *read.items(), *map(type, read.values()))  # 1, 1.0 and True are equal, and spelt differently
-            known = self._memo.get(key)
+            key = (name, *map(self._stands_for, read, read.values()))
+            entry = self._memo.get(key)
         except TypeError:  # an attribute holds a list where text was expected
-            return self._decide(read, name)
-        if known is None:
-            known = self._decide(read, name)
-            if len(self._memo) >= MEMO_LIMIT:
-                self._memo.clear()
-            if sum(len(value) for value in read.values() if isinstance(value, str)) <= MEMO_BYTES:
-                self._memo[key] = known
-        return known
+            return self._finished(self._decided(read, name), read)
+        if entry is None:
+            entry = self._decided(read, name)
+            _keep(self._memo, key, entry)
+        return self._finished(entry, read)
 
-    def _decide(self, read: Mapping[str, Any], name: str) -> Reading:
-        if self._evaluation_mark(read) is not None:
+    def _looked_at(self, view: View) -> tuple[dict[str, Any], str]:
+        return view.attributes(self.wanted), view.name if self.named else ""
+
+    def _stands_for(self, key: str, value: Any) -> Any:
+        if isinstance(value, str) and value and (key in self.wanted.presence or _is_long(value)):
+            return key
+        return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
+
+    def _decided(self, read: Mapping[str, Any], name: str) -> Reading | _Rules:
+        """The reading, if it does not depend on long texts; else the rules that may still decide, in order."""
+        if self._evaluation_mark(read) is not None:  # the marks are short
             return DROPPED
-        rule = self._deciding(read, name)
-        found = NOTHING if rule is None else rule.reading
+        left: list[_Open] = []
+        for rule in self._rules:
+            if rule.is_open(read, name):
+                left.append(rule.bound(name, certain=False))
+            elif rule.holds(read, name):
+                left.append(rule.bound(name, certain=True))
+                break
+        if left and left[0].value is not None:
+            return tuple(left)
+        return self._noted(left[0].reading if left else NOTHING)
+
+    def _finished(self, entry: Reading | _Rules, read: Mapping[str, Any]) -> Reading:
+        if isinstance(entry, Reading):
+            return entry
+        for key, value, encoded, reading in entry:
+            if value is None or _fits(value, _text(read[key], encoded)):
+                return self._noted(reading)
+        return NOTHING
+
+    def _noted(self, found: Reading) -> Reading:
         if found.kind is Kind.MODEL and found.table is not None and found.table.tool_spans is not True:
             self.unsure = True
         return found
@@ -305,16 +396,25 @@ class ScopeReader:
     def _evaluation_mark(self, read: Mapping[str, Any]) -> Mark | None:
         return next((mark for mark in EVALUATION_MARKS if text_of(read.get(mark.key)).upper() == mark.value.upper()), None)
 
-    def _deciding(self, read: Mapping[str, Any], name: str) -> _Compiled | None:
-        return next((rule for rule in self._rules if rule.holds(read, name)), None)
-
     def explain(self, view: View) -> Recognition:
         """Why the span is what `read` returns; not remembered."""
         read = view.attributes(self.wanted)
-        mark, decided = self._evaluation_mark(read), self._deciding(read, view.name)
+        mark = self._evaluation_mark(read)
+        decided = next((rule for rule in self._rules if rule.holds(read, view.name)), None)
         if mark is not None or decided is None:
             return Recognition(evaluation_mark=mark, looked_at=read)
         return Recognition(table=decided.table.name, rule=decided.rule, looked_at=read)
+
+
+def _keep(memo: dict[Any, Any], key: Any, entry: Reading | _Rules) -> None:
+    if len(memo) >= MEMO_LIMIT:
+        memo.clear()
+    memo[key] = entry
+
+
+def _is_long(text: str) -> bool:
+    """Whether the text has more than `LONG_TEXT` bytes, as the extension counts."""
+    return len(text) > LONG_TEXT or (4 * len(text) > LONG_TEXT and len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT)
 
 
 class Reader:
@@ -349,5 +449,5 @@ class Reader:
 
 
 def _compile(rule: Rule, table: ReadTable) -> _Compiled:
-    value = None if rule.value == "*" else glob(rule.value)
+    value = None if rule.value == "*" else _alternatives(rule.value)
     return _Compiled(rule, table, value, glob(rule.name) if rule.name else None)

@@ -29,7 +29,8 @@ def _attributes(span: Span, values: dict[str, object]) -> None:
             item.value.string_value = str(value)
 
 
-def _trace(rng: random.Random, fat: bool) -> list[Span]:
+def synthetic(rng: random.Random, fat: bool) -> list[Span]:
+    """One trace, its root last; each call has an id of its own."""
     trace_id, root_id, start = rng.randbytes(16), rng.randbytes(8), 1_700_000_000_000_000_000
     filler = " ".join(rng.choice(("weather", "flight", "refund", "order", "please", "check")) for _ in range(300))
     spans = []
@@ -43,7 +44,10 @@ def _trace(rng: random.Random, fat: bool) -> list[Span]:
             name = TOOLS[number % 3]
             span.name = f"execute_tool {name}"
             values = {"gen_ai.operation.name": "execute_tool", **common, "gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
-            values |= {"gen_ai.tool.call.id": f"call_{number}", "gen_ai.tool.description": "Looks something up for the customer."}
+            values |= {
+                "gen_ai.tool.call.id": f"call_{rng.randbytes(12).hex()}",
+                "gen_ai.tool.description": "Looks something up for the customer.",
+            }
             values |= {"gen_ai.tool.call.arguments": json.dumps({"query": filler[: 1500 if fat else 60], "limit": number})}
             values |= {"gen_ai.tool.call.result": json.dumps({"found": filler[: 600 if fat else 60]})}
         else:
@@ -75,7 +79,7 @@ def _cycle(fat: bool) -> list[bytes]:
     rng = random.Random(7)
     stream: list[Span] = []
     for _ in range(32):
-        group = [_trace(rng, fat) for _ in range(8)]
+        group = [synthetic(rng, fat) for _ in range(8)]
         stream += [trace[number] for number in range(SPANS_PER_TRACE) for trace in group]
     batches = []
     for first in range(0, len(stream), SPANS_PER_BATCH):

@@ -7,8 +7,22 @@
 /* Of how many wanted attributes a fingerprint is made at most; more of them are no shortcut. */
 #define MARKS 16
 
-/* Add a pair's bytes to the ranges, unless its key is there already: then Python must decide which one counts. */
-static int mark(const Lookup *lookup, Range key, Range pair, Range *marks, Key **seen, int *count)
+/* Where `Wanted.short` is set, a text of more bytes is replaced by its key; the same number as `ports.LONG_TEXT`. */
+#define LONG_TEXT 64
+
+/* The bytes that stand for the attribute: its key alone where its text does not matter or is long, else the whole pair.
+ * Its first byte tells the two apart. */
+static Range stands_for(const Lookup *lookup, const Key *held, Range key, Range value, Range pair)
+{
+    Range content;
+    int is_text = value.at < value.end && *value.at++ == 0x0A && take(&value, &content) && value.at == value.end;
+    if (!is_text || content.at == content.end || key.at[-1] != key.end - key.at) /* the last: a length in one byte */
+        return pair;
+    return held->presence || (lookup->is_short && content.end - content.at > LONG_TEXT) ? (Range){key.at - 2, key.end} : pair;
+}
+
+/* Add what stands for a pair to the ranges, unless its key is there already: then Python must decide which one counts. */
+static int mark(const Lookup *lookup, Range key, Range value, Range pair, Range *marks, Key **seen, int *count)
 {
     Key *held = find_key(lookup, key);
     if (held == NULL)
@@ -19,7 +33,7 @@ static int mark(const Lookup *lookup, Range key, Range pair, Range *marks, Key *
     if (*count == MARKS)
         return 0;
     seen[*count] = held;
-    marks[(*count)++] = pair;
+    marks[(*count)++] = stands_for(lookup, held, key, value, pair);
     return 1;
 }
 
@@ -50,7 +64,7 @@ static PyObject *view_fingerprint(PyObject *object, PyObject *wanted)
     int count = 0, plain = PyTuple_GET_SIZE(lookup->prefixes) == 0;
     while (plain && in.at < in.end) {
         Bytes start = in.at;
-        plain = take_pair(&in, &key, &value) && mark(lookup, key, (Range){start, in.at}, marks, seen, &count);
+        plain = take_pair(&in, &key, &value) && mark(lookup, key, value, (Range){start, in.at}, marks, seen, &count);
     }
     PyObject *made = plain ? join(marks, count) : Py_NewRef(Py_None);
     let_go(lookup);
@@ -101,7 +115,9 @@ static int walk_call(Range in, Call *call)
     Range key, value;
     while (in.at < in.end) {
         Bytes start = in.at;
-        if (!take_pair(&in, &key, &value) || !mark(call->said, key, (Range){start, in.at}, call->marks, call->seen, &call->count))
+        if (!take_pair(&in, &key, &value))
+            return 0;
+        if (!mark(call->said, key, value, (Range){start, in.at}, call->marks, call->seen, &call->count))
             return 0;
         if (find_key(call->result, key) != NULL && !is_harmless(value, call->words))
             return 0;

@@ -7,6 +7,7 @@ typedef struct {
     char *at; /* owned by `key_bytes` */
     Py_ssize_t size;
     PyObject *key_bytes, *key_text;
+    int presence; /* it matters only whether the attribute holds anything */
 } Key;
 
 /* One `Wanted`, made fit for look-ups: an open hash over its keys, and its prefixes. */
@@ -15,6 +16,7 @@ typedef struct {
     Key *table;
     size_t mask;
     PyObject *prefixes; /* a tuple of bytes */
+    int is_short;       /* a fingerprint leaves long texts out */
     int holders;        /* its slot, and every walk that uses it: Python may run during one and fill the slot anew */
 } Lookup;
 
@@ -43,24 +45,25 @@ static void let_go(Lookup *lookup)
     PyMem_Free(lookup);
 }
 
-static int add_key(Lookup *lookup, PyObject *key)
+static int add_key(Lookup *lookup, PyObject *key, PyObject *presence)
 {
     char *at;
     Py_ssize_t size;
     if (PyBytes_AsStringAndSize(key, &at, &size) < 0)
         return -1;
-    PyObject *as_text = PyUnicode_DecodeUTF8(at, size, "replace");
+    int present = PySet_Contains(presence, key);
+    PyObject *as_text = present < 0 ? NULL : PyUnicode_DecodeUTF8(at, size, "replace");
     if (as_text == NULL)
         return -1;
     PyUnicode_InternInPlace(&as_text);
     size_t place = hash_of(at, size) & lookup->mask;
     while (lookup->table[place].at != NULL)
         place = (place + 1) & lookup->mask;
-    lookup->table[place] = (Key){at, size, Py_NewRef(key), as_text};
+    lookup->table[place] = (Key){at, size, Py_NewRef(key), as_text, present};
     return 0;
 }
 
-static int fill(Lookup *lookup, PyObject *keys)
+static int fill(Lookup *lookup, PyObject *keys, PyObject *presence)
 {
     Py_ssize_t count = PyObject_Size(keys);
     if (count < 0)
@@ -79,7 +82,7 @@ static int fill(Lookup *lookup, PyObject *keys)
         return -1;
     int failed = 0;
     while (!failed && (each = PyIter_Next(iterator)) != NULL) {
-        failed = add_key(lookup, each) < 0;
+        failed = add_key(lookup, each, presence) < 0;
         Py_DECREF(each);
     }
     Py_DECREF(iterator);
@@ -95,12 +98,17 @@ static Lookup *new_lookup(PyObject *wanted)
     lookup->wanted = Py_NewRef(wanted);
     lookup->prefixes = PyObject_GetAttr(wanted, str_raw_prefixes);
     PyObject *keys = lookup->prefixes == NULL ? NULL : PyObject_GetAttr(wanted, str_raw_keys);
-    int failed = keys == NULL || fill(lookup, keys) < 0;
+    PyObject *presence = keys == NULL ? NULL : PyObject_GetAttr(wanted, str_raw_presence);
+    int failed = presence == NULL || fill(lookup, keys, presence) < 0;
     if (!failed && !PyTuple_Check(lookup->prefixes)) {
         PyErr_SetString(PyExc_TypeError, "raw_prefixes must be a tuple");
         failed = 1;
     }
+    PyObject *is_short = failed ? NULL : PyObject_GetAttr(wanted, str_short);
+    failed = is_short == NULL || (lookup->is_short = PyObject_IsTrue(is_short)) < 0;
+    Py_XDECREF(is_short);
     Py_XDECREF(keys);
+    Py_XDECREF(presence);
     if (!failed)
         return lookup;
     let_go(lookup);

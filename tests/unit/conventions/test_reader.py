@@ -1,0 +1,107 @@
+"""What is remembered of spans read before changes nothing: each is read as if it were the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_eval.conventions import DROPPED, NOTHING, TABLES, Convention, Reader, Rule, ScopeReader
+from otel_eval.model import Kind
+from otel_eval.ports import LONG_TEXT, View
+from otel_eval.sources.otlp.views import read_span
+from otel_eval.testing import span
+
+SEARCHED = Convention(
+    name="searched",
+    source="test",
+    scopes=("test",),
+    rules=(
+        Rule(Kind.OTHER, "id", "none"),
+        Rule(Kind.AGENT, "free", '*"agent": "{name}"*'),
+        Rule(Kind.TOOL, "free", "*tool*call*|exactly", name="t*"),
+        Rule(Kind.MODEL, "id"),
+        Rule(Kind.AGENT, "free", "*late*"),
+    ),
+)
+ENCODED = Convention(name="encoded", source="test", scopes=("test",), rules=(Rule(Kind.TOOL, "json", "tool"),), json_encoded=True)
+LONG = "-" * LONG_TEXT
+TEXTS = ["", "none", "exactly", "tool call", "late", '"agent": "t"', "ö" * 33, "ö" * 32, "tool" + LONG + "call", LONG + "late"]
+TEXTS += [f'{LONG}"agent": "t"', f'{LONG}"agent": "u"', LONG + "call tool", LONG, LONG[:-1], "\ud800" * 22]
+SPELT = ['"tool"', '"' + r"\u0074\u006f\u006f\u006c" + '"', " " * LONG_TEXT + '"tool"', " " * LONG_TEXT + '"toll"']
+VALUES = st.sampled_from([*TEXTS, *SPELT, 1, 1.0, True, None, ["tool"]])
+ATTRIBUTES = st.dictionaries(st.sampled_from(["id", "free", "json", "other", "openinference.span.kind"]), VALUES)
+SPANS = st.lists(st.tuples(st.sampled_from(["t", "u", ""]), ATTRIBUTES), min_size=2, max_size=12)
+
+
+def alone(name: str, attributes: dict[str, Any]) -> View:
+    return span("s", "", name, attributes=attributes)
+
+
+def wired(name: str, attributes: dict[str, Any]) -> View:
+    message = Span(trace_id=b"t" * 16, span_id=b"s" * 8, name=name)
+    for key, value in attributes.items():
+        message.attributes.add(key=key, value=any_value(value))
+    return read_span(message.SerializeToString())
+
+
+def any_value(value: Any) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, list):
+        return AnyValue(array_value=ArrayValue(values=map(any_value, value)))
+    if isinstance(value, str):
+        return AnyValue(string_value=value.replace("\ud800", "?"))
+    return AnyValue() if value is None else AnyValue(**{"int_value" if isinstance(value, int) else "double_value": value})
+
+
+def first(view: View) -> tuple[Kind, str]:
+    """What a reader that saw nothing else says, rule by rule."""
+    decided = fresh().explain(view)
+    return (decided.rule.kind, decided.table) if decided.rule is not None else (Kind.OTHER, "")
+
+
+def fresh() -> ScopeReader:
+    return Reader((SEARCHED, ENCODED)).of_scope("test")
+
+
+@pytest.mark.parametrize("made", [alone, wired])
+@given(spans=SPANS)
+@settings(max_examples=300)
+def test_spans_that_were_read_before_change_nothing(made: Any, spans: list[tuple[str, dict[str, Any]]]) -> None:
+    reader = fresh()
+    for view in [made(name, attributes) for name, attributes in spans]:
+        read = reader.read(view)
+        assert (read.kind, read.table.name if read.table else "") == first(view)
+
+
+@pytest.mark.parametrize("made", [alone, wired])
+def test_a_long_text_is_looked_at_each_time(made: Any) -> None:
+    """Spans that differ in it alone are told apart, in either order."""
+    here, there = (made("t", {"free": f'{LONG} "agent": "{name}"'}) for name in ("t", "u"))
+    for pair in ((here, there), (there, here)):
+        reader = fresh()
+        assert {id(view): reader.read(view).kind for view in pair} == {id(here): Kind.AGENT, id(there): Kind.OTHER}
+
+
+@pytest.mark.parametrize("made", [alone, wired])
+def test_an_evaluation_is_left_out_whatever_long_texts_it_has(made: Any) -> None:
+    reader = Reader(TABLES).of_scope("openinference.instrumentation.langchain")
+    evaluation = made("e", {"openinference.span.kind": "EVALUATOR", "metadata": LONG + '"langgraph_node": "x"'})
+    assert reader.read(evaluation) is reader.read(evaluation) is DROPPED
+
+
+def test_ids_and_long_texts_take_one_entry() -> None:
+    """So that spans with ids of their own, which is all real ones, are remembered."""
+    reader = Reader(TABLES).of_scope("my.agent")
+    for number in range(100):
+        call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "gen_ai.tool.call.id": f"call_{number}"}
+        reader.read(alone("execute_tool x", call))
+        reader.read(wired("execute_tool x", call))
+    assert len(reader._memo) <= 2  # one for each order of attributes
+    assert len(reader.marks) <= 1
+    assert reader.read(alone("", {})) is NOTHING
