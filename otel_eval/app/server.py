@@ -24,6 +24,7 @@ from otel_eval.app.outlets import certificate_ends, delivery_of, metric_sinks, w
 from otel_eval.app.recovery import Recovery
 from otel_eval.app.resuming import Resuming
 from otel_eval.config import EvalConfig
+from otel_eval.descriptors import raise_limit
 from otel_eval.model import Report
 from otel_eval.operations import Readiness
 from otel_eval.pipeline import Pipeline
@@ -215,6 +216,7 @@ class Server:
     def _start(self) -> Bound:
         tune_malloc()
         tune_gc()
+        self._receiver.fit(raise_limit())
         self.operating.start()  # first, to say that the rest is not ready yet
         self._recover()
         self._delivery.start()

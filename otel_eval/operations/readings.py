@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_eval.descriptors import soft_limit
+
 __all__ = ["PREFIX", "Reading", "process_readings", "readings"]
 
 PREFIX: Final = "otel_eval_"
@@ -154,6 +156,10 @@ def process_readings() -> list[Reading]:
     ]
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:  # not Linux
+        files = len(os.listdir("/proc/self/fd")) - 1  # one was open to list them
+    except OSError:  # not Linux, or no file can be opened
         return found
-    return [*found, Reading(f"{PREFIX}process_memory_rss", (), pages * os.sysconf("SC_PAGE_SIZE"), "By", gauge=True)]
+    gauges = {"memory_rss": (pages * os.sysconf("SC_PAGE_SIZE"), "By"), "open_fds": (files, "{files}")}
+    if (limit := soft_limit()) is not None:
+        gauges["max_fds"] = (limit, "{files}")
+    return [*found, *(Reading(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from typing import Any, Final
 
+from otel_eval.descriptors import Spare, accept
 from otel_eval.errors import ConfigError
 from otel_eval.operations.exposition import CONTENT_TYPE, exposition
 from otel_eval.operations.readings import readings
@@ -109,6 +110,7 @@ class _Server(ThreadingHTTPServer):
         self._places = threading.BoundedSemaphore(_AT_ONCE)
         self._lock = threading.Lock()  # guards _open
         self._open: dict[socket.socket, None] = {}  # oldest first
+        self._spare = Spare()
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -116,6 +118,14 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
+
+    def get_request(self) -> Any:
+        """Accept a connection, also when the process has no file descriptor left."""
+        return accept(lambda: self._spare.accept(super(_Server, self).get_request))
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._spare.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False) and not self._make_room():
@@ -140,6 +150,7 @@ class _Server(ThreadingHTTPServer):
             with self._lock:
                 self._open.pop(request, None)
             self._places.release()
+            self._spare.refill()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away."""

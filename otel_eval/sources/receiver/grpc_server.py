@@ -55,6 +55,7 @@ class GrpcLimits:
         max_inflight_bytes: that messages may take before they are whole, and what arrives in a moment.
         threads: decode and hand over at one time.
         connections: at once; one more is closed.
+        idle_s: how long a connection may have no call; then it is closed, and a client opens another for its next call.
         request_s: how long a message may take to arrive.
     """
 
@@ -62,6 +63,7 @@ class GrpcLimits:
     max_inflight_bytes: int
     threads: int
     connections: int
+    idle_s: float
     request_s: float
 
 
@@ -77,6 +79,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.http2.lookahead_bytes", _AHEAD),
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),

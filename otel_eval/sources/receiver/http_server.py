@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from google.rpc import status_pb2
 
+from otel_eval.descriptors import accept
 from otel_eval.errors import InputError
 from otel_eval.sources.receiver.admission import Ticket
 from otel_eval.sources.receiver.answers import failure, status, success
@@ -274,6 +275,10 @@ class HttpServer(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> Any:
+        """Accept a connection; not at once again if the process has no file descriptor left."""
+        return accept(super().get_request)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, or refuse it if there are too many."""

@@ -9,10 +9,11 @@ import errno
 import logging
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
+from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.admission import Admission
 from otel_eval.sources.receiver.counters import Counters
@@ -61,6 +62,7 @@ class OtlpReceiver:
         idle_s: how long an HTTP connection may be silent between requests.
         request_s: how long the body of an HTTP request may take to arrive.
         grpc_connections: at once.
+        grpc_idle_s: how long a gRPC connection may have no call. Exporters that send each minute keep theirs.
         grpc_tls, http_tls: certificates; without them the transport is not encrypted.
         tokens: bearer tokens of which every request needs one; without them anybody is let in.
         counters: where to count, to share them with an observer.
@@ -79,6 +81,7 @@ class OtlpReceiver:
         grpc_threads: int = 8,
         http_connections: int = 256,
         grpc_connections: int = 1024,
+        grpc_idle_s: float = 120.0,
         idle_s: float = 60.0,
         request_s: float = 60.0,
         grpc_tls: Tls | None = None,
@@ -92,7 +95,7 @@ class OtlpReceiver:
         self._tls = {"grpc": grpc_tls, "http": http_tls}
         self._loaded: dict[str, Certificates] = {}
         self._tokens = tokens
-        self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, request_s)
+        self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, grpc_idle_s, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
         self._admission = Admission(max_inflight_bytes)
         # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.
@@ -121,6 +124,14 @@ class OtlpReceiver:
             if server:
                 server.start()
         return Bound(bound_grpc, bound_http)
+
+    def fit(self, limit: int | None) -> None:
+        """Before the start: take no more connections than a limit of open files has room for; None: there is no limit."""
+        # A connection by TLS is held twice over HTTP: as it is, to be ended from elsewhere, and wrapped.
+        per_http = 2 if self._tls["http"] else 1
+        most = connections(limit, Connections(self._grpc_limits.connections, self._limits.connections), per_http=per_http)
+        self._grpc_limits = replace(self._grpc_limits, connections=most.grpc)
+        self._limits = replace(self._limits, connections=most.http)
 
     @property
     def is_open(self) -> bool:

@@ -13,7 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["DEATHS", "allocates", "dies", "ends_the_process", "hangs", "raises", "recurses", "returns_junk", "sleeps"]
+__all__ = ["DEATHS", "allocates", "dies", "ends_the_process", "hangs", "leaks", "raises", "recurses", "returns_junk", "sleeps"]
+
+_LEAKED: list[int] = []
 
 
 def raises(trajectory: Any) -> float:
@@ -41,6 +43,15 @@ def allocates(trajectory: Any) -> float:
     held: list[bytes] = []
     while True:
         held.append(bytes(2**28))
+
+
+def leaks(trajectory: Any) -> float:
+    """Files, as many as the process may have open."""
+    try:
+        while True:
+            _LEAKED.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return 1.0
 
 
 def hangs(trajectory: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fault_rig.outcome import Scenario
-from fault_rig.scenarios import attackers, crashing, disk, ending, lethal, order, pressure, scorers, sinks, strangers
+from fault_rig.scenarios import attackers, crashing, descriptors, disk, ending, lethal, order, pressure, scorers, sinks, strangers
 
 __all__ = ["SCENARIOS"]
 
@@ -64,9 +64,16 @@ SCENARIOS: Final = (
         {"connections": 400, "seconds": 20, "runs": 2000},
     ),
     Scenario("connection flood", attackers.flood, {"connections": 150, "runs": 50}, {"connections": 5000, "runs": 2000}),
+    Scenario(
+        "idle connections",
+        descriptors.idle,
+        {"limit": 1024, "connections": 1100, "runs": 20},
+        {"limit": 1024, "connections": 1100, "runs": 2000},
+    ),
     Scenario("bad TLS", strangers.bad_tls, {"times": 1, "runs": 20}, {"times": 50, "runs": 1000}),
     Scenario("wrong token", strangers.wrong_token, {"times": 1, "runs": 20}, {"times": 100, "runs": 1000}),
     Scenario("scorers that raise", scorers.raising, {"runs": 30}, {"runs": 2000}),
     Scenario("scorer that hangs", scorers.hanging, {"runs": 60}, {"runs": 2000}),
+    Scenario("scorer that leaks files", descriptors.leaking, {"limit": 256, "runs": 20}, {"limit": 1024, "runs": 500}),
     Scenario("scorer that allocates", scorers.allocating, {"runs": 6}, {"runs": 50}),
 )

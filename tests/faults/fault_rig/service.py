@@ -133,7 +133,7 @@ class Service:
 
         def confine() -> None:
             for which, value in limits:
-                resource.setrlimit(which, (value, resource.getrlimit(which)[1]))
+                resource.setrlimit(which, (value, value))
 
         return confine
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -137,3 +138,16 @@ def test_room_is_asked_for_before_anything_is_decoded(start: Any, intake: Any, c
     intake.gate.set()
     assert first.result() == b""
     assert export(body) == b""
+
+
+def test_a_connection_without_calls_is_closed(start: Any, channel: Any) -> None:
+    """After `grpc_idle_s`; a client opens another for its next call and notices nothing."""
+    _, bound = start(grpc_idle_s=0.2)
+    export = channel(bound.grpc).unary_unary(TRACES)
+    host, port = bound.grpc.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 10) as silent:
+        silent.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+        assert export(b"") == b""
+        while silent.recv(4096):
+            pass
+    assert export(b"", timeout=5) == b""

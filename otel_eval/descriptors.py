@@ -1,0 +1,141 @@
+"""File descriptors of a server process: their limit, the connections it has room for, and what to do when none is left."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
+from typing import Final, NamedTuple, TypeVar
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+__all__ = ["Connections", "Spare", "accept", "connections", "raise_limit", "soft_limit"]
+
+T = TypeVar("T")
+_log = logging.getLogger("otel_eval")
+
+_MOST: Final = 65_536
+"""The soft limit asked for, far above what our connections take: a child process that closes all it might have inherited
+counts up to the limit, which may be a billion."""
+_RESERVE: Final = 128
+"""Descriptors that connections of clients never take: pages for the operator (16), journal, files, exporters, judges."""
+_RESERVED_SHARE: Final = 4  # a quarter of a limit that is lower than that
+_LEAST: Final = 4  # connections of each kind that are let in however low the limit is
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_S: Final = 0.1
+_SPARE: Final = 4
+
+
+class Connections(NamedTuple):
+    """How many of each kind may be open at once."""
+
+    grpc: int
+    http: int
+
+
+def soft_limit() -> int | None:
+    """How many files this process may have open; None: any number, or the system has no such limit."""
+    if resource is None:
+        return None
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_limit() -> int | None:
+    """Raise the soft limit of open files to the hard one, at most 65536; the limit, or None where there is none.
+
+    Many systems start processes with 1024 because of programs that use `select`; this one does not.
+    """
+    soft = soft_limit()
+    if soft is None or resource is None:
+        return None
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft >= wanted:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # a limit of the kernel is lower
+        return soft
+    _log.info("open files: soft limit raised from %d to %d", soft, wanted)
+    return wanted
+
+
+def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) -> Connections:
+    """As many connections as wanted, or as the limit of open files has room for beside the reserve; fewer are logged.
+
+    Args:
+        limit: of open files; None: there is none.
+        per_http: descriptors that an HTTP connection takes.
+    """
+    need = wanted.grpc + wanted.http * per_http
+    if limit is None or limit - _RESERVE >= need:
+        return wanted
+    room = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
+    found = Connections(*(max(_LEAST, each * room // need) for each in wanted))
+    _log.warning(
+        "open files: the limit of %d has room for %d gRPC and %d HTTP connections; for %d and %d raise it to %d (ulimit -n)",
+        limit,
+        *found,
+        *wanted,
+        need + _RESERVE,
+    )
+    return found
+
+
+def accept(accepting: Callable[[], T]) -> T:
+    """Accept a connection. If no descriptor is left, wait a moment before the error is raised.
+
+    The connection stays in the queue of the socket, which is thus readable: without a wait a loop would spin.
+    """
+    try:
+        return accepting()
+    except OSError as error:
+        if error.errno in _EXHAUSTED:
+            time.sleep(_PAUSE_S)
+        raise
+
+
+class Spare:
+    """Descriptors held open so that connections can be accepted when the process has no other left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _held
+        self._held: list[int] = []
+        self.refill()
+
+    def refill(self) -> None:
+        """Hold as many as there should be, as far as the process has them; when a connection has been closed."""
+        with self._lock, suppress(OSError):
+            while len(self._held) < _SPARE:
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
+
+    def accept(self, accepting: Callable[[], T]) -> T:
+        """Accept a connection, in the place of a spare descriptor if no other is left."""
+        while True:
+            try:
+                return accepting()
+            except OSError as error:
+                if error.errno not in _EXHAUSTED or not self._release():
+                    raise
+
+    def _release(self) -> bool:
+        with self._lock:
+            if self._held:
+                os.close(self._held.pop())
+                return True
+            return False
+
+    def close(self) -> None:
+        """Hold none."""
+        while self._release():
+            pass
