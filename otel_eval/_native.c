@@ -51,7 +51,6 @@ static PyMethodDef functions[] = {
     {"recorded", (PyCFunction)(void (*)(void))recorded, METH_FASTCALL,
      "recorded(name, kind, start, end, code, message, attributes: dict, events, view): the span that `view` reads, readable\n"
      "faster; or `view` itself where anything in it is unusual."},
-    {"lengths", lengths, METH_O, "lengths(attributes: dict): of all texts, bytes, tuples and lists among the values."},
     {"frame", (PyCFunction)(void (*)(void))frame, METH_FASTCALL,
      "frame(body, envelope, most): (envelope, spans) of each scope, or None if the body is unusual, or a span, an event or\n"
      "a link in it has more attributes than that."},

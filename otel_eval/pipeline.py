@@ -134,7 +134,8 @@ class Pipeline:
     def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
         keeper = self._keeper
         try:
-            self._admit()
+            if why := "the process is ending" if self._stopping else self._behind():
+                raise Overloaded(why)
             with self._lock:
                 if why := self._buffer.refusal(items, self._clock()):
                     self._wake.set()
@@ -147,12 +148,6 @@ class Pipeline:
         except Overloaded:
             self._tally.spans_refused += len(items)
             raise
-
-    def _admit(self) -> None:
-        if self._stopping:
-            raise Overloaded("the process is ending")
-        if why := self._behind():
-            raise Overloaded(why)
 
     def describes_agent(self, view: View, scope_name: str) -> bool:
         """Whether a span, which may be open, is an agent's."""
@@ -375,6 +370,11 @@ class Pipeline:
                 return set(trace_ids)
             self._judging.release()
         return found
+
+    def reserve(self, size: int) -> None:
+        """Forget what is kept for late spans until so many bytes, which the source holds, fit into `max_bytes` too."""
+        with self._lock:
+            self._buffer.reserve(size)
 
     def compact(self) -> None:
         """Have the buffer let go of what it keeps only to be quick."""

@@ -101,9 +101,12 @@ class EvalSpanProcessor(InProcessSource):
             tick=self._expire,
             blocked=self._outlet.blocked_s,
             is_agent=lambda view, scope_name: self._core.describes_agent(view, scope_name),
+            reserve=lambda size: self._core.reserve(size),
             limits=Limits(
                 max_traces=limits.max_traces,
                 max_spans_per_trace=limits.max_spans_per_trace + 1,  # one more, so that the core sees that a limit cut it
+                max_bytes_per_trace=limits.max_bytes_per_trace,
+                max_bytes=limits.max_bytes,
                 idle_s=limits.idle_s,
                 max_age_s=limits.max_age_s,
             ),
@@ -185,7 +188,9 @@ class EvalSpanProcessor(InProcessSource):
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
         mine = self._diagnostics.counts() | self._outlet.counts() | self._counters.snapshot() | references.counts()
-        return self._core.counts() | super().counts() | mine
+        core, source = self._core.counts(), super().counts()
+        held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
+        return core | source | mine | held
 
 
 def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str, Any] | None = None) -> list[Trajectory]:

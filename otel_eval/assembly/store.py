@@ -249,6 +249,10 @@ class TraceStore:
         if trace is not None and trace.trees is not None:
             trace.trees.kept.release_again(parents, runs)
 
+    def reserve(self, size: int) -> None:
+        """Forget what is kept for late spans until so many bytes more fit, or nothing is kept."""
+        self._give_up_late(size, 0)
+
     def compact(self, now: float) -> None:
         """Let go of memory that is kept only to be quick when much arrives; for when nothing does."""
         self._gone.compact(now)

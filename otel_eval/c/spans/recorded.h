@@ -138,21 +138,3 @@ static PyObject *recorded(PyObject *Py_UNUSED(module), PyObject *const *given, P
     Py_XDECREF(payload);
     return view;
 }
-
-/* How long the texts, bytes, tuples and lists of a dict's values are together. */
-static PyObject *lengths(PyObject *Py_UNUSED(module), PyObject *attributes)
-{
-    PyObject *key, *value;
-    Py_ssize_t at = 0, total = 0;
-    if (!is_walkable(attributes)) {
-        PyErr_SetString(PyExc_TypeError, "lengths(attributes: dict)");
-        return NULL;
-    }
-    while (PyDict_Next(attributes, &at, &key, &value)) {
-        if (PyUnicode_Check(value))
-            total += PyUnicode_GET_LENGTH(value);
-        else if (PyBytes_Check(value) || PyTuple_Check(value) || PyList_Check(value))
-            total += Py_SIZE(value);
-    }
-    return PyLong_FromSsize_t(total);
-}

@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.ports import Frame, View
 from otel_eval.sources.inprocess.limits import Limits
+from otel_eval.sources.inprocess.memory_limiter import MemoryLimiter
 from otel_eval.sources.inprocess.placement import move_to_front, neighbours, pipeline_of
 from otel_eval.sources.inprocess.recorder import Handed, Look, Open, Recorder, is_to_be_seen
 from otel_eval.sources.inprocess.view import Envelopes, SdkView
@@ -33,6 +34,7 @@ Handover = Callable[[bytes, list[tuple[bytes, bytes, Frame, int]], str], None]
 _numbers: Final = count()  # processors in the order in which they were made
 _SHUTDOWN_S: Final = 30.0
 _BLOCKED_S: Final = 2.0  # that delivery of one result may take before the process ends without the others
+_LIMIT: Final = "many spans started or ended"
 _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
 
 
@@ -53,6 +55,7 @@ class InProcessSource(SpanProcessor):
         tick: called about once a second on the worker.
         tick_s: how often limits of time are looked at.
         blocked: for how many seconds the delivery of a result has not returned.
+        reserve: called with the bytes of spans that are held here, about once a second and when many spans have ended.
         is_agent: whether a span, open or ended, of a scope of that name is an agent's; called on the worker. Without it every
             trace is handed over as a whole.
     """
@@ -70,14 +73,21 @@ class InProcessSource(SpanProcessor):
         tick_s: float = 1.0,
         blocked: Callable[[], float] = lambda: 0.0,
         is_agent: Callable[[View, str], bool] | None = None,
+        reserve: Callable[[int], None] = lambda _: None,
     ) -> None:
+        limits = limits or Limits()
         self._blocked: Final = blocked
         self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
         self._began_before: Final = began_before
         self._worker: Final = Worker(self._serve, self._tick, tick_s)
         self._recorder: Final = Recorder(
-            limits or Limits(), self._worker.put, self._began, _of_span(is_agent) if is_agent else None
+            limits, self._worker.put, self._began, _of_span(is_agent) if is_agent else None, self._many_came
         )
+        self._limiter: Final = MemoryLimiter(self._recorder, limits, reserve)
+        self._limiting: Final = Worker(  # a thread of its own: scorers may take long
+            self._limit, self._limiter.look, tick_s, "otel-eval-memory", "the limits of bytes were not enforced"
+        )
+        self._is_limiting = self._limit_asked = False
         self._envelopes = Envelopes()
         self._pipeline: Any = None
         self._resource: Any = None
@@ -118,6 +128,8 @@ class InProcessSource(SpanProcessor):
     def _began(self, span: Any) -> None:
         """The first span of a trace: the moment for all that is too dear for every span."""
         self._worker.ensure()
+        if not self._is_limiting:
+            self._is_limiting = self._limiting.ensure()
         pipeline = pipeline_of(span)
         if pipeline is not None and pipeline is not self._pipeline:
             if self._finds_double(pipeline):
@@ -127,6 +139,11 @@ class InProcessSource(SpanProcessor):
         if not self._last_at_exit:
             self._last_at_exit = True
             self.be_last_registered_at_exit()
+
+    def _many_came(self) -> None:
+        if not self._limit_asked:
+            self._limit_asked = True
+            self._limiting.put(_LIMIT)
 
     def _finds_double(self, pipeline: Any) -> bool:
         """Whether an older processor of this pipeline does the same: then this one stays inactive, and a warning says so."""
@@ -165,7 +182,11 @@ class InProcessSource(SpanProcessor):
         atexit.unregister(self._exit_hook)
         atexit.register(self._exit_hook)
 
-    # ------------------------------------------------------------------ on the worker
+    # ------------------------------------------------------------------ on the threads of ours
+
+    def _limit(self, _: object) -> None:
+        self._limit_asked = False
+        self._limiter.look()
 
     def _serve(self, item: Open | Handed | Look) -> None:
         if self._inactive:
@@ -226,6 +247,8 @@ class InProcessSource(SpanProcessor):
         deadline = time.monotonic() + _SHUTDOWN_S
         atexit.unregister(self._exit_hook)
         self._recorder.shut()
+        self._limiting.end()
+        self._limiter.warn_of_drops()
         if not self._worker.stop(_SHUTDOWN_S / 2, lambda: self._blocked() > _BLOCKED_S):
             why = "an exporter does not return" if self._blocked() else "scoring is behind"
             _log.warning("some runs were not scored before shutdown: %s", why)
@@ -239,7 +262,8 @@ class InProcessSource(SpanProcessor):
             "open_traces": len(self._recorder),
             "oldest_trace_s": round(self._recorder.oldest_s(time.monotonic()), 3),
             "callback_errors": self._errors,
-            "handover_errors": self._worker.failures,
+            "handover_errors": self._worker.failures + self._limiting.failures,
+            "held_bytes": self._limiter.held_bytes,
         }
         return dict(self._recorder.counts) | mine
 
@@ -251,6 +275,8 @@ class InProcessSource(SpanProcessor):
         ended = self._ending.locked()
         self._reset_locks()
         self._worker.reset()
+        self._limiting.reset()
+        self._is_limiting = self._limit_asked = False
         self._recorder.reset(self._worker.put)
         self._envelopes = Envelopes()
         if ended:

@@ -12,85 +12,25 @@ whether the closing stood. A span is handed over by whoever takes it out of the 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
+from itertools import repeat
 from threading import RLock
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.sources.inprocess.detached import detached
+from otel_eval.sources.inprocess.entries import OWN_SCOPE, Handed, Look, Open, is_to_be_seen
 from otel_eval.sources.inprocess.limits import Limits
 from otel_eval.sources.inprocess.placement import open_parent
+from otel_eval.sources.inprocess.waiting import WaitingSpans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["OWN_SCOPE", "Handed", "Limits", "Look", "Open", "Recorder", "is_to_be_seen"]
+__all__ = ["MANY_SPANS", "OWN_SCOPE", "Handed", "Limits", "Look", "Open", "Recorder", "is_to_be_seen"]
 
-OWN_SCOPE: Final = "otel_eval"
-_SAMPLED: Final = 1
-
-
-class Handed(NamedTuple):
-    """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
-
-    `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
-    we looked.
-    """
-
-    trace_id: int
-    spans: list[ReadableSpan]
-    why: str
-    below: Mapping[int, int] = MappingProxyType({})
-    early: bool = False
-
-
-class Look(NamedTuple):
-    """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
-
-    entry: Open | None = None
-
-
-class Open:
-    """A trace with a span that has not ended.
-
-    `open` holds span ids, `live` the spans of those that we saw start, `spans` what ended. `early`: some of it started before
-    we looked. `queued`: it is on its way to the worker, its spans `counted` as waiting. `seen` and `still_since` are the
-    sweep's: how much it saw last time and since when nothing changed. `looked`: so many spans had ended when those were
-    looked for that can be handed over. `rests`: some were, so that it stays known, however long nothing of it ends. `room`:
-    more spans than so many call for a look.
-    """
-
-    __slots__ = (
-        *(
-            "closed",
-            "counted",
-            "cut",
-            "early",
-            "live",
-            "looked",
-            "open",
-            "queued",
-            "rests",
-            "room",
-            "seen",
-            "since",
-            "spans",
-            "still_since",
-        ),
-        "trace_id",
-    )
-
-    def __init__(self, trace_id: int, now: float, room: int) -> None:
-        self.trace_id, self.room = trace_id, room
-        self.open: set[int] = set()
-        self.live: dict[int, Any] = {}
-        self.looked, self.rests = 0, False
-        self.spans: deque[ReadableSpan] = deque()
-        self.closed = self.queued = self.early = self.cut = False
-        self.since = self.still_since = now
-        self.seen = (0, 0)
-        self.counted = 0
+MANY_SPANS: Final = 512
+_TRACES_PER_SPAN: Final = 8
 
 
 class Recorder:
@@ -100,6 +40,7 @@ class Recorder:
         put: takes an `Open` that may be closed now or a `Handed`; must neither block nor raise (`SimpleQueue.put`).
         began: told the first span of each trace that is new, on the caller's thread.
         is_agent: whether a span is an agent's; asked on the worker. Without it a trace is handed over as a whole.
+        many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
     """
 
     def __init__(
@@ -108,7 +49,9 @@ class Recorder:
         put: Callable[[Open | Handed | Look], None],
         began: Callable[[Any], None],
         is_agent: Callable[[Any], bool] | None = None,
+        many: Callable[[], None] = lambda: None,
     ) -> None:
+        self._many: Final = many
         self._is_agent: Final = is_agent
         self.limits: Final = limits
         self.counts: Final[Counter[str]] = Counter()  # written under _lock
@@ -120,9 +63,10 @@ class Recorder:
     def reset(self, put: Callable[[Open | Handed | Look], None]) -> None:
         """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
         self._put = put
-        self._lock = RLock()  # guards closing: `closed`, leaving _traces, _waiting, counts. Reentrant: a finalizer may end a span
+        self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
         self._traces: dict[int, Open] = {}
-        self._waiting = 0
+        self.waiting = WaitingSpans(self.limits, self._lock)
+        self.call_after(MANY_SPANS)
         self._down = False
         self._since_ns = time.time_ns()
 
@@ -140,7 +84,12 @@ class Recorder:
 
     def started(self, span: Any, parent_context: Any) -> None:
         """A span started. Its context is a tuple: (trace id, span id, …)."""
-        context = span.context
+        try:
+            context = span._context  # what the property gives, at half of its cost; checked with SDK 1.30 to 1.45
+        except AttributeError:
+            context = span.context
+        if not next(self._credit, False):
+            self._many_came()
         entry = self._traces.get(context[0])
         if entry is None:
             entry = self._begin(span, parent_context)
@@ -153,7 +102,12 @@ class Recorder:
 
     def ended(self, span: ReadableSpan) -> bool:
         """A span ended; True if its trace may be on its way now."""
-        context: Any = span.context
+        try:
+            context: Any = span._context  # as in `started`
+        except AttributeError:
+            context = span.context
+        if not next(self._credit, False):
+            self._many_came()
         entry = self._traces.get(context[0])
         if entry is None:
             self._stray(span)
@@ -193,8 +147,14 @@ class Recorder:
                 oldest = next(iter(self._traces.values()))
             except (StopIteration, RuntimeError):  # another thread made room, or changed the dictionary: that one evicts
                 return
-            self.counts["traces_evicted"] += 1
-            self.close(oldest, "overflow" if oldest.open else "closed")
+            self.evict(oldest)
+
+    def evict(self, entry: Open) -> None:
+        """Give over a trace before its end, because of a limit, and forget it."""
+        with self._lock:
+            if not entry.closed:
+                self.counts["traces_evicted"] += 1
+                self.close(entry, "overflow" if entry.open else "closed")
 
     def _again(self, entry: Open, context: Any) -> None:
         """A span started in a trace that was just being closed."""
@@ -206,6 +166,11 @@ class Recorder:
             again.live[context[1]] = entry.live.pop(context[1], None)
             again.open.add(context[1])
 
+    def _many_came(self) -> None:
+        """Many spans started or ended: have their bytes measured. With many open traces less often, as each costs a look."""
+        self.call_after(self._many_spans)
+        self._many()
+
     # ------------------------------------------------------------------ a trace may be over
 
     def _stray(self, span: ReadableSpan) -> None:
@@ -213,7 +178,8 @@ class Recorder:
         if not is_to_be_seen(span):
             return
         if self._down:
-            self._count("spans_after_shutdown")
+            with self._lock:
+                self.counts["spans_after_shutdown"] += 1
             return
         self._began(span)
         trace_id = span.context[0]
@@ -231,7 +197,7 @@ class Recorder:
         if entry.closed:
             self._late(entry, span)
             return
-        if len(entry.spans) > self._limit:
+        if entry.room < 0 or len(entry.spans) > self._limit:
             self._cut(entry)
         elif len(entry.spans) > entry.room:
             entry.room = self._limit
@@ -246,12 +212,12 @@ class Recorder:
             if entry.queued or entry.closed:
                 return
             count = len(entry.spans)
-            if self._waiting + count > self.limits.max_waiting_spans:
+            if self.waiting.is_full(count):
                 entry.closed = True
                 self._drop(self._leave(entry, "closed"))
                 return
-            entry.queued, entry.counted = True, count
-            self._waiting += count
+            entry.queued = True
+            self.waiting.put(entry, count)
             self._put(entry)
 
     def _late(self, entry: Open, span: ReadableSpan) -> None:
@@ -287,8 +253,7 @@ class Recorder:
         """The spans of a trace that was put, unless one of its spans is open again."""
         entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
         with self._lock:
-            self._waiting -= entry.counted
-            entry.counted = 0
+            self.waiting.take(entry)
             if entry.closed:
                 return None
             entry.closed = True
@@ -313,13 +278,16 @@ class Recorder:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
-        return Handed(entry.trace_id, spans, "overflow" if entry.cut else why, early=entry.early)
+        size, measured = entry.size, entry.measured
+        entry.forget_size()
+        why = "overflow" if entry.cut else why
+        return Handed(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
     def _hand(self, handed: Handed) -> None:
-        if self._waiting + len(handed.spans) > self.limits.max_waiting_spans:
+        if self.waiting.is_full(len(handed.spans)):
             self._drop(handed)
         elif handed.spans:
-            self._waiting += len(handed.spans)
+            self.waiting.hand(handed)
             self._put(handed)
 
     def _drop(self, handed: Handed) -> None:
@@ -329,12 +297,12 @@ class Recorder:
     def arrived(self, handed: Handed) -> None:
         """What was handed is with the worker and no longer waits."""
         with self._lock:
-            self._waiting -= len(handed.spans)
+            self.waiting.arrived(handed)
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""
         total = 0
-        entries = self._traces.copy().values()
+        entries = self.entries()
         for entry in entries:
             self._sweep(entry, now)
             total += len(entry.spans)
@@ -359,7 +327,8 @@ class Recorder:
 
     def look(self, item: Look) -> None:
         """Give over what has ended of one trace, or of all, and lies below no open agent."""
-        for entry in (item.entry,) if item.entry else self._traces.copy().values():
+        for entry in (item.entry,) if item.entry else self.entries():
+            entry.asked = False
             self._detach(entry, time.monotonic())
 
     def _detach(self, entry: Open, now: float) -> None:
@@ -375,24 +344,56 @@ class Recorder:
             handed = {id(span) for span in found.spans}
             rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in handed]
             entry.spans.extendleft(reversed(rest))
+            entry.forget_size()
             entry.since, entry.looked, entry.rests, entry.room = now, len(rest), True, self._room
             self._hand(Handed(entry.trace_id, found.spans, "detached", found.below))
+
+    # ------------------------------------------------------------------ for the memory limiter
+
+    def entries(self) -> list[Open]:
+        """The open traces, the oldest first, and those that wait for the worker."""
+        return list(self._traces.copy().values())
+
+    def call_after(self, spans: int) -> None:
+        """Have `many` called after so many spans more, or twice as many starts and ends of spans."""
+        self._many_spans = spans
+        self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # an item for each
+
+    def add_size(self, entry: Open, draws: int, count: int, size: int) -> None:
+        """So many spans of a trace were measured, unless spans were taken out of it since `draws` was read."""
+        with self._lock:
+            if entry.draws == draws:
+                entry.measured += count
+                entry.size += size
+                self.waiting.grew(entry, size)
+
+    def ask(self, entry: Open) -> None:
+        """Have what has ended of a trace given over as "detached" if it can be, because of its bytes."""
+        if self._is_agent is not None and not entry.asked and len(entry.spans) != entry.looked:
+            entry.asked = True
+            self._put(Look(entry))
+
+    def give_over(self, entry: Open) -> None:
+        """Give over what has ended of a trace, because of `max_bytes`; what is open stays known."""
+        with self._lock:
+            if entry.spans and not entry.closed and not entry.queued:
+                self.counts["traces_evicted"] += 1
+                self._hand(self._drawn(entry, "overflow"))
+
+    def cut_off(self, entry: Open) -> None:
+        """Give over what has ended of a trace, because of `max_bytes_per_trace`; its further spans are dropped."""
+        with self._lock:
+            if not entry.closed and not entry.queued:
+                entry.cut, entry.room = True, -1
+                self._hand(self._drawn(entry, "overflow"))
+
+    # ------------------------------------------------------------------ the end
 
     def shut(self) -> None:
         """Give over all that is open and take nothing more."""
         self._down = True
-        for entry in self._traces.copy().values():
+        for entry in self.entries():
             self.close(entry, "shutdown" if entry.open else "closed")
 
     def _is_down(self) -> bool:
         return self._down
-
-    def _count(self, name: str) -> None:
-        with self._lock:
-            self.counts[name] += 1
-
-
-def is_to_be_seen(span: Any) -> bool:
-    """Whether a span is to be looked at: sampled, and not one that we emitted."""
-    scope = span.instrumentation_scope
-    return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)

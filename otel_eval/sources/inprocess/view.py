@@ -6,14 +6,14 @@ Knows `ReadableSpan`; knows no convention and no wanted attribute but what it is
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.native import extension
 from otel_eval.ports import Deployment, Frame, SpanEvent, View, Wanted
+from otel_eval.sources.inprocess.sizes import attributes_of, raw_attributes, size_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Envelopes", "SdkEnvelope", "SdkView", "frames_of", "plain"]
 
 _MAX_ENVELOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
-_SPAN_BYTES: Final = 400  # an ended span without attributes, measured with tracemalloc
-_ATTRIBUTE_BYTES: Final = 80
-_SIZED: Final = (str, bytes, tuple, list)
-_PLAIN: Final = (dict, OrderedDict)  # which of them depends on the SDK and its limits
-_NOTHING: Final[dict[str, Any]] = {}
 
 _extension: Final = extension("_native")
 # Where the SDK keeps what its properties give: one look in C. Checked with SDK 1.30 to 1.45; where it answers differently, the
@@ -58,30 +53,9 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _dict(attributes: Any) -> dict[str, Any]:
-    """The attributes as a dictionary. The SDK's own mapping takes a lock for each key; what it wraps does not."""
-    inner: Any = getattr(attributes, "_dict", None)
-    if type(inner) in _PLAIN:
-        held: dict[str, Any] = inner
-        return held
-    return dict(attributes) if attributes else _NOTHING
-
-
 def _items(attributes: Any) -> dict[str, Any]:
     """The same, of our own: somebody who redacts spans may change theirs while we look."""
-    return _dict(attributes).copy()
-
-
-def _raw(span: ReadableSpan) -> Any:
-    """The attributes without the read-only proxy that the public property builds each time."""
-    raw = getattr(span, "_attributes", None)
-    return span.attributes if raw is None else raw
-
-
-def _has_events(span: ReadableSpan) -> bool:
-    """The public property copies them under a lock."""
-    events = getattr(span, "_events", None)
-    return len(span.events if events is None else events) > 0
+    return attributes_of(attributes).copy()
 
 
 class SdkView:
@@ -124,7 +98,7 @@ class SdkView:
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes that the span has."""
-        return _wanted(_items(_raw(self._span)), wanted)
+        return _wanted(_items(raw_attributes(self._span)), wanted)
 
     def events(self) -> Sequence[SpanEvent]:
         """The span's events in order."""
@@ -144,7 +118,7 @@ class SdkEnvelope:
     def __init__(self, resource: Resource | None, scope: InstrumentationScope | None) -> None:
         self._resource, self._scope = resource, scope
         self.scope_name: str = (scope.name if scope is not None else "") or ""
-        attributes = _items(resource.attributes) if resource is not None else _NOTHING
+        attributes = _items(resource.attributes) if resource is not None else {}
         self.service: str = str(attributes.get("service.name", ""))
         self.deployment: Deployment = Deployment.of(attributes)
 
@@ -160,7 +134,7 @@ class SdkEnvelope:
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
         """End, number of attributes, then all that tells two spans of one id apart."""
-        items = _items(_raw(payload))
+        items = _items(raw_attributes(payload))
         view = SdkView(payload)
         told = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), view.events())
         return (view.end_ns, len(items), repr(told).encode())
@@ -205,24 +179,7 @@ class Envelopes:
         """The span as assembly takes it, with about the bytes that it holds."""
         parent = span.parent
         above = b"" if parent is None else parent.span_id.to_bytes(8, "big")
-        return (trace_id, span_id, (above, span, self.of(span)), _size(span))
-
-
-def _size(span: ReadableSpan) -> int:
-    """About how many bytes the span holds: text by its length, everything else by the piece."""
-    attributes = _dict(_raw(span))
-    pieces = len(attributes)
-    if _has_events(span):
-        pieces += sum(1 + len(event.attributes or ()) for event in span.events)
-    return _SPAN_BYTES + _ATTRIBUTE_BYTES * pieces + _lengths(attributes)
-
-
-def _lengths_slowly(attributes: dict[str, Any]) -> int:
-    """How long the texts, bytes, tuples and lists are together."""
-    return sum([len(value) for value in attributes.copy().values() if isinstance(value, _SIZED)])
-
-
-_lengths: Final[Callable[[dict[str, Any]], int]] = _lengths_slowly if _extension is None else _extension.lengths
+        return (trace_id, span_id, (above, span, self.of(span)), size_of(span))
 
 
 def frames_of(spans: Iterable[ReadableSpan]) -> list[tuple[bytes, bytes, Frame, int]]:

@@ -27,10 +27,20 @@ class Worker:
     Args:
         serve: called with each item; what it raises is logged once a minute and counted as a failure.
         tick: called about every `tick_s` seconds, between items.
+        name: of the thread.
+        failed: what it means that one of them raised, for the log.
     """
 
-    def __init__(self, serve: Callable[[Any], None], tick: Callable[[], None], tick_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        serve: Callable[[Any], None],
+        tick: Callable[[], None],
+        tick_s: float = 1.0,
+        name: str = "otel-eval-spans",
+        failed: str = "spans of a trace were lost",
+    ) -> None:
         self._serve_one, self._tick, self._tick_s = serve, tick, tick_s
+        self._name, self._failed = name, failed
         self.failures = 0
         self._complained = float("-inf")
         self.reset()
@@ -54,7 +64,7 @@ class Worker:
             return not self._stopped
         try:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, args=(self._queue,), name="otel-eval-spans", daemon=True)
+                self._thread = threading.Thread(target=self._run, args=(self._queue,), name=self._name, daemon=True)
                 self._thread.start()
         except RuntimeError:  # the interpreter is ending
             self._thread = None
@@ -97,7 +107,7 @@ class Worker:
             now = time.monotonic()
             if now - self._complained > 60:
                 self._complained = now
-                _log.warning("spans of a trace were lost: %s (%d so far)", type(error).__name__, self.failures)
+                _log.warning("%s: %s (%d so far)", self._failed, type(error).__name__, self.failures)
 
     def serve_here(self, wait_s: float = 0.2) -> None:
         """Serve what is queued on this thread, if the worker lets go of its item within `wait_s`."""
@@ -138,3 +148,8 @@ class Worker:
         if thread is not None and thread is not threading.current_thread():
             thread.join(0.1 if drained else 0)
         return drained
+
+    def end(self) -> None:
+        """End the thread after what it serves now, without waiting for it."""
+        self._stopped = True
+        self.put(_STOP)

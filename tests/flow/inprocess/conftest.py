@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-collect_ignore = ["exit_program.py", "harness.py", "living.py"]  # programs, not tests
+collect_ignore = ["exit_program.py", "harness.py", "living.py", "memory_program.py"]  # programs, not tests
 
 
 @pytest.fixture(scope="session")

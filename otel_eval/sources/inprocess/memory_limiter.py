@@ -1,0 +1,139 @@
+"""Keep what a process holds of its spans within `max_bytes` and `max_bytes_per_trace`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Final
+
+from otel_eval.sources.inprocess.entries import Open
+from otel_eval.sources.inprocess.limits import Limits
+from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
+from otel_eval.sources.inprocess.sizes import SPAN_BYTES, size_of
+
+__all__ = ["MemoryLimiter"]
+
+_log = logging.getLogger("otel_eval")
+
+_TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
+_HELD_BYTES: Final = 280  # of each span beside the span; what assembly adds, too, so that it finds the same limit exceeded
+_FEW_SPANS: Final = 16  # less often than after so many spans bytes are always measured
+_REMEDY: Final = "raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
+_CUT: Final = "the spans of a trace hold more than traces.max_bytes_per_trace (%d bytes): its runs are skipped as incomplete; %s"
+_EARLY: Final = "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are evaluated early; %s"
+_DROPPED: Final = (
+    "evaluation is slower than spans arrive: traces are dropped while those that wait hold %d spans, or %d bytes (half of "
+    "traces.max_bytes, at least max_bytes_per_trace); raise it, or use fewer or faster scorers"
+)
+
+
+class MemoryLimiter:
+    """Measures spans that have ended, each once, and gives over traces early where they hold too many bytes.
+
+    `look` runs on a thread of its own: spans ended on another thread do not wait for it, and it does not wait for scorers.
+
+    Args:
+        recorder: holds the spans.
+        limits: those of the recorder.
+        reserve: called with the bytes that the recorder holds, so that as much is forgotten of what is kept for late spans.
+    """
+
+    def __init__(self, recorder: Recorder, limits: Limits, reserve: Callable[[int], None]) -> None:
+        self._recorder, self._limits, self._reserve = recorder, limits, reserve
+        self._warned: Final[set[str]] = set()
+        self._spans = self._bytes = 0  # that were measured in this look
+        self.held_bytes = 0  # of open traces and of spans that wait for the worker, when they were measured last
+
+    def look(self) -> None:
+        """Measure what is new and give over what is beyond a limit. Linear in what is new, and 0.3 µs for each open trace."""
+        now, entries = time.monotonic(), self._recorder.entries()
+        self._spans = self._bytes = 0
+        for entry in entries:
+            if len(entry.spans) > entry.measured:
+                self._measure(entry)
+            if 8 * abs(len(entry.live) - entry.live_measured) > entry.live_measured or now >= entry.live_due:
+                self._measure_live(entry, now)
+        waiting = self._recorder.waiting
+        for handed in waiting.unmeasured():
+            waiting.add_size(handed, _sizes(islice(handed.spans, handed.measured, None)))
+        self._cut_off(entries)
+        self._relieve([each for each in entries if not each.queued and not each.closed])
+        self.warn_of_drops()
+        self.held_bytes = sum(map(_held, entries)) + waiting.size
+        self._reserve(self.held_bytes)
+        self._pace()
+
+    def warn_of_drops(self) -> None:
+        """Log a warning if traces were dropped and it was not logged yet."""
+        if self._recorder.counts["traces_dropped"]:
+            self._warn(_DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
+
+    def _measure(self, entry: Open) -> None:
+        draws, begin = entry.draws, entry.measured
+        fresh = list(islice(entry.spans.copy(), begin, None))
+        size = _sizes(fresh)
+        self._recorder.add_size(entry, draws, len(fresh), size)
+        self._spans += len(fresh)
+        self._bytes += size
+
+    def _measure_live(self, entry: Open, now: float) -> None:
+        """Measure open spans. They are given attributes: again when the trace is twice as old, or their number has changed."""
+        live = [span for span in entry.live.copy().values() if span is not None]
+        entry.live_measured, entry.live_size = len(live), _sizes(live)
+        self._spans += len(live)
+        self._bytes += entry.live_size
+        entry.live_due = now + max(1.0, now - entry.since)
+
+    def _pace(self) -> None:
+        """Have bytes measured again after as many spans as hold an eighth of `max_bytes`, going by those measured now."""
+        if self._spans:
+            share = self._limits.max_bytes // 8 * self._spans // self._bytes
+            self._recorder.call_after(min(MANY_SPANS, max(_FEW_SPANS, share)))
+
+    def _cut_off(self, entries: Iterable[Open]) -> None:
+        most = self._limits.max_bytes_per_trace
+        for entry in entries:
+            if entry.size > most + _HELD_BYTES and not entry.cut:
+                self._recorder.cut_off(entry)
+                self._warn(_CUT, most, _REMEDY)
+            elif entry.size > most // 2:
+                self._recorder.ask(entry)
+
+    def _relieve(self, entries: list[Open]) -> None:
+        """Give over what has ended of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
+        most, held = self._limits.max_bytes, sum(map(_held, entries))
+        if held > most:
+            self._warn(_EARLY, most, _REMEDY)
+        elif held > most // 2:
+            for entry in entries:
+                self._recorder.ask(entry)
+        for relief in (self._recorder.give_over, self._recorder.evict):
+            for entry in entries:
+                if held <= most:
+                    return
+                held -= _held(entry)
+                relief(entry)
+                held += _held(entry)
+
+    def _warn(self, message: str, *args: Any) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning(message, *args)
+
+
+def _held(entry: Open) -> int:
+    """Bytes of an open trace; what waits for the worker counts elsewhere."""
+    return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
+
+
+def _sizes(spans: Iterable[Any]) -> int:
+    return sum([_size(span) + _HELD_BYTES for span in spans])
+
+
+def _size(span: Any) -> int:
+    try:
+        return size_of(span)
+    except Exception:  # noqa: BLE001 - a span that is changed meanwhile, or is none of the SDK's, counts as an empty one
+        return SPAN_BYTES
