@@ -18,7 +18,7 @@ import pytest
 
 from otel_eval.sources.receiver import Tls, grpc_server, http_server
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tls")]
 from authorities import Authority
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
