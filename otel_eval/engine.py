@@ -30,13 +30,16 @@ from otel_eval.model import (
 from otel_eval.native import maker
 from otel_eval.ports import NO_RUN, ClosedTrace, Frame, Scorer, Verdict, View
 from otel_eval.scorers.isolation import is_ours, private_copy
-from otel_eval.scorers.outcomes import failed_by, outcome_of
+from otel_eval.scorers.outcomes import failed_by, outcome_of, too_large
+from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "RunObserver", "draw_of", "result_id"]
 
 _UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.ORPHANED)
 _NO_STAMP: Final = Stamp()
+_SCORER_STEPS: Final = 20
+_ITEM_STEPS: Final = 2  # of a call or a span that a scorer looks at; what compares them with one another has limits of its own
 _new_result: Final = maker(Result)
 _new_report: Final = maker(Report)
 
@@ -121,7 +124,8 @@ class Engine:
         reports: list[Report] = []
         evidence: Evidence | None = None
         was_reported = bool(trace.verdicts) and NO_RUN not in trace.verdicts
-        runs = build(trace, self.plan)
+        steps = Steps()
+        runs = build(trace, self.plan, steps)
         for run in runs:
             said = trace.verdicts.get(run.span_id)
             revision = _revision(trace, run, said)
@@ -139,8 +143,8 @@ class Engine:
             if matching or inner:
                 evidence = evidence or trace.evidence or evidence_of(trace.frames)
                 occasion = (self._exports(run.trajectory), evidence, stamp)
-                reports += [_report(run.trajectory, each, revision, draw, occasion, instead) for each in matching]
-                reports += [_report(run.trajectory, each, revision, draw, occasion, _part_of(run)) for each in inner]
+                reports += [_report(run.trajectory, each, revision, draw, occasion, steps, instead) for each in matching]
+                reports += [_report(run.trajectory, each, revision, draw, occasion, steps, _part_of(run)) for each in inner]
         # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
         if self.waits:
             reports = [report for report in reports if report.results or report.pending]
@@ -271,14 +275,20 @@ def _part_of(run: Run) -> Skipped:
 
 
 def _report(
-    trajectory: Trajectory, evaluation: Evaluation, revision: int, draw: float, occasion: _Occasion, instead: Outcome | None
+    trajectory: Trajectory,
+    evaluation: Evaluation,
+    revision: int,
+    draw: float,
+    occasion: _Occasion,
+    steps: Steps,
+    instead: Outcome | None,
 ) -> Report:
     """What an evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
     asked = [scorer for scorer in evaluation.later if draw < _share(scorer)]
     if instead is not None:
         same = [_of(trajectory, evaluation.name, each, revision, instead) for each in (*evaluation.at_once, *asked)]
         return _new_report(trajectory, evaluation.name, revision, tuple(same), (), False, *occasion, None)
-    results = tuple([_result(trajectory, evaluation.name, scorer, revision) for scorer in evaluation.at_once])
+    results = tuple([_result(trajectory, evaluation.name, scorer, revision, steps) for scorer in evaluation.at_once])
     pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
     return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion, None)
 
@@ -308,8 +318,8 @@ def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
     return evaluate if is_ours(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
 
 
-def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int) -> Result:
-    return _of(trajectory, evaluation, scorer, revision, _outcome(scorer, trajectory))
+def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, steps: Steps) -> Result:
+    return _of(trajectory, evaluation, scorer, revision, _outcome(scorer, trajectory, steps))
 
 
 def _of(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, outcome: Outcome) -> Result:
@@ -327,8 +337,13 @@ def _threshold(scorer: Scorer, outcome: Outcome) -> float | None:
     return threshold if outcome.passed == (outcome.value >= threshold) else None
 
 
-def _outcome(scorer: Scorer, trajectory: Trajectory) -> Outcome:
+def _outcome(scorer: Scorer, trajectory: Trajectory, steps: Steps) -> Outcome:
     """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
+    try:
+        if not trajectory.incomplete:  # else nothing is measured
+            steps.take(_SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans)))
+    except TooLarge as error:
+        return too_large(str(error))
     try:
         if is_ours(scorer):  # to look at an outcome of ours would have it explained before it is needed
             return scorer(trajectory)

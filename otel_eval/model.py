@@ -160,6 +160,7 @@ class Trajectory:
         incomplete: "" or what of the evidence is missing: then no scorer may guess.
         calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`; names scopes, no content.
         outermost: False for a run inside another run.
+        too_large: "" or why not all of the run was read: then its calls are unknown, and no scorer is asked.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -184,6 +185,7 @@ class Trajectory:
     outermost: bool = True
     service_version: str = ""
     environment: str = ""
+    too_large: str = ""
 
 
 class Telling:
@@ -230,7 +232,7 @@ SkipReason = Literal["incomplete", "calls_unknown", "not_recorded", "no_referenc
 * ``not_recorded``: a value that the scorer reads was not recorded.
 * ``no_reference``: the run has no expectation to compare with.
 * ``not_applicable``: nothing to score, for instance no failed call for `error_recovery`.
-* ``too_large``: scoring the run would exceed a limit of work.
+* ``too_large``: evaluating the trace, or scoring the run, would exceed a limit of work.
 * ``recorded``: nothing to score by design; the value was recorded for a distribution.
 """
 

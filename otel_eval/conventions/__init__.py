@@ -14,6 +14,7 @@ from typing import Final
 from otel_eval.conventions import frameworks, gateways, gen_ai, named_spans, openinference, terminals, traceloop, vendors
 from otel_eval.conventions.decode import decode
 from otel_eval.conventions.finish import Finish, finish_of, finish_of_messages
+from otel_eval.conventions.histories import Histories
 from otel_eval.conventions.mapping import convention_from_mapping
 from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
 from otel_eval.conventions.reader import DROPPED, NOTHING, Reader, Reading, ReadTable, Recognition, ScopeReader
@@ -32,6 +33,7 @@ __all__ = [
     "EventRow",
     "Field",
     "Finish",
+    "Histories",
     "Mark",
     "MessageRow",
     "ReadTable",

@@ -10,14 +10,16 @@ import ast
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "decode", "literal", "text_of"]
+__all__ = ["MAX_DEPTH", "decode", "frozen", "json_list", "literal", "literal_list", "rise", "text_of"]
 
 MAX_DEPTH: Final = 64
 # Longer literals are left as text: Python's own parser takes far more memory than the JSON one.
 _MAX_LITERAL: Final = 262_144
 _OPENING: Final = ("{", "[", "(")
+_CLOSING: Final = ("}", "]", ")")
 # An escape that Python does not know makes its parser warn, and a warning is output that nobody asked for.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
 
@@ -49,14 +51,28 @@ def _json(text: str) -> Any:
     if too_deep(text):
         return text
     try:
-        return json.loads(text, parse_constant=str, parse_float=_finite)
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         return text
+
+
+def json_list(text: str, depth: int = 0) -> list[Any] | None:
+    """The list that the text is in JSON; None if it is anything else, or too deep below `depth` brackets."""
+    if too_deep(text, depth):
+        return None
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
 
 
 def _finite(text: str) -> float | str:
     number = float(text)
     return number if math.isfinite(number) else text
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=str, parse_float=_finite)
 
 
 def _literal(text: str) -> Any:
@@ -67,9 +83,15 @@ def _literal(text: str) -> Any:
     return value if isinstance(value, (dict, list)) else text
 
 
-def literal(text: str) -> Any:
-    """The value of a Python literal, or the very same text."""
-    if len(text) > _MAX_LITERAL or too_deep(text) or _ODD_ESCAPE.search(text):
+def literal_list(text: str, depth: int, length: int) -> list[Any] | None:
+    """The list that the text is as a Python literal, below `depth` brackets of a text that has `length` characters; else None."""
+    value = literal(text, depth, length)
+    return value if isinstance(value, list) else None
+
+
+def literal(text: str, depth: int = 0, length: int = 0) -> Any:
+    """The value of a Python literal, or the very same text; `depth` and `length` as for `literal_list`."""
+    if max(len(text), length) > _MAX_LITERAL or too_deep(text, depth) or _ODD_ESCAPE.search(text):
         return text
     try:
         return plain(ast.literal_eval(text))
@@ -77,17 +99,29 @@ def literal(text: str) -> Any:
         return text
 
 
-def too_deep(text: str) -> bool:
-    """Whether brackets in the text nest deeper than `MAX_DEPTH` (brackets inside strings count too, which is safe)."""
-    if text.count("[") + text.count("{") + text.count("(") <= MAX_DEPTH:
+def too_deep(text: str, depth: int = 0) -> bool:
+    """Whether brackets in the text nest deeper than `MAX_DEPTH` (brackets inside strings count too, which is safe).
+
+    Args:
+        text: the text.
+        depth: how many brackets are open before it.
+    """
+    if depth + _count(text, _OPENING) <= MAX_DEPTH:
         return False
-    depth = deepest = 0
     for match in re.finditer(r"[\[\]{}()]", text):
         depth += 1 if match[0] in _OPENING else -1
-        deepest = max(deepest, depth)
-        if deepest > MAX_DEPTH:
+        if depth > MAX_DEPTH:
             return True
     return False
+
+
+def rise(text: str) -> int:
+    """How many more brackets the text opens than it closes."""
+    return _count(text, _OPENING) - _count(text, _CLOSING)
+
+
+def _count(text: str, characters: Iterable[str]) -> int:
+    return sum(map(text.count, characters))
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -103,6 +137,15 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(each, depth + 1) for each in value]
     return str(value)
+
+
+def frozen(value: Any) -> Any:
+    """A hashable stand-in: two are equal if and only if the JSON values are."""
+    if isinstance(value, Mapping):
+        return "object", frozenset((key, frozen(below)) for key, below in value.items())
+    if isinstance(value, list | tuple):
+        return "array", tuple(frozen(below) for below in value)
+    return value
 
 
 def text_of(value: Any) -> str:

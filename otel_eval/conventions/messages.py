@@ -29,6 +29,8 @@ _TEXT_HOLDERS: Final = frozenset(
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
 _REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
+_ANY_TEXT: Final = ""
+_WRAPPERS_OF_ANSWERS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,16 @@ class Answered:
     failed: bool = False
 
 
-def read_messages(value: Any) -> list[Asked | Answered]:
+def read_messages(value: Any, *, plain: bool = False) -> list[Asked | Answered]:
     """Every call and answer in the messages, in the order in which they stand.
 
     Args:
         value: messages as an attribute holds them: JSON text, or lists and objects.
+        plain: whether the value is as `decode` gives it.
     """
     found: list[Asked | Answered] = []
     # (value, key it was found under, depth); a stack keeps hostile nesting off Python's own.
-    stack: list[tuple[Any, str, int]] = [(decode(value), "", 0)]
+    stack: list[tuple[Any, str, int]] = [(value if plain else decode(value), "", 0)]
     while stack:
         each, key, depth = stack.pop()
         if isinstance(each, list):
@@ -83,14 +86,46 @@ def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, i
 
 
 def _mention(value: dict[str, Any], key: str) -> Asked | Answered | None:
-    for shape in ANSWERS:
-        if _fits(value, shape, key):
-            return _answered(value, shape)
-    for shape in REQUESTS:
-        if _fits(value, shape, key):
-            return _asked(value, shape)
+    shape = _ANSWERS.find(value, key)
+    if shape is not None:
+        return _answered(value, shape)
+    shape = _REQUESTS.find(value, key)
+    if shape is not None:
+        return _asked(value, shape)
     listed = key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys()
     return Asked("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
+
+
+class _Shapes:
+    """Shapes by a key that an object of that shape must have, and where possible by the text under it.
+
+    There are two dozen shapes and most objects in a message have none, so trying each of them would be most of the work.
+    """
+
+    def __init__(self, shapes: tuple[Shape, ...]) -> None:
+        self._shapes: Final = shapes
+        self._by_key: Final[dict[str, dict[str, list[int]]]] = {}
+        for number, shape in enumerate(shapes):
+            for key, text in _marks(shape):
+                self._by_key.setdefault(key, {}).setdefault(text, []).append(number)
+
+    def find(self, value: dict[str, Any], key: str) -> Shape | None:
+        """The first shape that the object has; `key` is where it was found."""
+        numbers: list[int] = []
+        for held in self._by_key.keys() & value.keys():
+            by_text, text = self._by_key[held], value[held]
+            numbers += by_text.get(_ANY_TEXT, ())
+            numbers += by_text.get(text, ()) if isinstance(text, str) else ()
+        fitting = (self._shapes[number] for number in sorted(numbers))
+        return next((shape for shape in fitting if _fits(value, shape, key)), None)
+
+
+def _marks(shape: Shape) -> list[tuple[str, str]]:
+    """The key that every object of the shape has, with each text that it may have."""
+    for name, texts in shape.equals:
+        if "" not in texts.split("|"):  # such a key may also be missing
+            return [(name, text) for text in texts.split("|")]
+    return [(shape.needs[0].split(".")[0], _ANY_TEXT)]
 
 
 def _fits(value: dict[str, Any], shape: Shape, key: str) -> bool:
@@ -110,7 +145,7 @@ def _asked(value: dict[str, Any], shape: Shape) -> Asked:
 
 def _answered(value: dict[str, Any], shape: Shape) -> Answered:
     payload = _first(value, shape.payload)
-    taken = unwrap(payload, (*RESULT_WRAPPERS, "vercel_output"))
+    taken = unwrap(payload, _WRAPPERS_OF_ANSWERS)
     failed = taken.failed or any(_says_failed(at(value, path)) for path in shape.error)
     return Answered(
         call_id=known_id(_text(value, shape.call_id)),
@@ -131,6 +166,10 @@ def _first(value: dict[str, Any], paths: Iterable[str]) -> Any:
 def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
     inner = _first(value, paths)
     return str(inner) if isinstance(inner, (str, int)) else ""
+
+
+_ANSWERS: Final = _Shapes(ANSWERS)
+_REQUESTS: Final = _Shapes(REQUESTS)
 
 
 def known_id(text: Any) -> str:

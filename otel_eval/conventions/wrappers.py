@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from otel_eval.conventions.decode import MAX_DEPTH, decode, literal, text_of
@@ -235,14 +236,19 @@ def _open(taken: Taken, value: dict[str, Any], wrapper: Wrapper) -> Any:
 
 def at(value: Any, path: str) -> Any:
     """What is at the dotted path (`0` is the first of a list, `-1` the last), or None."""
-    for part in path.split("."):
-        if isinstance(value, list) and value and part in ("0", "-1"):
-            value = value[int(part)]
-        elif isinstance(value, dict):
+    for part in _parts(path):
+        if isinstance(value, dict):
             value = value.get(part)
+        elif isinstance(value, list) and value and part in ("0", "-1"):
+            value = value[int(part)]
         else:
             return None
     return value
+
+
+@cache  # the paths are those of tables
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
 
 
 def _blocks(blocks: list[Any]) -> Any:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from math import fsum
 from typing import Any, Final
 
+from otel_eval.conventions.decode import frozen
+
 __all__ = ["MODES", "Agreement", "agreement", "decoded", "frozen"]
 
 Agreement = Callable[[Any, Any], float]
@@ -106,12 +108,3 @@ def decoded(value: Any) -> Any:
 
 def _refused(constant: str) -> Any:
     raise ValueError(constant)
-
-
-def frozen(value: Any) -> Any:
-    """A hashable stand-in: two are equal if and only if the JSON values are."""
-    if isinstance(value, Mapping):
-        return "object", frozenset((key, frozen(below)) for key, below in value.items())
-    if isinstance(value, list | tuple):
-        return "array", tuple(frozen(below) for below in value)
-    return value

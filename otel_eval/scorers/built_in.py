@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Telling, Trajectory
 from otel_eval.native import maker
+from otel_eval.scorers.outcomes import too_large
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import tool
@@ -143,6 +144,8 @@ class BuiltIn:
         """Why a run cannot be measured at all, if so."""
         if trajectory.incomplete:
             return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
+        if trajectory.too_large:
+            return too_large(trajectory.too_large)
         if trajectory.calls_unknown and self.reads_calls:
             return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
         return self._unsure(trajectory) if self.reads_failures or self.failed_calls == "exclude" else None

@@ -13,7 +13,7 @@ from otel_eval.model import Failed, Outcome, Scored, Skipped
 from otel_eval.scorers.tracebacks import place_of
 from otel_eval.telling import shown
 
-__all__ = ["failed_by", "in_range", "outcome_of"]
+__all__ = ["failed_by", "in_range", "outcome_of", "too_large"]
 
 _TEXTS: Final = {Scored: ("explanation",), Skipped: ("why",), Failed: ("error_type", "message")}
 
@@ -74,6 +74,11 @@ def _where(details: Mapping[Any, Any]) -> str:
         except Exception:  # noqa: BLE001 - as above
             return f" in {shown(key)}, a {type(value).__name__}"
     return ""
+
+
+def too_large(why: str) -> Skipped:
+    """The outcome where the evaluation of a trace takes more steps than it may."""
+    return Skipped(f"too large: {why}", reason="too_large")
 
 
 def failed_by(error: BaseException) -> Failed:

@@ -7,69 +7,111 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Completeness, Kind, ToolCall, Trajectory, Unnamed
+from otel_eval.model import UNRECORDED, Completeness, Kind, SpanVisit, ToolCall, Trajectory, Unnamed
 from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace
+from otel_eval.steps import Steps, TooLarge
+from otel_eval.trajectory.agent_paths import AgentPaths
+from otel_eval.trajectory.beside import merge_beside
 from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.conversation import Conversation
-from otel_eval.trajectory.facts import Facts, visits
+from otel_eval.trajectory.facts import Facts, Tokens, visits
 from otel_eval.trajectory.missing import Evidence
 from otel_eval.trajectory.plain import plain_run
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.run import Run
 from otel_eval.trajectory.runs import Candidate, Origin, find_runs
-from otel_eval.trajectory.same_call import merge_beside, merge_within
+from otel_eval.trajectory.same_call import merge_within
 from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 
 __all__ = ["build", "build_slowly"]
 
 _new_call: Final = maker(ToolCall)
 _new_trajectory: Final = maker(Trajectory)
+_RUN_STEPS: Final = 100
+_SPAN_STEPS: Final = 3
+_CALL_STEPS: Final = 20
 _MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
-def build(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
+def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[Run, ...]:
     """The runs of a trace, outermost and nested ones, in order of start and span id.
 
-    The order in which frames stand in the trace makes no difference, and no frame can make it raise.
+    The order in which frames stand in the trace makes no difference, and no frame can make it raise. Runs that take more
+    steps than there are come without calls and content, and say so (`Trajectory.too_large`).
+
+    Args:
+        trace: what is read.
+        plan: what of it is read.
+        steps: those that the evaluation of the trace may take; the usual number if left out.
     """
+    steps = Steps() if steps is None else steps
     plain = plain_run(trace, plan)
-    return build_slowly(trace, plan) if plain is None else (plain,)
+    if plain is None or not steps.allow(count := _steps_of_run(len(plain.members), len(plain.trajectory.calls))):
+        return build_slowly(trace, plan, steps)
+    steps.take(count)
+    return (plain,)
 
 
-def build_slowly(trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
+def build_slowly(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[Run, ...]:
     """The same without a shortcut for plain traces."""
-    read = survey(trace, plan)
+    read = survey(trace, plan, Steps() if steps is None else steps)
     found = drafts(read)
     read.link()
     if not (read.agents or read.models or read.tools):
         return ()
     candidates = find_runs(read)
-    calls = merge_within(read, found)
-    conversation = Conversation(read)
-    if plan.wants_content_of_calls:
-        conversation.fill(calls)
-    work = _Work(read, calls, [draft.place for draft in calls], conversation, Facts(read), Evidence(read, conversation))
     candidates.sort(key=lambda run: (read.views[run.first].start_ns, run.span_id))
+    work = _Work(read)
+    with suppress(TooLarge):  # the runs find out for themselves that no step is left
+        work.find_calls(found)
     return tuple(work.run(candidate) for candidate in candidates)
 
 
 @dataclass(slots=True)
+class _Contents:
+    """What is read of a run beyond its own span, if that does not take too many steps."""
+
+    calls: tuple[ToolCall, ...] = ()
+    calls_unknown: str = ""
+    tokens: Tokens = field(default_factory=Tokens)
+    asked: Any = UNRECORDED
+    answered: Any = UNRECORDED
+    spans: tuple[SpanVisit, ...] = ()
+    conversation: str = ""
+    too_large: str = ""
+
+
 class _Work:
     """What the runs of one trace share while they are built."""
 
-    read: Survey
-    calls: list[Draft]
-    places: list[int]
-    conversation: Conversation
-    facts: Facts
-    evidence: Evidence
+    def __init__(self, read: Survey) -> None:
+        self.read: Final = read
+        self.calls: list[Draft] = []
+        self.places: list[int] = []
+        self.conversation: Final = Conversation(read)
+        self.facts: Final = Facts(read)
+        self.paths: Final = AgentPaths(read, self.facts.agent)
+        self.evidence: Final = Evidence(read, self.conversation)
+
+    def find_calls(self, found: dict[int, Draft]) -> None:
+        """The calls of all runs.
+
+        Raises:
+            TooLarge: it takes too many steps.
+        """
+        calls = merge_within(self.read, found)
+        if self.read.plan.wants_content_of_calls:
+            self.conversation.fill(calls)
+        self.calls, self.places = calls, [draft.place for draft in calls]
 
     def run(self, run: Candidate) -> Run:
+        """The run of a candidate."""
         read = self.read
         ranges = ((run.first, run.last), *run.others)
         members = [span_id for first, last in ranges for span_id in read.forest.ids[first:last]]
@@ -85,12 +127,14 @@ class _Work:
     def _trajectory(self, run: Candidate) -> Trajectory:
         read, facts, first = self.read, self.facts, run.first
         agents, models = _between(read.agents, run), self._models(run)
-        calls, calls_unknown = self._calls(run, agents, models)
+        try:
+            read.steps.take(_steps_of_run(run.last - first))
+            held = self._contents(run, agents, models)
+        except TooLarge as error:
+            held = _Contents(calls_unknown=str(error), too_large=str(error))
         view = None if run.fragment else read.views[first]
-        asked, answered = facts.exchange(run, models)
-        tokens = facts.tokens(run, models)
         return _new_trajectory(
-            calls,
+            held.calls,
             read.trace.trace_id.hex(),
             run.span_id.hex(),
             facts.agent_of_run(run, agents),
@@ -99,18 +143,32 @@ class _Work:
             view.start_ns if view else None,
             view.end_ns if view else None,
             len(models),
-            tokens.input,
-            tokens.output,
-            asked,
-            answered,
-            visits(read, run) if "spans" in read.plan.needs else (),
+            held.tokens.input,
+            held.tokens.output,
+            held.asked,
+            held.answered,
+            held.spans,
             facts.labels(run),
-            facts.conversation(run, agents or models),
+            held.conversation,
             _completeness(read, run),
             run.incomplete,
-            calls_unknown,
+            held.calls_unknown,
             run.outermost,
             *read.envelopes[first].deployment,
+            held.too_large,
+        )
+
+    def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
+        calls, calls_unknown = self._calls(run, agents, models)
+        asked, answered = self.facts.exchange(run, models)
+        return _Contents(
+            calls=calls,
+            calls_unknown=calls_unknown,
+            tokens=self.facts.tokens(run, models),
+            asked=asked,
+            answered=answered,
+            spans=visits(self.read, run) if "spans" in self.read.plan.needs else (),
+            conversation=self.facts.conversation(run, agents or models),
         )
 
     def _models(self, run: Candidate) -> list[int]:
@@ -120,6 +178,7 @@ class _Work:
 
     def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
+        self.read.steps.take(_CALL_STEPS * (last - first))
         mine = merge_beside(self.read, self.calls[first:last])
         if mine:
             return self._finished(run, mine), self.evidence.of_nameless(mine) or self.evidence.of_spans(run)
@@ -127,20 +186,14 @@ class _Work:
 
     def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         told = self.conversation.recover(models, agents)
-        paths = {place: self._agent_path(place, run) for place, _ in told}
-        calls = tuple(replace(call, agent_path=paths[place]) for place, call in told)
+        calls = tuple(replace(call, agent_path=self.paths.of(place, run.first)) for place, call in told)
         return calls, self.evidence.of_messages(run, models, agents, told)
 
     def _finished(self, run: Candidate, mine: list[Draft]) -> tuple[ToolCall, ...]:
         around = self._enclosing(mine)
-        paths: dict[int, tuple[str, ...]] = {}
-        finished = []
-        for draft in sorted(mine, key=_MOMENT):
-            owner = self.read.agent_above[draft.place]
-            if owner not in paths:
-                paths[owner] = self._agent_path(draft.place, run)
-            finished.append(_call(draft, around.get(draft.place, ()), paths[owner]))
-        return tuple(finished)
+        paths, first = self.paths, run.first
+        ordered = sorted(mine, key=_MOMENT)
+        return tuple([_call(draft, around.get(draft.place, ()), paths.of(draft.place, first)) for draft in ordered])
 
     def _enclosing(self, mine: list[Draft]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
@@ -157,16 +210,10 @@ class _Work:
             stack.append((self.read.end(draft.place), own))
         return around
 
-    def _agent_path(self, place: int, run: Candidate) -> tuple[str, ...]:
-        """Names of the agents from the run down to the span, the nearest `MAX_ENCLOSING` of them."""
-        path: list[str] = []
-        agent = place if self.read.kinds[place] is Kind.AGENT else self.read.agent_above[place]
-        while agent >= run.first and len(path) < MAX_ENCLOSING:
-            name = self.facts.agent(agent)
-            # An agent's span within one of the same name describes the same agent.
-            path.extend([name] if name and path[-1:] != [name] else [])
-            agent = self.read.agent_above[agent]
-        return tuple(reversed(path))
+
+def _steps_of_run(spans: int, calls: int = 0) -> int:
+    """What a run of so many spans takes at least, without reading content."""
+    return _RUN_STEPS + _SPAN_STEPS * spans + _CALL_STEPS * calls
 
 
 def _completeness(read: Survey, run: Candidate) -> Completeness:

@@ -5,12 +5,13 @@ Knows how to read one tool span; which spans describe the same call is decided e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwrap
-from otel_eval.conventions.decode import text_of
+from otel_eval.conventions.decode import frozen, text_of
 from otel_eval.conventions.events import exception_of
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.moved import moved_call
@@ -18,9 +19,10 @@ from otel_eval.conventions.tool_spans import FAILURE_WORDS
 from otel_eval.conventions.wrappers import Taken, by_name
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.ports import SpanEvent, View
+from otel_eval.steps import TooLarge, steps_of
 from otel_eval.trajectory.survey import Survey
 
-__all__ = ["Draft", "drafts", "named", "recorded_arguments"]
+__all__ = ["Draft", "arguments_key", "drafts", "mcp_name", "named"]
 
 # Some write a whole stack into the status; what the exception itself said is the message then.
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -106,7 +108,15 @@ def _draft(read: Survey, place: int) -> Draft | None:
     span = _asked(read, place, read.plan.tool_reader(table))
     if not span.words.is_call:
         return None
-    content, needs = read.plan.wants_content_of_calls, read.plan.needs
+    view, scope = span.view, read.envelopes[place].scope_name
+    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
+    with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
+        _read_content(read, span, draft)
+    return draft
+
+
+def _read_content(read: Survey, span: _ToolSpan, draft: Draft) -> None:
+    table, content, needs = span.table, read.plan.wants_content_of_calls, read.plan.needs
     hidden = table.convention.failures_in_results
     # An event or a log record can hold the only result that says that the call failed.
     read_all = content or bool(read.trace.logs or table.events)
@@ -114,10 +124,10 @@ def _draft(read: Survey, place: int) -> Draft | None:
     if table.events:
         span.words = _with_events(span.words, recorded)
     raw = recorded.get(Field.RESULT)
+    if content or hidden:
+        read.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
-    view, scope = span.view, read.envelopes[place].scope_name
-    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
-    draft.unnamed = span.words.unnamed
+    draft.name, draft.unnamed = span.words.name, span.words.unnamed
     draft.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
         _read_arguments(draft, recorded.get(Field.ARGUMENTS), table.value(span.read, Field.PARAMETERS))
@@ -126,7 +136,6 @@ def _draft(read: Survey, place: int) -> Draft | None:
     draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
     draft.error = _error(span, failed=taken.failed)
     draft.certain, draft.unsure = not hidden, hidden and raw is None
-    return draft
 
 
 def _asked(read: Survey, place: int, reader: ToolReader) -> _ToolSpan:
@@ -176,14 +185,31 @@ def _with_events(words: ToolWords, recorded: Mapping[Field, Any]) -> ToolWords:
     return replace(words, name=name or words.name, unnamed=words.unnamed and not name, error_type=error)
 
 
-def recorded_arguments(read: Survey, draft: Draft) -> Any:
-    """The arguments even where no scorer needs them: whether two spans are one call can depend on them."""
-    if draft.arguments is not UNRECORDED or "arguments" in read.plan.needs:
-        return draft.arguments
+def mcp_name(draft: Draft) -> str:
+    """The tool's name, or the one by which an MCP server knows it."""
+    return draft.table.name_in_mcp(draft.name)
+
+
+def arguments_key(read: Survey, draft: Draft) -> Hashable:
+    """Equal for equal arguments by name, None without any; also where no scorer needs them, as two spans may be one call.
+
+    It is kept by place, so arguments that are needed must be complete.
+    """
+    known = read.argument_keys
+    if draft.place not in known:
+        arguments = draft.arguments if "arguments" in read.plan.needs else _recorded_arguments(read, draft)
+        known[draft.place] = frozen(arguments) if named(arguments) else None
+    return known[draft.place]
+
+
+def _recorded_arguments(read: Survey, draft: Draft) -> Any:
     table, view = draft.table, read.views[draft.place]
     held = view.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
     raw = table.value(held, Field.ARGUMENTS)
-    return UNRECORDED if raw is None else by_name(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
+    if raw is None:
+        return UNRECORDED
+    read.steps.take(steps_of(raw))
+    return by_name(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
 
 
 def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Taken:

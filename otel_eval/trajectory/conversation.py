@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from otel_eval.conventions import Asked, Field, MessageRow, ReadTable, Side, decode, nested, read_messages
-from otel_eval.conventions.events import read_event
+from otel_eval.conventions import Answered, Asked, Field, Histories, MessageRow, ReadTable, Side, decode, nested, read_messages
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
+from otel_eval.steps import Steps, steps_of
 from otel_eval.trajectory.calls import Draft, named
-from otel_eval.trajectory.dialogue import Dialogue, Told, Window, fill, ids_of, join
+from otel_eval.trajectory.dialogue import Dialogue, Told, fill, ids_of, join
+from otel_eval.trajectory.requests import Window
 from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Conversation"]
+
+_SPAN_STEPS: Final = 50
+_EVENT_STEPS: Final = 100
+_PART_STEPS: Final = 30  # of a part of flattened messages
+_JOIN_STEPS: Final = 10
 
 
 class Conversation:
@@ -26,37 +33,35 @@ class Conversation:
     def __init__(self, read: Survey) -> None:
         self._read = read
         self._told: dict[int, Told] = {}
-        self._nested: dict[int, list[int]] | None = None
+        self._owns: dict[int, Told] = {}
         self._dialogues: dict[int, Dialogue] = {}
+        self._nearest: dict[int, Dialogue] = {}
+        self._steps_of: dict[int, list[int]] | None = None
         self._models: dict[int, list[int]] | None = None
+        self._histories = Histories(read.steps)
 
     def told(self, place: int) -> Told:
         """What the messages of the span hold; of a model span that holds none, those of the model spans directly below it."""
-        known = self._own(place)
-        if known.recorded or self._read.kinds[place] is not Kind.MODEL:
-            return known
-        return _merged(known, [self._own(inner) for inner in self.nested(place)])
-
-    def _own(self, place: int) -> Told:
         known = self._told.get(place)
         if known is None:
-            table = self._read.table(place)
-            known = self._told[place] = Told() if table is None else _tell(self._read, place, table)
+            known = self._own(place)
+            if not known.recorded and self._read.kinds[place] is Kind.MODEL:
+                known = _merged(known, [self._own(inner) for inner in self._read.nested_models(place)])
+            self._told[place] = known
         return known
 
-    def nested(self, place: int) -> list[int]:
-        """The model spans directly below a model span: a framework's and its client's describe one model call."""
-        if self._nested is None:
-            self._nested = {}
-            for model in self._read.models:
-                self._nested.setdefault(self._read.above[model], []).append(model)
-        return self._nested.get(place, [])
+    def _own(self, place: int) -> Told:
+        known = self._owns.get(place)
+        if known is None:
+            table = self._read.table(place)
+            known = self._owns[place] = Told() if table is None else _tell(self._read, place, table, self._histories)
+        return known
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
         """The output messages of the span's attributes, decoded."""
         attributes = self._read.views[place].attributes(table.messages_wanted)
-        rows = [row for row in table.convention.messages if row.side is Side.OUTPUT]
-        return [value for row in rows if (value := _row_value(row, attributes, table)) is not None]
+        rows, steps = [row for row in table.convention.messages if row.side is Side.OUTPUT], self._read.steps
+        return [value for row in rows if (value := _row_value(row, attributes, table, steps)) is not None]
 
     def fill(self, drafts: list[Draft]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
@@ -67,7 +72,7 @@ class Conversation:
             if any(self._misses(draft) for draft in group):
                 dialogue = self._dialogue_for(agent)
                 if dialogue:
-                    fill(dialogue, group, self._read.plan.needs)
+                    fill(dialogue, group, self._read.plan.needs, self._read.steps)
 
     def _misses(self, draft: Draft) -> bool:
         needs = self._read.plan.needs
@@ -79,28 +84,38 @@ class Conversation:
 
     def _dialogue_for(self, agent: int) -> Dialogue:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
-        own, dialogue = agent, self._dialogue(agent)
-        while not dialogue and agent >= 0:
-            agent = self._read.agent_above[agent]
+        own, walked = agent, []
+        while agent not in self._nearest:
+            walked.append(agent)
             dialogue = self._dialogue(agent)
-        return dialogue or self._dialogue_of_steps(own)
+            if dialogue or agent < 0:
+                self._nearest[agent] = dialogue
+            else:
+                agent = self._read.agent_above[agent]
+        self._nearest.update(dict.fromkeys(walked, self._nearest[agent]))
+        return self._nearest[agent] or self._dialogue_of_steps(own)
 
     def _dialogue_of_steps(self, agent: int) -> Dialogue:
         """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
-        steps = {place for place in self._read.agents if self._read.agent_above[place] == agent}
-        models = [place for place in self._read.models if self._read.agent_above[place] in steps]
-        return join([self.told(place) for place in sorted(models, key=self._read.moment)], [])
+        if self._steps_of is None:
+            self._steps_of = {}
+            for place in self._read.agents:
+                self._steps_of.setdefault(self._read.agent_above[place], []).append(place)
+        models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of(step)]
+        return self._joined(sorted(models, key=self._read.moment), [])
 
     def _dialogue(self, agent: int) -> Dialogue:
         known = self._dialogues.get(agent)
         if known is None:
             models = self._models_of(agent)
-            known = self._dialogues[agent] = join(
-                [self.told(place) for place in models],
-                [self.told(agent)] if agent >= 0 else [],
-                self._windows(models),
-            )
+            known = self._dialogues[agent] = self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
         return known
+
+    def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> Dialogue:
+        told, of_agents = [self.told(place) for place in models], [self.told(place) for place in agents]
+        for each in (*told, *of_agents):
+            self._read.steps.take(_JOIN_STEPS + len(each.asked) + len(each.earlier) + len(each.answers))
+        return join(told, of_agents, windows)
 
     def _windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call asked for can have started: before the next model call of the agent.
@@ -131,7 +146,7 @@ class Conversation:
         """
         outer = [place for place in models if not self._repeats(place)]
         tellers = outer if any(self.told(place).asked for place in outer) else [*outer, *agents]
-        heard = join([self.told(place) for place in (*models, *agents)], [])
+        heard = self._joined([*models, *agents], [])
         requests: list[tuple[int, Asked]] = []
         seen: set[str] = set()
         for place in tellers:
@@ -173,35 +188,60 @@ def _forget_uneven(heard: Dialogue, requests: list[tuple[str, str]]) -> None:
         del heard.nameless[name]
 
 
-def _tell(read: Survey, place: int, table: ReadTable) -> Told:
+def _tell(read: Survey, place: int, table: ReadTable, histories: Histories) -> Told:
     told = Told()
+    read.steps.take(_SPAN_STEPS)
     view = read.views[place]
     attributes = view.attributes(table.messages_wanted)
     logs = read.logs(place)
     for event in logs:
         attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
+    agent = read.agent_above.get(place, -1)
     for row in table.convention.messages:
-        value = _row_value(row, attributes, table)
+        if row.side is not Side.OUTPUT:
+            told.add(row.side, _history(row, attributes, table, agent, histories), conclusive=row.conclusive)
+            continue
+        value = _row_value(row, attributes, table, read.steps)
         if value is not None:
-            value = _new_messages(value, first_new) if row.side is Side.OUTPUT else value
-            told.add(row.side, read_messages(value), conclusive=row.conclusive)
+            told.add(row.side, read_messages(_new_messages(value, first_new)), conclusive=row.conclusive)
     for event in (*view.events(), *logs):
-        for side, mentions in read_event(event):
+        read.steps.take(_EVENT_STEPS)
+        for side, mentions in histories.of_event(event):
             told.add(side, mentions, conclusive=True)
     return told
 
 
-def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
+def _history(
+    row: MessageRow, attributes: dict[str, Any], table: ReadTable, agent: int, histories: Histories
+) -> Sequence[Asked | Answered]:
     if row.key.endswith("."):
-        held = {key: value for key, value in attributes.items() if not _says_nothing(key)}
-        return (nested(attributes, row.key) or None) if nested(held, row.key) else None
+        return histories.of_family(attributes, row.key) if _is_captured(attributes, row.key) else ()
+    value = _recorded(row, attributes, table)
+    if isinstance(value, str):
+        return histories.of_text((agent, row.key), value)
+    return read_messages(value)
+
+
+def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable, steps: Steps) -> Any:
+    if row.key.endswith("."):
+        steps.take(_PART_STEPS * len(attributes))
+        return nested(attributes, row.key) or None if _is_captured(attributes, row.key) else None
+    value = _recorded(row, attributes, table)
+    steps.take(steps_of(value))
+    return None if value is None else decode(value, literals=False)
+
+
+def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
+    """The value of the row's own key; None where it is a word for none, or only a part of it is there."""
     value = attributes.get(row.key)
-    if value is None or table.stands_for_nothing(row.key, value):
-        return None
-    if table.is_cut(attributes, row.key) or table.is_masked(value):
-        return None
-    return decode(value, literals=False)
+    hidden = table.stands_for_nothing(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value)
+    return None if hidden else value
+
+
+def _is_captured(attributes: dict[str, Any], prefix: str) -> bool:
+    """Whether a flattened family of messages is there with more than what is there without their content."""
+    return any(key.startswith(prefix) and not _says_nothing(key) for key in attributes)
 
 
 def _says_nothing(key: str) -> bool:

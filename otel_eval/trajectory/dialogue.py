@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from otel_eval.conventions import Answered, Asked, Side
 from otel_eval.model import UNRECORDED
+from otel_eval.steps import Steps
 from otel_eval.trajectory.calls import Draft, named
+from otel_eval.trajectory.requests import Requests, Window, pair
 
 __all__ = ["Dialogue", "Told", "fill", "ids_of", "join"]
 
@@ -48,8 +50,6 @@ class Told:
         self.recorded = not self.broken and (self.recorded or (side is Side.OUTPUT and conclusive))
 
 
-Window = tuple[int, int | None]
-"""First and last instant, None: any later one."""
 _ANY_TIME: Final[Window] = (0, None)
 _NEVER: Final[Window] = (0, -1)
 
@@ -60,6 +60,7 @@ class Dialogue:
 
     Attributes:
         windows: identity of a request → when the calls it asks for can have started.
+        by_name: see `of_tool`, before which all requests must be there.
     """
 
     requests: list[Asked] = field(default_factory=list)
@@ -67,6 +68,7 @@ class Dialogue:
     answers: dict[str, Answered] = field(default_factory=dict)
     nameless: dict[str, list[Answered]] = field(default_factory=dict)
     windows: dict[int, Window] = field(default_factory=dict)
+    by_name: dict[str, Requests] | None = None
 
     def request(self, asked: Iterable[Asked], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
@@ -78,14 +80,13 @@ class Dialogue:
                 self.by_id[each.call_id] = each
             self.requests.append(each)
 
-    def count(self, name: str) -> int:
-        """How many requests of the tool there are; those that only a call's id made known are no further ones."""
-        return sum(asked.name == name for asked in self.requests)
-
-    def fits(self, asked: Asked, draft: Draft) -> bool:
-        """Whether the call may be the one asked for: it started with or after the model call, and before the next one."""
-        first, last = self.windows.get(id(asked), _ANY_TIME)
-        return draft.start >= first and (last is None or draft.start <= last)
+    def of_tool(self, name: str) -> Requests:
+        """The requests of a tool; those that only a call's id made known are no further ones."""
+        if self.by_name is None:
+            self.by_name = {}
+            for asked in self.requests:
+                self.by_name.setdefault(asked.name, Requests()).add(asked, self.windows.get(id(asked), _ANY_TIME))
+        return self.by_name.get(name) or Requests()
 
     def __bool__(self) -> bool:
         return bool(self.requests or self.by_id or self.answers or self.nameless)
@@ -153,7 +154,7 @@ def _content(asked: Asked) -> tuple[str, str]:
     return asked.name, json.dumps(asked.arguments, sort_keys=True, default=str)
 
 
-def fill(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str]) -> None:
+def fill(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str], steps: Steps) -> None:
     """Give the calls of one agent what its dialogue knows: by call id, else by arguments, else by order in the name."""
     claimed = _claim_by_id(dialogue, drafts, needs)
     # Each instrumentation describes the same calls, so its spans take from the requests for themselves.
@@ -162,9 +163,8 @@ def fill(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str]) -> None
         groups.setdefault((draft.name, draft.scope), []).append(draft)
     for (name, _), group in groups.items():
         taken = {claimed[draft.place] for draft in group if draft.place in claimed}
-        free = [asked for asked in dialogue.requests if asked.name == name and id(asked) not in taken]
         waiting = [draft for draft in group if draft.place not in claimed]
-        for draft, asked in _pair(dialogue, waiting, free, in_order=len(taken) + len(free) == dialogue.count(name)):
+        for draft, asked in pair(dialogue.of_tool(name), waiting, taken, steps) if waiting else ():
             _take(draft, asked, needs)
         answers = dialogue.nameless.get(name, [])
         if len(answers) == len(group):
@@ -185,36 +185,6 @@ def _claim_by_id(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str])
             claimed[draft.place] = id(asked)
             _take(draft, asked, needs)
     return claimed
-
-
-def _pair(dialogue: Dialogue, waiting: list[Draft], free: list[Asked], *, in_order: bool) -> Iterator[tuple[Draft, Asked]]:
-    """Equal arguments first, then a bare value with the object that holds it, then what is left in order, if that is known."""
-    rest = list(free)
-    unpaired: list[Draft] = []
-    for agree in (_equal, _holds):
-        unpaired = []
-        for draft in waiting:
-            match = next((asked for asked in rest if agree(draft.arguments, asked.arguments)), None)
-            if match is None:
-                unpaired.append(draft)
-            else:
-                rest.remove(match)
-                yield draft, match
-        waiting = unpaired
-    if len(unpaired) != len(rest):
-        unpaired = [draft for draft in unpaired if not named(draft.arguments)]
-    for asked in rest if in_order else ():
-        match_at = next((at for at, draft in enumerate(unpaired) if dialogue.fits(asked, draft)), None)
-        if match_at is not None:
-            yield unpaired.pop(match_at), asked
-
-
-def _equal(ours: Any, theirs: Any) -> bool:
-    return named(ours) and ours == theirs
-
-
-def _holds(ours: Any, theirs: Any) -> bool:
-    return ours is not UNRECORDED and not named(ours) and isinstance(theirs, dict) and ours in theirs.values()
 
 
 def _take(draft: Draft, asked: Asked, needs: frozenset[str]) -> None:

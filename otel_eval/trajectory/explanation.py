@@ -5,6 +5,7 @@ It asks the functions by which `build` decides, in the order in which `build` as
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from typing import Final
 from otel_eval.conventions import Recognition
 from otel_eval.model import Kind
 from otel_eval.ports import ClosedTrace, Wanted
+from otel_eval.steps import Steps
+from otel_eval.trajectory.beside import merge_beside
 from otel_eval.trajectory.calls import Draft, drafts
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.runs import Candidate, find_runs, tops_of
-from otel_eval.trajectory.same_call import merge_beside, merge_within
+from otel_eval.trajectory.same_call import merge_within
 from otel_eval.trajectory.survey import Survey, recognised, survey
 
 __all__ = ["Ignored", "RunOrigin", "SpanExplanation", "TopExplanation", "TraceExplanation", "explain_trace"]
@@ -104,8 +107,9 @@ class TraceExplanation:
 
 def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
     """What every span of the trace was read as, and which are runs. Linear in the number of spans."""
-    whole, evaluations = recognised(trace, trace.frames, plan)
-    read = survey(trace, plan)
+    steps = Steps(sys.maxsize)  # somebody asked for it, and it is not scored
+    whole, evaluations = recognised(trace, trace.frames, plan, steps)
+    read = survey(trace, plan, steps)
     found = drafts(read)
     read.link()
     runs = find_runs(read)

@@ -5,7 +5,7 @@ Knows fields of agent and model spans; knows nothing of calls.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,11 +14,13 @@ from otel_eval.conventions import Field, ReadTable, Side, decode
 from otel_eval.conventions.events import said_in_events
 from otel_eval.conventions.messages import said
 from otel_eval.model import UNRECORDED, Kind, SpanVisit
+from otel_eval.steps import steps_of
 from otel_eval.trajectory.runs import Candidate
 from otel_eval.trajectory.survey import Survey
 
-__all__ = ["Facts", "visits"]
+__all__ = ["Facts", "Tokens", "visits"]
 
+_TOKENS_STEPS: Final = 30
 _GIVEN: Final = ("input", "input_tokens", "prompt_tokens")
 _MADE: Final = ("output", "output_tokens", "completion_tokens")
 _USER: Final = frozenset({"user", "human"})
@@ -104,6 +106,7 @@ class Facts:
         """
         if "tokens" not in self._read.plan.needs:
             return Tokens()
+        self._read.steps.take(_TOKENS_STEPS * len(models))
         used = [self._tokens(place) for place in models]
         if any(each != Tokens() for each in used):
             return _sum(used)
@@ -119,9 +122,7 @@ class Facts:
         own = _tokens(table, read.views[place].attributes(read.plan.tokens_wanted(table)))
         if own != Tokens():
             return own
-        first, last = bisect_right(read.models, place), bisect_left(read.models, read.end(place))
-        inner = [each for each in read.models[first:last] if read.above[each] == place]
-        found = [(table, each) for each in inner if (table := read.table(each)) is not None]
+        found = [(table, each) for each in read.nested_models(place) if (table := read.table(each)) is not None]
         return _sum([_tokens(table, read.views[each].attributes(read.plan.tokens_wanted(table))) for table, each in found])
 
     def labels(self, run: Candidate) -> dict[str, Any]:
@@ -156,6 +157,7 @@ class Facts:
         value = table.value(read, wanted)
         if value is None or value == "[]":
             return said_in_events((*self._read.views[place].events(), *self._read.logs(place)), wanted)
+        self._read.steps.take(steps_of(value))
         last = wanted is Field.OUTPUT
         return said(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
 
@@ -164,9 +166,12 @@ class Facts:
         table = self._read.table(place)
         if table is not None:
             return table
-        below = sorted((*self._read.models, *self._read.tools), key=self._read.moment)
-        inside = (each for each in below if place <= each < self._read.end(place))
-        return next((table for each in inside if (table := self._read.table(each)) is not None), None)
+        inside = [each for places in (self._read.models, self._read.tools) for each in self._inside(places, place)]
+        return self._read.table(min(inside, key=self._read.moment)) if inside else None
+
+    def _inside(self, places: list[int], top: int) -> list[int]:
+        """Those of the places that are in the subtree of a span."""
+        return places[bisect_left(places, top) : bisect_left(places, self._read.end(top))]
 
 
 def _whole(table: ReadTable, read: dict[str, Any]) -> bool:

@@ -162,7 +162,7 @@ class Evidence:
     def _finish(self, place: int) -> Finish:
         known = self._finishes.get(place)
         if known is None:
-            parts = (place, *self._conversation.nested(place))
+            parts = (place, *self._read.nested_models(place))
             known = next((found for part in parts if (found := self._finish_of(part)) is not Finish.UNKNOWN), Finish.UNKNOWN)
             self._finishes[place] = known
         return known

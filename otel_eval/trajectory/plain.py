@@ -97,4 +97,5 @@ def _trajectory(
         "",  # its calls are known
         True,  # it is the only run
         *envelope.deployment,
+        "",  # it is not too large
     )

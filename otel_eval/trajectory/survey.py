@@ -6,13 +6,14 @@ people's, are left out here with everything below them, so nothing behind this r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from otel_eval.conventions import Reading, ReadTable
 from otel_eval.model import Kind, SpanVisit
 from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View
+from otel_eval.steps import Steps
 from otel_eval.trajectory.forest import Forest, plant
 from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.walks import link, recognise
@@ -31,6 +32,8 @@ class Survey:
         kinds: what each span is.
         above: the nearest agent, model or tool span above, -1 if there is none.
         agent_above: for agent, model and tool spans: the nearest agent span above, -1 if there is none.
+        steps: those that are left for the evaluation of the trace.
+        argument_keys: see `calls.arguments_key`.
         agents, models, tools: their places, ascending. These and the two above are there after `link`.
     """
 
@@ -41,11 +44,14 @@ class Survey:
     envelopes: list[Envelope]
     readings: list[Reading]
     kinds: list[Kind]
+    steps: Steps
     above: list[int] = field(default_factory=list)
     agent_above: dict[int, int] = field(default_factory=dict)
     agents: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     tools: list[int] = field(default_factory=list)
+    argument_keys: dict[int, Hashable] = field(default_factory=dict)
+    _nested_models: dict[int, list[int]] | None = None
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
     _visits: list[SpanVisit] = field(default_factory=list)
 
@@ -78,6 +84,14 @@ class Survey:
             known = self._logs[place] = tuple(envelope.event(payload) for payload, envelope in frames)
         return known
 
+    def nested_models(self, place: int) -> Sequence[int]:
+        """The model spans directly below a model span: a framework's and its client's describe one model call."""
+        if self._nested_models is None:
+            self._nested_models = {}
+            for model in self.models:
+                self._nested_models.setdefault(self.above[model], []).append(model)
+        return self._nested_models.get(place, ())
+
     def visit(self, place: int) -> SpanVisit:
         """The span as scorers of spans see it; runs within runs share these."""
         if not self._visits:
@@ -89,19 +103,19 @@ class Survey:
         return self._visits[place]
 
 
-def survey(trace: ClosedTrace, plan: Plan) -> Survey:
+def survey(trace: ClosedTrace, plan: Plan, steps: Steps) -> Survey:
     """Plant the spans and ask what they are; then `calls.drafts` looks at tool spans, and `link` follows."""
-    read, dropped = recognised(trace, trace.frames, plan)
+    read, dropped = recognised(trace, trace.frames, plan, steps)
     if dropped:
-        read, _ = recognised(trace, _without(trace.frames, dropped), plan)
+        read, _ = recognised(trace, _without(trace.frames, dropped), plan, steps)
     return read
 
 
-def recognised(trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan) -> tuple[Survey, set[bytes]]:
+def recognised(trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps) -> tuple[Survey, set[bytes]]:
     """The trees of these frames with what each span is, and the ids of the spans of evaluations among them."""
     forest = plant(frames)
     views, envelopes, readings, kinds, dropped = recognise(frames, forest.ids, plan.reader.of_scope)
-    return Survey(trace, plan, forest, views, envelopes, readings, kinds), dropped
+    return Survey(trace, plan, forest, views, envelopes, readings, kinds, steps), dropped
 
 
 def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, Frame]:

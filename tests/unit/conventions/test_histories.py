@@ -1,0 +1,82 @@
+"""What is read of histories that repeat one another is what is read of each by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.conventions import Histories, Side, nested, read_messages
+from otel_eval.conventions.events import read_event
+from otel_eval.ports import SpanEvent
+from otel_eval.steps import Steps
+
+NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])
+CALLS = st.builds(lambda name, number: {"type": "tool_call", "name": name, "id": f"c{number}"}, NAMES, st.integers(0, 3))
+ANSWERS = st.builds(
+    lambda number, said: {"role": "tool", "tool_call_id": f"c{number}", "content": said}, st.integers(0, 3), NAMES
+)
+MESSAGES = st.builds(lambda *parts: {"role": "assistant", "parts": [*parts]}, CALLS, CALLS) | ANSWERS | NAMES | st.integers()
+WRITERS = st.sampled_from([
+    json.dumps,
+    repr,
+    lambda messages: json.dumps(messages, indent=1) + "\n",
+    lambda messages: json.dumps(messages)[:-1],
+    lambda messages: json.dumps(messages) + "]",
+    lambda messages: json.dumps(messages)[:-1] + ",]",
+    lambda messages: json.dumps(messages)[:-1] + ",]]",
+    lambda messages: repr(messages)[:-1] + "] # ]",
+    lambda messages: json.dumps(json.dumps(messages)),
+    lambda messages: "[" * 62 + json.dumps(messages) + "]" * 62,
+])  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.lists(MESSAGES, max_size=4), WRITERS, st.booleans()), max_size=6))
+def test_texts_that_go_on_like_earlier_ones_are_read_like_others(given: list[tuple[list[Any], Any, bool]]) -> None:
+    """In JSON or as Python writes them, cut off, with spaces, in another text, nested deeply."""
+    histories, messages = Histories(Steps()), []
+    for more, write, anew in given:
+        messages = more if anew else messages + more
+        text = write(messages)
+        assert [*histories.of_text("one", text)] == read_messages(text)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["p.0.role", "p.0.name", "p.1.role", "p.x", "p.1", "q"]), NAMES | st.integers())))
+def test_flattened_messages_are_read_like_others(given: list[dict[str, Any]]) -> None:
+    """Also where their parts are no numbers."""
+    histories = Histories(Steps())
+    for attributes in given:
+        calls = {f"{key}.tool_calls.0.name": value for key, value in attributes.items()}
+        assert [*histories.of_family(calls, "p.")] == read_messages(nested(calls, "p."))
+
+
+EVENTS = st.sampled_from(["gen_ai.choice", "gen_ai.assistant.message", "gen_ai.tool.message", "other"])
+
+
+@given(
+    st.lists(
+        st.builds(
+            SpanEvent,
+            EVENTS,
+            st.dictionaries(
+                st.sampled_from(["content", "id", "tool_calls"]), st.sampled_from(["", "1", '[{"name": "a"}]', 1, True])
+            ),
+        )
+    )
+)
+def test_events_are_read_like_others(given: list[SpanEvent]) -> None:
+    """Each kind of them."""
+    histories = Histories(Steps())
+    for event in given:
+        assert [*histories.of_event(event)] == [*read_event(event)]
+
+
+@pytest.mark.parametrize("name", ["gen_ai.assistant.message", "gen_ai.choice"])
+def test_what_a_history_repeats_is_the_same_and_what_a_model_repeats_is_not(name: str) -> None:
+    """A model that asks for the same call twice asks for two."""
+    histories, event = Histories(Steps()), SpanEvent(name, {"tool_calls": '[{"name": "a"}]'})
+    one, other = histories.of_event(event), histories.of_event(event)
+    assert (one is other) == (one[0][0] is not Side.OUTPUT)
