@@ -171,7 +171,7 @@ class Engine:
         run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
         occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self.evaluations if draw < each.sample]
-        return [_report(run, each, revision, draw, occasion, outcome) for each in sampled]
+        return [_report(run, each, revision, draw, occasion, Steps(), outcome) for each in sampled]
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
         """A report that the trace has no result and why, if it never had one and its results would be wanted."""
