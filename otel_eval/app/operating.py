@@ -67,6 +67,7 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
 def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> Beat:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.operations.beat import Beat
-    from otel_eval.sinks.otlp import metric_exporter, own_resource
+    from otel_eval.sinks.otlp import metric_exporter
+    from otel_eval.sinks.resource import own_resource
 
     return Beat(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)

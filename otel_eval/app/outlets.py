@@ -6,8 +6,9 @@ Knows the exporters' keys; opens what they name.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls
 from otel_eval.config.credentials import exposed_credentials, refuse_credentials
@@ -62,7 +63,8 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         for problem in exposed_credentials(config):
             _log.warning("%s", problem)
         otlp, window = config.exporters.otlp, window_limits(config)
-        sinks.extend(otlp_sinks(otlp_endpoint(otlp), otlp.signals, counters=counters, window=window, in_process=True))
+        given: dict[str, Any] = {"counters": counters, "window": window, "in_process": True}
+        sinks.extend(otlp_sinks(otlp_endpoint(otlp), otlp.signals, dead_letters=partial(_own_dead_letters, config), **given))
     return sinks
 
 
@@ -119,7 +121,8 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     if exporters.otlp and signals:
         from otel_eval.sinks.otlp import otlp_sinks
 
-        sinks.extend(otlp_sinks(otlp_endpoint(exporters.otlp), signals, counters=counters))
+        dead = partial(_own_dead_letters, config)
+        sinks.extend(otlp_sinks(otlp_endpoint(exporters.otlp), signals, counters=counters, dead_letters=dead))
     if not sinks:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(sinks, counters)
@@ -176,16 +179,25 @@ def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
         carriers.append(JsonLinesCarrier(_lines(exporters.jsonl), sync=sync))
     if exporters.otlp:
         to = otlp_endpoint(exporters.otlp)
-        carriers.extend(OtlpCarrier(to, signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals)
+        carriers.extend(
+            OtlpCarrier(for_signal(to, signal), signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals
+        )
     return carriers
 
 
-def _dead_letters(config: EvalConfig) -> DeadLetters | None:
+def _own_dead_letters(config: EvalConfig) -> DeadLetters | None:
+    """The file that `exporters` names."""
     from otel_eval.sinks.delivery import DeadLetters
 
-    mode = int(config.exporters.dead_letter_mode, 8)
-    if config.exporters.dead_letter:
-        return DeadLetters(config.exporters.dead_letter, mode=mode)
-    if config.storage:
-        return DeadLetters(Path(config.storage.directory) / "dead_letter.jsonl", "storage.directory", mode)
-    return None
+    path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
+    return DeadLetters(path, mode=mode) if path else None
+
+
+def _dead_letters(config: EvalConfig) -> DeadLetters | None:
+    """The same for the receiver, which has one with its storage, too."""
+    from otel_eval.sinks.delivery import DeadLetters
+
+    if config.exporters.dead_letter or not config.storage:
+        return _own_dead_letters(config)
+    path, mode = Path(config.storage.directory) / "dead_letter.jsonl", int(config.exporters.dead_letter_mode, 8)
+    return DeadLetters(path, "storage.directory", mode)

@@ -14,7 +14,8 @@ from otel_eval.config import EvalConfig, client_tls
 from otel_eval.engine import Engine
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import Frame
-from otel_eval.sinks.forward import Forward, Target, Ticket
+from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.forward import Forward, Ticket
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Origin
@@ -33,7 +34,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Dur
     given = config.exporters.forward
     if given is None:
         return None
-    to = Target(
+    to = Endpoint(
         endpoint=given.endpoint,
         protocol=given.protocol,
         headers=given.headers,

@@ -299,7 +299,7 @@ class Exporters(Shape):
     forward: ForwardExporter | None = None
     """A backend that gets everything `otel-eval serve` takes, with scores on the runs' spans."""
     dead_letter: str | None = None
-    """The file that `otel-eval serve` appends results to that an exporter's endpoint refuses for good."""
+    """The file that results are appended to that an exporter's endpoint refuses permanently."""
     dead_letter_mode: Mode = "0600"
     """Permissions of that file if it is created, in quotes."""
     max_queue: Count = 10_000

@@ -17,7 +17,6 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
-from otel_eval.telling import redacted
 
 ROOT = Path(__file__).parents[2]
 SECRETS = {name: f"s3cret-{name}-7f3a" for name in ("token", "header", "metrics", "forward", "judge")}
@@ -175,4 +174,4 @@ def test_credentials_in_a_url_are_redacted_in_a_process(
     said = caplog.text + "".join(capfd.readouterr())
     assert leaked(said) == []
     assert "exporters.otlp.endpoint: the URL holds a user, a password or a query" in said
-    assert f"scores could not be sent as logs to {redacted(url)} (" in said
+    assert "otlp.logs did not deliver" in said

@@ -5,12 +5,13 @@ Knows OTLP requests and lines of a file; waits for nothing and tries nothing twi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence, Set
 from typing import Any, Final, Protocol
 
 from otel_eval.model import Report
-from otel_eval.sinks.endpoint import Endpoint, for_signal
-from otel_eval.sinks.forward.send import Target, sender
+from otel_eval.sinks.client import OtlpClient
+from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.jsonl import JsonLinesSink, encoded, lines_of, rows_of
 from otel_eval.sinks.responses import ExportResult
 
@@ -135,7 +136,7 @@ class OtlpCarrier:
     exporter tells neither why an endpoint refused, nor what it rejected, nor when to come again.
 
     Args:
-        to: the endpoint.
+        to: the endpoint, as `for_signal` returns it.
         signal: logs or spans.
 
     Raises:
@@ -146,20 +147,20 @@ class OtlpCarrier:
 
     def __init__(self, to: Endpoint, signal: str) -> None:
         self.name: Final = f"otlp.{signal}"
-        self._collected: Final = _Collected()
-        self._emit, self._encode = _MAKERS[signal](self._collected)
-        target = Target(
-            endpoint=to.endpoint,
-            protocol=to.protocol,
-            headers=to.headers,
-            timeout_s=to.timeout_s,
-            compression=to.compression,
-            tls=for_signal(to, signal).tls,
-        )
-        self._send, self._end = sender(target, "traces" if signal == "spans" else signal)
+        self._maker: Final = _MAKERS[signal]
+        self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what makes records: at the start, and in a forked child, whose parent may have held a lock of it."""
+        self._process = os.getpid()
+        self._collected = _Collected()
+        self._emit, self._encode = self._maker(self._collected)
 
     def written(self, reports: Sequence[Report]) -> bytes:
         """One request with all of them."""
+        if self._process != os.getpid():
+            self._begin()
         for report in reports:
             self._emit(report)
         made: bytes = self._encode(self._collected.take()).SerializeToString()
@@ -167,7 +168,7 @@ class OtlpCarrier:
 
     def attempt(self, written: bytes) -> ExportResult:
         """Send the request."""
-        return self._send(written)
+        return self._client.send(written)
 
     def missing(self, reports: Sequence[Report]) -> list[Report]:
         """All: an endpoint cannot be asked. It knows them by their result ids."""
@@ -178,7 +179,7 @@ class OtlpCarrier:
 
     def close(self) -> None:
         """End the connection."""
-        self._end()
+        self._client.close()
 
 
 _Made = tuple[Callable[[Report], None], Callable[[Sequence[Any]], Any]]
@@ -189,7 +190,7 @@ def _logs(collected: Any) -> _Made:
     from opentelemetry.sdk._logs import LoggerProvider
 
     from otel_eval.sinks.log_events import LogEventSink
-    from otel_eval.sinks.otlp import own_resource
+    from otel_eval.sinks.resource import own_resource
 
     provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(collected)
@@ -202,7 +203,7 @@ def _spans(collected: Any) -> _Made:
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
     from otel_eval.sinks import attributes as names
-    from otel_eval.sinks.otlp import own_resource
+    from otel_eval.sinks.resource import own_resource
     from otel_eval.sinks.span_events import ReportIds, SpanSink
 
     ids = ReportIds()

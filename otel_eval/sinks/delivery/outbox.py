@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from otel_eval.model import Report
+from otel_eval.model import UNRECORDED, Report
+from otel_eval.quiet import quiet
 from otel_eval.sinks.attempts import Attempts
 from otel_eval.sinks.delivery.carrier import Carrier
 from otel_eval.sinks.delivery.dead_letters import DeadLetters
@@ -20,7 +22,7 @@ from otel_eval.sinks.responses import ExportResult, SignalHistory
 from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Counters, Outage, Warnings
 
-__all__ = ["Outbox", "Settled"]
+__all__ = ["Outbox", "Settled", "slim"]
 
 Settled = Callable[[str, Sequence[Report]], None]
 """Told the sink and the reports that it has taken, or refused for good."""
@@ -40,6 +42,7 @@ class Outbox:
         dead_letters: takes what is refused for good; None: it is counted and said.
         retry: how long to wait between attempts.
         history: whether the endpoint has accepted results before.
+        linger_s: how long a report waits for others to be sent with it.
     """
 
     def __init__(
@@ -52,11 +55,12 @@ class Outbox:
         dead_letters: DeadLetters | None = None,
         retry: RetryPolicy = _DEFAULT,
         history: SignalHistory | None = None,
+        linger_s: float = _LINGER_S,
     ) -> None:
         self.name: Final = carrier.name
         self.lines: Final = carrier.lines
         self._carrier, self._counters, self._limit = carrier, counters, limit
-        self._settled, self._dead = settled, dead_letters
+        self._settled, self._dead, self._linger_s = settled, dead_letters, linger_s
         history = history or SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
         refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
         self._attempts: Final = Attempts(self.name, retry, history, refusals)
@@ -64,6 +68,9 @@ class Outbox:
         self._outage: Final = Outage(self.name, counters)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
+        self._results = 0  # of the reports in the queue
+        self._failures = 0  # attempts that failed, and refusals
+        self.last_failure = ""
         self._hurry = self._closed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"otel-eval-{self.name}", daemon=True)
@@ -77,6 +84,7 @@ class Outbox:
         with self._changed:
             before = len(self._queue)
             self._queue.extend(reports)
+            self._results += sum([len(report.results) for report in reports])
             # Whoever waits for company is not woken by each of it: that would cost more than delivering it.
             if not before or before < _AT_ONCE <= len(self._queue):
                 self._changed.notify_all()
@@ -98,8 +106,7 @@ class Outbox:
 
     def waiting_results(self) -> int:
         """Results of the reports that wait or are under way."""
-        with self._changed:
-            return sum([len(report.results) for report in self._queue])
+        return self._results
 
     @property
     def is_full(self) -> bool:
@@ -115,7 +122,7 @@ class Outbox:
                 if self._closed:
                     return
                 for _ in batch:
-                    self._queue.popleft()
+                    self._results -= len(self._queue.popleft().results)
                 self._changed.notify_all()
 
     def _next(self) -> list[Report]:
@@ -123,7 +130,7 @@ class Outbox:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             if not self._hurry and len(self._queue) < _AT_ONCE:
-                self._changed.wait_for(lambda: self._hurry or self._closed or len(self._queue) >= _AT_ONCE, _LINGER_S)
+                self._changed.wait_for(lambda: self._hurry or self._closed or len(self._queue) >= _AT_ONCE, self._linger_s)
             return [] if self._closed else [self._queue[at] for at in range(min(_AT_ONCE, len(self._queue)))]
 
     def _deliver(self, reports: Sequence[Report]) -> None:
@@ -141,6 +148,7 @@ class Outbox:
             if result.status != "retryable" and self._settle(result, reports):
                 return None
             self._outage.began()
+            self._failed(result.reason)
             self._counters.add("results.retries", sink=self.name)
             if not self._stopping.is_set():
                 queued = len(self._queue)
@@ -159,9 +167,15 @@ class Outbox:
         if written is None:
             return ExportResult("permanent", "cannot be written")
         try:
-            return self._carrier.attempt(written)
+            with quiet():  # an instrumentation of the process must not trace our own requests
+                return self._carrier.attempt(written)
         except Exception as error:  # noqa: BLE001 - the thread must live on
             return ExportResult("retryable", type(error).__name__)
+
+    def _failed(self, reason: str) -> None:
+        with self._changed:
+            self._failures, self.last_failure = self._failures + 1, reason
+            self._changed.notify_all()
 
     def _settle(self, result: ExportResult, reports: Sequence[Report]) -> bool:
         """The reports are done with; False if what was refused could not be written to the dead-letter file."""
@@ -175,6 +189,7 @@ class Outbox:
             self._counters.add("results.emitted", count - refused, sink=self.name)
         if refused:
             self._counters.add("results.failed", refused, sink=self.name)
+            self._failed(result.reason)
         self._settled(self.name, reports)
         return True
 
@@ -193,9 +208,10 @@ class Outbox:
         self._counters.add("results.dead_letters", refused, sink=self.name)
         return True
 
-    def unsupported(self) -> bool:
-        """Whether the endpoint does not support the signal."""
-        return self._attempts.unsupported
+    def counts(self) -> dict[str, int]:
+        """Results that wait, and 1 where the endpoint does not support the signal."""
+        waiting = {f"results.waiting{{sink={self.name}}}": self._results}
+        return waiting | ({f"exports.unsupported{{sink={self.name}}}": 1} if self._attempts.unsupported else {})
 
     # ----------------------------------------------------------------- end
 
@@ -208,10 +224,31 @@ class Outbox:
             self._hurry = self._stopping.is_set()
         return done
 
+    def flush_once(self, timeout_s: float) -> bool:
+        """Try to deliver what waits without waiting any longer after a failure; False if there was one or something is left."""
+        with self._changed:
+            failures, self._hurry = self._failures, True
+            self._interrupt()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._queue or self._failures > failures, timeout_s)
+            self._hurry = self._stopping.is_set()
+            return not self._queue and self._failures == failures
+
+    def _interrupt(self) -> None:
+        """End a wait between two attempts."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._stopping.clear()
+
     def stop(self) -> None:
         """From now on try again without long pauses: the process ends."""
-        self._hurry = True
-        self._stopping.set()
+        with self._changed:
+            self._hurry = True
+            self._stopping.set()
+
+    def left(self) -> list[Report]:
+        """After `close`: the reports that were not delivered."""
+        return list(self._queue)
 
     def close(self, timeout_s: float) -> None:
         """Begin no further attempt, and end."""
@@ -222,3 +259,11 @@ class Outbox:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         self._carrier.close()
+
+
+def slim(report: Report) -> Report:
+    """The report without what no sink sends: it may wait for hours, and arguments and results may be large."""
+    for result in report.results:
+        _ = result.outcome.details  # made now: what would make them later holds the whole run
+    run = replace(report.trajectory, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
+    return replace(report, trajectory=run, pending=())

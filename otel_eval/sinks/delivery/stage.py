@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Report
+from otel_eval.model import Report
 from otel_eval.sinks.delivery.dead_letters import DeadLetters
-from otel_eval.sinks.delivery.outbox import Outbox
+from otel_eval.sinks.delivery.outbox import Outbox, slim
 
 __all__ = ["Delivery"]
 
@@ -41,10 +40,10 @@ class Delivery:
     def emit(self, report: Report) -> None:
         """Queue the report."""
         takers = self.takers(report)
-        slim = [_slim(report)] if takers else []
+        light = [slim(report)] if takers else []
         for outbox in self._outboxes:
             if outbox.name in takers:
-                outbox.put(slim)
+                outbox.put(light)
 
     def takers(self, report: Report) -> Collection[str]:
         """The names of the outboxes that deliver the report: results all of them, that there is none those that write lines."""
@@ -99,13 +98,4 @@ class Delivery:
 
     def counts(self) -> dict[str, Any]:
         """Results that wait, and 1 where the endpoint does not support the signal, by sink."""
-        waiting = {f"results.waiting{{sink={each.name}}}": each.waiting_results() for each in self._outboxes}
-        return waiting | {f"exports.unsupported{{sink={each.name}}}": 1 for each in self._outboxes if each.unsupported()}
-
-
-def _slim(report: Report) -> Report:
-    """The report without what no sink sends: it may wait for hours, and arguments and results may be large."""
-    for result in report.results:
-        _ = result.outcome.details  # told now: what would tell it later holds the whole run
-    run = replace(report.trajectory, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
-    return replace(report, trajectory=run, pending=())
+        return {name: count for outbox in self._outboxes for name, count in outbox.counts().items()}

@@ -6,8 +6,7 @@ Knows OTLP requests as bytes and where in them a span stands; decodes nothing th
 from __future__ import annotations
 
 from otel_eval.sinks.forward.held import Root
-from otel_eval.sinks.forward.send import Target
 from otel_eval.sinks.forward.stage import Forward
 from otel_eval.sinks.forward.ticket import Ticket, Unsent
 
-__all__ = ["Forward", "Root", "Target", "Ticket", "Unsent"]
+__all__ = ["Forward", "Root", "Ticket", "Unsent"]

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from otel_eval.errors import Overloaded
 from otel_eval.sinks.attempts import Attempts
+from otel_eval.sinks.client import Send
 from otel_eval.sinks.forward.cut import Shell, wrap
 from otel_eval.sinks.forward.held import Released
-from otel_eval.sinks.forward.send import Send
 from otel_eval.sinks.responses import ExportResult, SignalHistory
 from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Counters, Outage, Warnings

@@ -12,11 +12,12 @@ from typing import Any, Final, Protocol
 
 from otel_eval.engine import Engine
 from otel_eval.model import Report
+from otel_eval.sinks.client import OtlpClient
+from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.forward.cut import Shell, cut, wrap
 from otel_eval.sinks.forward.events import events_of
 from otel_eval.sinks.forward.held import Held, Root
 from otel_eval.sinks.forward.lane import Lane
-from otel_eval.sinks.forward.send import Target, sender
 from otel_eval.sinks.forward.ticket import Keeper, Spans, Ticket, Unsent, cut_of
 from otel_eval.sinks.forward.waiting import Waiting
 from otel_eval.sinks.retry import RetryPolicy
@@ -59,7 +60,7 @@ class Forward:
 
     def __init__(
         self,
-        to: Target,
+        to: Endpoint,
         engine: Engine,
         counters: Counters,
         *,
@@ -73,11 +74,13 @@ class Forward:
         self._held: Final = Held()
         self._waiting = Waiting(engine)
         warnings = Warnings()
-        senders = {signal: sender(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
-        self._closers: Final = [close for _, close in senders.values()]
+        clients = {signal: OtlpClient(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
+        self._closers: Final = [client.close for client in clients.values()]
         passed = keeper.passed if keeper is not None else lambda *_: None
         given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry, "keeps": keeper is not None}
-        self._lanes: Final = {signal: Lane(signal, send, counters, warnings, **given) for signal, (send, _) in senders.items()}
+        self._lanes: Final = {
+            signal: Lane(signal, client.send, counters, warnings, **given) for signal, client in clients.items()
+        }
 
     def judge_by(self, engine: Engine) -> None:
         """From now on this one tells what may be a run; what waits already goes on when its trace was judged."""

@@ -16,7 +16,8 @@ from otel_eval.app.compose import engine_of
 from otel_eval.config import load
 from otel_eval.errors import Overloaded
 from otel_eval.model import Report, Result, Scored
-from otel_eval.sinks.forward import Forward, Target, Ticket, Unsent
+from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.forward import Forward, Ticket, Unsent
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed, frame_traces
 from otel_eval.testing import trajectory
@@ -73,7 +74,7 @@ class Assembly:
 
 @contextmanager
 def stage(backend: Backend, keeper: Keeper) -> Iterator[Forward]:
-    forward = Forward(Target(endpoint=backend.url), ENGINE, Tally(), keeper=keeper)
+    forward = Forward(Endpoint(endpoint=backend.url), ENGINE, Tally(), keeper=keeper)
     forward.start()
     try:
         yield forward
@@ -191,6 +192,6 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
 def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) -> None:
     """Another configuration."""
     keeper = Keeper()
-    forward = Forward(Target(endpoint=backend.url), ENGINE, Tally(), keeper=keeper, signals=("logs",))
+    forward = Forward(Endpoint(endpoint=backend.url), ENGINE, Tally(), keeper=keeper, signals=("logs",))
     forward.resume(unsent(body(1)), lambda _: True)
     assert keeper.told == [("dropped", 5)]

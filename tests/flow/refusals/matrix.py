@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,7 +20,8 @@ from otel_eval.model import Report, Result, Scored
 from otel_eval.sinks.delivery import DeadLetters, Delivery, Outbox
 from otel_eval.sinks.delivery.carrier import OtlpCarrier
 from otel_eval.sinks.endpoint import Endpoint as To
-from otel_eval.sinks.forward import Forward, Target
+from otel_eval.sinks.forward import Forward
+from otel_eval.sinks.otlp import otlp_sinks
 from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.receiver import Origin
@@ -67,20 +69,22 @@ class Rig(Protocol):
         """End."""
 
 
+def place_of(endpoint: Endpoint, ca: str | None) -> To:
+    """The endpoint as an exporter's."""
+    tls = ClientTls.from_config("tls", {"ca_file": ca})
+    return To(endpoint=endpoint.url, protocol=endpoint.protocol, timeout_s=TIMEOUT_S, tls=tls)
+
+
 class Results:
     """Results in the receiver: a queue and, with storage, a dead-letter file."""
 
     def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
         self.tally = Tally()
-        self._dead = DeadLetters(folder / "dead.jsonl") if kept else None
-        self._path = folder / "dead.jsonl"
-        to = To(
-            endpoint=endpoint.url,
-            protocol=endpoint.protocol,
-            timeout_s=TIMEOUT_S,
-            tls=ClientTls.from_config("tls", {"ca_file": ca}),
-        )  # type: ignore[arg-type]
-        self._outbox = Outbox(OtlpCarrier(to, signal), self.tally, limit=100, dead_letters=self._dead, retry=clock.retry)
+        self._kept, self._path = kept, folder / "dead.jsonl"
+        self._dead = DeadLetters(self._path) if kept else None
+        self._outbox = Outbox(
+            OtlpCarrier(place_of(endpoint, ca), signal), self.tally, limit=100, dead_letters=self._dead, retry=clock.retry
+        )
         self._delivery = Delivery([self._outbox], self._dead)
         self._delivery.start()
         self._given = 0
@@ -99,7 +103,7 @@ class Results:
         return self.tally.get("results.retries")
 
     def lost(self) -> str:
-        written = len(self._path.read_text().splitlines()) if self._dead else 0
+        written = len(self._path.read_text().splitlines()) if self._kept else 0
         assert self.tally.get("results.failed") == self.tally.get("results.dead_letters") + self.tally.get("results.dropped")
         assert written == self.tally.get("results.dead_letters")
         return "dead letter" if written else "dropped" if self.tally.get("results.dropped") else ""
@@ -111,20 +115,67 @@ class Results:
         self._delivery.close(5.0)
 
 
+class InProcess(Results):
+    """Results in a program: the same queue, bounded; there is no storage, but a dead-letter file may be named."""
+
+    def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
+        self.tally, self._path, self._kept = Tally(), folder / "dead.jsonl", kept
+        dead = (lambda: DeadLetters(self._path)) if kept else (lambda: None)
+        given: dict[str, Any] = {"counters": self.tally, "in_process": True, "metrics_interval_s": 3600.0}
+        (self._sink,) = otlp_sinks(place_of(endpoint, ca), (signal,), dead_letters=dead, retry=clock.retry, **given)
+        self._given = 0
+
+    def give(self) -> None:
+        self._given += 1
+        self._sink.emit(report(self._given))
+
+    def push(self) -> None:
+        self._sink.flush(0.01)
+
+    def waiting(self) -> int:
+        return self._count("results.waiting")
+
+    def unsupported(self) -> bool:
+        return self._count("exports.unsupported") == 1
+
+    def _count(self, name: str) -> int:
+        return sum(count for key, count in self._sink.counts().items() if key.startswith(name))
+
+    def close(self) -> None:
+        self._sink.close(1.0)
+
+
+class Metrics(InProcess):
+    """Metrics of results, in a program and in the receiver: sums, of which nothing waits."""
+
+    def push(self) -> None:
+        self._sink.flush(5.0)
+
+    def waiting(self) -> int:
+        """1 if the last item is in no sum that was accepted, but will be."""
+        return int(not self.unsupported() and self.tally.get("exports.sent") < self._sent)
+
+    def give(self) -> None:
+        super().give()
+        self._sent = self.tally.get("exports.sent") + 1
+
+    def retried(self) -> int:
+        return self.tally.get("exports.failed")
+
+    def lost(self) -> str:
+        if self.tally.get("exports.rejected"):
+            return "counted"
+        return "kept in the sum" if self.unsupported() else ""
+
+
 class Forwarding:
     """Requests of agents that are passed on; with storage they are on disk until then."""
 
     def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
         self.tally, self._signal = Tally(), signal
         self._durable = Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
-        to = Target(
-            endpoint=endpoint.url,
-            protocol=endpoint.protocol,
-            timeout_s=TIMEOUT_S,
-            tls=ClientTls.from_config("tls", {"ca_file": ca}),
-        )  # type: ignore[arg-type]
         keeper = self._durable.onward if self._durable else None
-        self._forward = Forward(to, ENGINE, self.tally, signals=(signal,), keeper=keeper, retry=clock.retry)
+        self._forward = Forward(place_of(endpoint, ca), ENGINE, self.tally, signals=(signal,), keeper=keeper, retry=clock.retry)
         self._forward.start()
         self._given = 0
 
@@ -165,13 +216,17 @@ class Clock:
         self.retry = RetryPolicy(first_s=0.001, longest_s=0.001, most_s=0.001, last_s=0.001, clock=lambda: self.now)
 
 
-RIGS: Final[dict[str, tuple[Callable[..., Rig], str]]] = {
-    "otlp.logs": (lambda *given, **how: Results(*given, **how), "logs"),
-    "otlp.spans": (lambda *given, **how: Results(*given, **how), "spans"),
-    "forward.traces": (lambda *given, **how: Forwarding(*given, **how), "traces"),
-    "forward.logs": (lambda *given, **how: Forwarding(*given, **how), "logs"),
-    "forward.metrics": (lambda *given, **how: Forwarding(*given, **how), "metrics"),
+RIGS: Final[dict[str, tuple[Callable[..., Rig], str, str]]] = {
+    "in the receiver, logs": (Results, "logs", "results"),
+    "in the receiver, spans": (Results, "spans", "results"),
+    "in a process, logs": (InProcess, "logs", "results"),
+    "in a process, spans": (InProcess, "spans", "results"),
+    "metrics": (Metrics, "metrics", "metrics"),
+    "forward, traces": (Forwarding, "traces", "forward"),
+    "forward, logs": (Forwarding, "logs", "forward"),
+    "forward, metrics": (Forwarding, "metrics", "forward"),
 }
+"""By name: what makes the exporter, its signal, and whose table it is in."""
 
 
 def report(number: int) -> Report:
@@ -202,7 +257,7 @@ def outcomes(exporter: str, protocol: str, folder: Path, ca: Any, *, worked: boo
             endpoint = secure if response == MISREAD else plain
             endpoint.answer("")
             clock = Clock()
-            maker, signal = RIGS[exporter]
+            maker, signal, _ = RIGS[exporter]
             with ended(
                 maker(endpoint, signal, place, str(trusted) if endpoint is secure else None, kept=kept, clock=clock)
             ) as rig:
@@ -237,7 +292,7 @@ def outcome(rig: Rig, endpoint: Endpoint, response: str, clock: Clock, *, worked
         until(rig, lambda: not rig.waiting())
         assert (sum(endpoint.taken.values()), rig.lost()) == (taken + 1, "")
         return "delivered later"
-    lost = f"of what was rejected: {rig.lost()}" if response == PARTIAL else rig.lost()
+    lost = f"rejected: {rig.lost()}" if response == PARTIAL else rig.lost()
     if not rig.unsupported():
         accepts(rig, endpoint)
         return lost
@@ -277,31 +332,38 @@ def rechecked(rig: Rig, endpoint: Endpoint, clock: Clock, response: str) -> str:
 def until(rig: Rig, condition: Callable[[], bool]) -> None:
     """Wait for it, while the exporter sends without waiting for more items."""
     deadline = time.monotonic() + PATIENT_S
+    rig.push()
     while not condition():
         assert time.monotonic() < deadline
         rig.push()
 
 
-HEADINGS: Final = {True: "accepted the signal before", False: "never accepted it"}
-NOUNS: Final = {"otlp": ("with a dead-letter file", "without"), "forward": ("with `storage`", "without")}
-TITLES: Final = {"otlp": "Results, by `exporters: otlp`", "forward": "Requests of agents, by `exporters: forward`"}
+WORKED: Final = {True: "accepted the signal before", False: "never accepted it"}
+TABLES: Final[dict[str, tuple[str, dict[bool, str]]]] = {
+    "results": (
+        "Results as log events and spans, in a process and in the receiver",
+        {True: ", with a dead-letter file", False: ", without"},
+    ),
+    "metrics": ("Results as metrics, in a process and in the receiver", {True: ""}),
+    "forward": ("Requests of agents, by `exporters: forward`", {True: ", with `storage`", False: ", without"}),
+}
 NAMES: Final = {"grpc": "gRPC", "http/protobuf": "HTTP"}
 
 
-def page(found: Mapping[tuple[str, str, bool, bool], Mapping[str, str]]) -> str:
-    """The tables as Markdown, from the outcomes by exporter, protocol, whether it worked before and whether there is storage.
+def page(column: Callable[[str, str, bool, bool], Mapping[str, str]]) -> str:
+    """The tables as Markdown; each holds for several exporters.
 
-    Exporters of one kind share a table, which holds for each of their signals.
+    Args:
+        column: the outcomes for an exporter, a protocol, whether it worked before and whether there is storage.
     """
     parts = []
-    for kind, title in TITLES.items():
-        signals = [name for name in RIGS if name.startswith(kind)]
-        for protocol in RESPONSES:
-            columns = [(worked, kept) for worked in (True, False) for kept in (True, False)]
-            by_signal = [[found[name, protocol, *column] for column in columns] for name in signals]
-            assert all(each == by_signal[0] for each in by_signal)
-            heads = [f"{HEADINGS[worked]}, {NOUNS[kind][not kept]}" for worked, kept in columns]
-            parts.append(f"**{title}, over {NAMES[protocol]}**\n\n{table(protocol, heads, by_signal[0])}")
+    for (kind, (title, kinds)), protocol in product(TABLES.items(), RESPONSES):
+        columns = list(product((True, False), kinds))
+        exporters = [name for name, (_, _, table_of) in RIGS.items() if table_of == kind]
+        outcomes = [[column(name, protocol, *each) for each in columns] for name in exporters]
+        assert all(each == outcomes[0] for each in outcomes)
+        headings = [WORKED[worked] + kinds[kept] for worked, kept in columns]
+        parts.append(f"**{title}, over {NAMES[protocol]}**\n\n{table(protocol, headings, outcomes[0])}")
     return "\n".join(parts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +44,12 @@ def test_an_endpoint_that_worked_before_is_tried_again(
     assert outages == {"delivered later"} if worked else outages <= {"delivered later", *MARKED}
 
 
-MARKED = {f"{lost}; one tried each minute" for lost in ("dead letter", "dropped")}
+MARKED = {f"{lost}; one tried each minute" for lost in ("dead letter", "dropped", "kept in the sum")}
 
 
 @pytest.mark.timeout(300)
 def test_the_documentation_has_the_table(column: Column) -> None:
     """As it is printed here."""
-    printed = page({key: column(*key) for key in product(RIGS, RESPONSES, BOTH, BOTH)})
+    printed = page(column)
     print(printed)
     assert printed in PAGE.read_text(encoding="utf-8")

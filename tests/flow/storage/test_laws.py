@@ -27,7 +27,8 @@ from otel_eval.app.resuming import Resuming
 from otel_eval.config import load
 from otel_eval.errors import Overloaded
 from otel_eval.pipeline import Pipeline
-from otel_eval.sinks.forward import Forward, Target
+from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.forward import Forward
 from otel_eval.sinks.jsonl import result_fields
 from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import frame_traces
@@ -35,7 +36,7 @@ from otel_eval.sources.receiver import Origin, framed_of
 from otel_eval.storage.records import HEAD_BYTES
 
 ALLOWED = 3
-BACKEND = Target(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
+BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
 Spans = tuple[tuple[int, int, int, str], ...]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
+import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,18 +21,17 @@ import pytest
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from opentelemetry.sdk.version import __version__
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Report
+from otel_eval.sinks.delivery import DeadLetters
 from otel_eval.sinks.endpoint import Endpoint
 from otel_eval.sinks.otlp import otlp_sinks
-from otel_eval.sinks.refusal import Ledger
-from otel_eval.sinks.tally import Tally, Warnings
+from otel_eval.sinks.retry import RetryPolicy
+from otel_eval.sinks.tally import Tally
 from otel_eval.tls import ClientTls, PemFile
 
 Reports = Callable[..., Report]
-SDK = tuple(int(part) for part in __version__.split(".")[:2])
 
 REQUESTS = {
     "/v1/logs": logs_service_pb2.ExportLogsServiceRequest,
@@ -79,14 +82,19 @@ def grpc_backend(*signals: str, port: int = 0) -> Iterator[Backend]:
 
 
 @contextmanager
-def http_backend(*paths: str) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+def http_backend(paths: Collection[str], headers: dict[str, str] | None = None) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     got: dict[str, list[Any]] = {path: [] for path in REQUESTS}
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            got[self.path].append(REQUESTS[self.path].FromString(body))
-            self.send_response(200 if self.path in paths else 404)
+            path = next(path for path in REQUESTS if self.path.endswith(path))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            got[path].append(REQUESTS[path].FromString(body))
+            if headers is not None:
+                headers.update({key.lower(): value for key, value in self.headers.items()} | {"requested": self.path})
+            self.send_response(200 if path in paths else 404)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -102,6 +110,18 @@ def http_backend(*paths: str) -> Iterator[tuple[str, dict[str, list[Any]]]]:
         server.shutdown()
         thread.join(5)
         server.server_close()
+
+
+@contextmanager
+def backend_of(protocol: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The URL of an endpoint that takes everything, and the headers of the last request."""
+    if protocol == "grpc":
+        with grpc_backend("logs", "metrics", "spans") as backend:
+            yield f"http://127.0.0.1:{backend.port}", backend.headers
+    else:
+        headers: dict[str, str] = {}
+        with http_backend([*REQUESTS], headers) as (url, _):
+            yield url, headers
 
 
 def event_name(record: Any) -> str:
@@ -152,7 +172,7 @@ def test_all_three_signals_arrive_over_grpc(report: Reports, monkeypatch: pytest
 
 def test_all_three_signals_arrive_over_http(report: Reports):
     """At the endpoint's usual paths."""
-    with http_backend(*REQUESTS) as (url, got):
+    with http_backend([*REQUESTS]) as (url, got):
         sinks = otlp_sinks(Endpoint(endpoint=url, protocol="http/protobuf"))
         assert send(sinks, report("scored")) == [True, True, True]
         close(sinks)
@@ -161,48 +181,75 @@ def test_all_three_signals_arrive_over_http(report: Reports):
     assert got["/v1/metrics"]
 
 
-def test_a_signal_that_grpc_does_not_implement_is_dropped_with_one_warning(report: Reports, caplog: pytest.LogCaptureFixture):
-    """The others go on; the exporter's own lines are kept back."""
-    tally = Tally()
+def test_a_signal_that_the_endpoint_never_supported_is_dropped_with_one_warning(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
+    """The others go on; each minute one result is tried again, and no empty request is ever sent."""
+    tally, now = Tally(), [0.0]
     with grpc_backend("spans") as backend:
-        sinks = otlp_sinks(Endpoint(endpoint=f"http://127.0.0.1:{backend.port}"), ("logs", "spans"), counters=tally)
+        to = Endpoint(endpoint=f"http://127.0.0.1:{backend.port}")
+        sinks = otlp_sinks(to, ("logs", "spans"), counters=tally, retry=RetryPolicy(clock=lambda: now[0]))
         assert send(sinks, report("scored", "failed")) == [False, True]
-        assert send(sinks, report("scored")) == [True, True]
+        assert send(sinks, report("scored")) == [False, True]
+        assert sinks[0].counts() == {"results.waiting{sink=otlp.logs}": 0, "exports.unsupported{sink=otlp.logs}": 1}
         close(sinks)
-    assert [(line.name, line.getMessage().split(" ", 1)[1]) for line in caplog.records] == [
-        ("otel_eval", "takes no logs (UNIMPLEMENTED); none are sent from now on")
+    assert [(line.name, line.getMessage()) for line in caplog.records] == [
+        (
+            "otel_eval",
+            "the endpoint of otlp does not support logs (UNIMPLEMENTED): results are dropped; one is tried again every 60 s",
+        )
     ]
     assert tally.snapshot() == {
-        "exports.outages{sink=otlp.logs}": 1,
+        "results.dropped{sink=otlp.logs}": 3,
         "results.emitted{sink=otlp.spans}": 3,
-        "results.failed{sink=otlp.logs}": 3,  # also what came after the signal was refused
+        "results.failed{sink=otlp.logs}": 3,
     }
     assert len(backend.got["spans"]) == 2
 
 
-def test_a_path_that_http_does_not_know_is_dropped_with_one_warning(report: Reports, caplog: pytest.LogCaptureFixture):
-    """One export, one question, and nothing more."""
-    with http_backend("/v1/traces") as (url, got):
-        sinks = otlp_sinks(Endpoint(endpoint=url, protocol="http/protobuf"), ("logs", "spans"))
-        send(sinks, report("scored"))
-        send(sinks, report("scored"))
+def test_a_path_that_http_does_not_know_is_tried_with_one_result_a_minute(report: Reports):
+    """And taken as soon as it is known."""
+    now = [0.0]
+    paths = ["/v1/traces"]
+    with http_backend(paths) as (url, got):
+        to = Endpoint(endpoint=url, protocol="http/protobuf")
+        sinks = otlp_sinks(to, ("logs", "spans"), retry=RetryPolicy(clock=lambda: now[0]))
+        assert send(sinks, report("scored")) == [False, True]
+        assert send(sinks, report("scored")) == [False, True]
+        assert (len(got["/v1/logs"]), len(got["/v1/traces"])) == (1, 2)
+        now[0] += 60.0
+        paths.append("/v1/logs")
+        assert send(sinks, report("scored")) == [True, True]
+        assert send(sinks, report("scored")) == [True, True]
         close(sinks)
-    assert [line.getMessage().split(" ", 1)[1] for line in caplog.records] == ["takes no logs (404); none are sent from now on"]
-    assert (len(got["/v1/logs"]), len(got["/v1/traces"])) == (2, 2)
+    assert (len(got["/v1/logs"]), len(got["/v1/traces"])) == (3, 4)
 
 
-@pytest.mark.skipif(SDK < (1, 37), reason="exporters of that time try for a minute, whatever the timeout")
-def test_an_endpoint_that_is_down_costs_counted_results_and_one_line(report: Reports, caplog: pytest.LogCaptureFixture):
-    """And is tried again."""
+def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(report: Reports, caplog: pytest.LogCaptureFixture):
+    """A flush fails at the first attempt; what could not be delivered before the end is counted."""
     tally = Tally()
     sinks = otlp_sinks(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
     assert send(sinks, report("scored")) == [False]
     assert send(sinks, report("scored")) == [False]
-    close(sinks)
-    assert tally.snapshot() == {"exports.outages{sink=otlp.logs}": 1, "results.failed{sink=otlp.logs}": 2}
+    assert sinks[0].counts() == {"results.waiting{sink=otlp.logs}": 2}
+    assert tally.get("results.failed") == 0
+    sinks[0].close(0.5)
+    assert (tally.get("exports.outages"), tally.get("results.failed"), tally.get("results.dropped")) == (1, 2, 2)
     assert [line.getMessage() for line in caplog.records] == [
-        "scores could not be sent as logs to http://127.0.0.1:9 (UNAVAILABLE)"
+        "export to otlp.logs failed (UNAVAILABLE), 1 queued, retrying",
+        "otlp.logs did not deliver 2 results before the end (UNAVAILABLE)",
     ]
+
+
+def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(report: Reports, tmp_path: Path):
+    """Where a program names one."""
+    path = tmp_path / "dead.jsonl"
+    to = Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2)
+    (sink,) = otlp_sinks(to, ("spans",), dead_letters=lambda: DeadLetters(path))
+    sink.emit(report("scored"))
+    sink.close(0.5)
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (row["sink"], row["why"]) == ("otlp.spans", "not delivered before the end (UNAVAILABLE)")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +269,6 @@ def test_what_cannot_be_used_is_refused_at_start(options: dict[str, Any], messag
         otlp_sinks(**({"to": Endpoint(endpoint="http://127.0.0.1:9")} | options))
 
 
-@pytest.mark.skipif(SDK < (1, 37), reason="exporters of that time try for a minute, whatever the timeout")
 def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, caplog: pytest.LogCaptureFixture):
     """Until then they wait; when the endpoint is there again one line says so."""
     caplog.set_level(logging.INFO, "otel_eval")
@@ -234,17 +280,77 @@ def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, c
     assert sink.counts() == {"results.waiting{sink=otlp.spans}": 2}
     assert sink.flush(5.0) is False
     with grpc_backend("spans", port=port):
-        until(lambda: send([sink], report("scored")) == [True])
+        until(lambda: sink.flush(5.0))
         close([sink])
-    assert (tally.get("results.emitted"), tally.get("exports.recovered")) == (1, 1)
+    assert (tally.get("results.emitted"), tally.get("exports.recovered")) == (2, 1)
     assert sink.counts() == {"results.waiting{sink=otlp.spans}": 0}
     assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
 
 
 def test_what_a_full_queue_cannot_take_is_counted(report: Reports, caplog: pytest.LogCaptureFixture):
-    """The SDK's own queue drops silently."""
+    """And the program is not held up: an endpoint is away."""
     tally = Tally()
-    ledger = Ledger("otlp.logs", "logs", Endpoint(endpoint="http://127.0.0.1:9"), tally, Warnings(), 3)
-    assert [ledger.admit(2), ledger.admit(2), ledger.admit(1)] == [True, False, True]
-    assert (ledger.queued, tally.snapshot()) == (3, {"results.refused{sink=otlp.logs}": 2})
-    assert "the queue of otlp.logs is full" in caplog.records[0].getMessage()
+    (sink,) = otlp_sinks(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
+    many = report(*["scored"] * 1000)
+    begun = time.monotonic()
+    for _ in range(10):
+        sink.emit(many)
+    assert time.monotonic() - begun < 1.0
+    assert sink.counts() == {"results.waiting{sink=otlp.logs}": 8000}
+    assert tally.get("results.refused", sink="otlp.logs") == 2000
+    assert "the queue of otlp.logs is full" in caplog.text
+    sink.close(0.1)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_headers_of_the_environment_are_sent_where_the_configuration_has_none(
+    report: Reports, protocol: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Those of the signal before those of all."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Key=all")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Key=of%20traces")
+    for signal, given, expected in (("logs", {}, "all"), ("spans", {}, "of traces"), ("logs", {"x-key": "own"}, "own")):
+        with backend_of(protocol) as (url, headers):
+            sinks = otlp_sinks(Endpoint(endpoint=url, protocol=protocol, headers=given), (signal,))
+            assert send(sinks, report("scored")) == [True]
+            close(sinks)
+        assert headers["x-key"] == expected
+
+
+def test_http_goes_by_the_proxy_of_the_environment(report: Reports, monkeypatch: pytest.MonkeyPatch):
+    """Unless NO_PROXY names the endpoint."""
+    with backend_of("http/protobuf") as (url, headers):
+        monkeypatch.setenv("http_proxy", url.replace("//", "//me:secret@"))
+        sinks = otlp_sinks(Endpoint(endpoint="http://elsewhere.example:4318/base", protocol="http/protobuf"), ("logs",))
+        assert send(sinks, report("scored")) == [True]
+        close(sinks)
+        assert headers["requested"] == "http://elsewhere.example:4318/base/v1/logs"
+        assert (headers["host"], headers["proxy-authorization"]) == ("elsewhere.example:4318", "Basic bWU6c2VjcmV0")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        sinks = otlp_sinks(Endpoint(endpoint=url, protocol="http/protobuf"), ("logs",))
+        assert send(sinks, report("scored")) == [True]
+        close(sinks)
+        assert headers["requested"] == "/v1/logs"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_a_forked_child_delivers_its_own_results_only(report: Reports, protocol: Any):
+    """Over a connection of its own; what waited in the parent is the parent's."""
+    with http_backend([*REQUESTS]) as (url, got):
+        (sink,) = otlp_sinks(Endpoint(endpoint=url, protocol=protocol), ("logs",))
+        assert send([sink], report("scored", span_id="1" * 16)) == [True]
+        sink.emit(report("scored", span_id="2" * 16))
+        child = os.fork()
+        if not child:
+            try:
+                sink.emit(report("scored", span_id="3" * 16))
+                os._exit(0 if sink.flush(10.0) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sink.flush(5.0)
+        close([sink])
+    spans = [r.span_id.hex() for body in got["/v1/logs"] for r in body.resource_logs[0].scope_logs[0].log_records]
+    assert sorted(spans) == ["1" * 16, "2" * 16, "3" * 16]
