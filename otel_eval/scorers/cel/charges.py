@@ -20,11 +20,13 @@ from otel_eval.scorers.cel.weights import BYTES, LIST, MAP, NUMBERS, TEXT, Weigh
 __all__ = ["charged"]
 
 _ACCUMULATED: Final = "@result"  # of `filter` and `map`, as the compiler names it
-_IN_PYTHON: Final = frozenset({"split", "replace", "trim", "lowerAscii", "join", "fits"})
+_IN_PYTHON: Final = frozenset({"split", "replace", "trim", "lowerAscii", "join", "fits", "@hold", "@find"})
 _OPEN: Final = call("@spend", constant(0))
 
 _CHEAP: Final = frozenset({"ident", "const", "select"})  # to evaluate them twice costs less than to remember them
-_PATTERN: Final = 32  # what a byte of a regular expression costs: 2 MiB take some three seconds
+# What a regular expression costs beside memory, so that an evaluation takes some five seconds at most.
+_PATTERN: Final = 32  # times its length
+_MATCHED: Final = 4  # times less than the length of the text
 
 
 def charged(root: Node) -> Node:
@@ -69,10 +71,10 @@ class _Charging:
         return guarded(_sum_check(summands), node)
 
     def _matches(self, node: Node) -> Node:
-        """A pattern that is not written out is compiled each time, which takes longer than to look for it."""
+        """A pattern that is not written out is compiled each time and, in a loop, looked for in the same text again."""
 
         def within(known: list[Node]) -> Node:
-            size = call("_*_", _size(known[1]), constant(_PATTERN))
+            size = call("_+_", call("_*_", _size(known[1]), constant(_PATTERN)), call("_/_", _size(known[0]), constant(_MATCHED)))
             return guarded(call("@spend", size), replace(node, parts=tuple(known)))
 
         return self._evaluated([*node.parts], within)

@@ -1,6 +1,6 @@
 """Move what does not depend on the item of a loop out of it, so that it is evaluated at most once.
 
-It is moved by `cel.bind`, which evaluates when the value is first asked for: what the loop would not have evaluated, as for
+It is evaluated when it is first asked for: what the loop would not have evaluated, as for
 an empty list or behind `&&`, is not evaluated either, and an error is one where the value is used.
 """
 
@@ -10,19 +10,20 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from otel_eval.scorers.cel.nodes import bind, ident
+from otel_eval.scorers.cel.nodes import call, constant, either, ident, kind_of, lazily, without_lazy
 from otel_eval.scorers.cel.tree import Node
 
 __all__ = ["hoisted"]
 
 _COSTLY: Final = frozenset({"call", "list", "struct", "comprehension"})  # the others cost as much as a variable
 
+_LONG: Final = 4096  # bytes of a text, from which on the time to search it is more than that of a call of Python
 _MOST: Final = 12  # of a loop: each stands within another, and the depth of what the evaluator reads is limited
 
 
 def hoisted(root: Node) -> Node:
     """The expression with every loop-invariant expression before the outermost loop that it does not depend on."""
-    return _Hoisting().of(root)
+    return _Hoisting().of(without_lazy(root))
 
 
 class _Hoisting:
@@ -37,7 +38,7 @@ class _Hoisting:
         repeated = [self._without_invariants(part, node.binds, found) for part in (condition, step)]
         made = replace(node, parts=tuple(map(self.of, (over, start, *repeated, result))))
         for name, value in reversed(found.items()):
-            made = bind(name, self.of(value), made)
+            made = lazily(name, self.of(value), made)
         return made
 
     def _without_invariants(self, node: Node, bound: frozenset[str], found: dict[str, Node]) -> Node:
@@ -48,7 +49,18 @@ class _Hoisting:
             return ident(name, node.type)
         within = [bound, bound, *[bound | node.binds] * 3] if node.kind == "comprehension" else [bound] * len(node.parts)
         parts = (self._without_invariants(part, names, found) for part, names in zip(node.parts, within, strict=True))
-        return replace(node, parts=tuple(parts))
+        made = replace(node, parts=tuple(parts))
+        if node.name == "contains" and len(found) < _MOST and bound.isdisjoint(_free(node.parts[0])):
+            return self._searched(made, found)
+        return made
+
+    def _searched(self, node: Node, found: dict[str, Node]) -> Node:
+        """A long text in which the loop searches for different things is handed to Python once, which searches faster."""
+        text, sought = node.parts
+        name = f"@searched{next(self._numbers)}"
+        is_long = call("_>_", call("size", call("bytes", text)), constant(_LONG))
+        found[name] = either(kind_of(text, "string"), either(is_long, call("@hold", text), constant(0)), constant(0))
+        return either(call("_==_", ident(name), constant(0)), node, call("@find", ident(name), sought))
 
 
 def _free(node: Node) -> frozenset[str]:

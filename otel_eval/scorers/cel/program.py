@@ -20,6 +20,7 @@ from otel_eval.scorers.cel.charges import charged
 from otel_eval.scorers.cel.functions import declared
 from otel_eval.scorers.cel.invariants import hoisted
 from otel_eval.scorers.cel.memory import TOO_LARGE, Memory, checks, passed_size, spend, text_size
+from otel_eval.scorers.cel.nodes import without_lazy
 from otel_eval.scorers.cel.plain import plain_value
 from otel_eval.scorers.cel.reading import Reading, read
 from otel_eval.scorers.cel.tree import Node, is_plain, parse, rewritten
@@ -216,7 +217,7 @@ def _program(source: str, reading: Reading, labels: frozenset[str], root: Node, 
     try:
         expression = environment.deserialize(rewritten(serialized, charged(hoisted(root))))
     except RuntimeError:
-        expression = environment.deserialize(rewritten(serialized, charged(root)))
+        expression = environment.deserialize(rewritten(serialized, charged(without_lazy(root))))
     heavy = weight(root) is None
     return Program(source, reading, returned.name(), labels, is_plain(root), heavy, returned, environment, expression)
 

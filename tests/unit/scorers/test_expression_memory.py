@@ -126,6 +126,35 @@ def test_what_does_not_depend_on_a_loop_is_made_once():
 
 
 @pytest.mark.parametrize(
+    ("expression", "outcome"),
+    [
+        ("!calls.exists(c, run.output.contains(c.name))", "Scored"),
+        ("calls.exists(c, run.output.contains(c.name)) || calls.exists(c, run.output.contains(c.name + 'x'))", "Skipped"),
+        ("calls.exists(c, run.output.matches(c.name + 'y'))", "Skipped"),
+    ],
+)
+def test_how_much_text_is_searched_is_limited(expression, outcome):
+    """By the length of the text, whatever the time it takes for these names, of which no letter is in it."""
+    run = trajectory(*[call("zz")] * 5000, output="x" * 200_000)
+    found = create_scorer({"type": "expression", "expression": expression})(run)
+    assert type(found).__name__ == outcome
+    assert getattr(found, "reason", "too_large") == "too_large"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["calls.exists(c, run.output.contains(c.name + 'x'))", "calls.exists(c, run.output.contains(c.name))"],
+)
+def test_a_long_text_contains_what_a_short_one_contains(source):
+    """Long texts are searched in another way."""
+    for text in ("", "ab", "b€ba", "bb"):
+        run = trajectory(call("ba"), call("€b"), output=text)
+        long = trajectory(call("ba"), call("€b"), output=text + "-" * 5000)
+        scorer = create_scorer({"type": "expression", "expression": source})
+        assert scorer(run) == scorer(long)
+
+
+@pytest.mark.parametrize(
     ("expression", "value"),
     [
         ("[].all(x, 1 / 0 == 1)", True),

@@ -161,6 +161,24 @@ def test_an_ordinary_run_is_told_by_one_expression(nodes, root):
     assert (by_one.end, [*by_one.path]) == (walked.end, [*walked.path])
 
 
+EARLY = [
+    "calls.exists(c, c.name == 'search')",
+    "!calls.all(c, c.name == 'open')",
+    "calls.exists(c, calls.exists(d, d.name == 'search'))",
+]
+
+
+@pytest.mark.parametrize("cel", EARLY)
+@pytest.mark.parametrize("asked", ["run.output", "run.output.split(' ')[0] + ' two'"])
+def test_a_loop_that_ends_early_leaves_nothing_in_the_outputs_of_tasks(cel, asked):
+    """The evaluator may take the item at which it ended for a value that is evaluated later at the same depth."""
+    nodes = {"a": binary(cel, "b"), "b": task(asked, "c"), "c": binary("b == 'one two'")}
+    scorer = create_scorer({"type": "dag", "root": "a", "nodes": nodes})
+    by_one, walked = told(scorer, RUN)
+    assert (by_one.end, [*by_one.path]) == (walked.end, [*walked.path])
+    assert scorer(RUN).value == 1
+
+
 @pytest.mark.parametrize("nodes", [TOO_LONG, TOO_MANY])
 def test_a_tree_that_is_too_much_for_one_expression_is_walked(nodes):
     """With the same result."""
