@@ -28,6 +28,7 @@ _FLOOR_S: Final = 0.02  # below it other processes on the machine decide
 # From four times n to sixteen times n. Where a quadratic part makes a cost grow by half, it then makes it grow by 2.3;
 # what outgrew the processor's caches or a shortcut grows less.
 _FURTHER: Final = 1.9
+_CHEAP_S: Final = 2e-7  # for a byte at sixteen times n; an object of JSON with many keys takes half of it, once no cache holds it
 _ROUNDS: Final = 5
 _LONG_S: Final = 30.0  # of CPU time, for one input: then it is not measured again
 _KEPT: Final = 12
@@ -78,7 +79,7 @@ def growing_cost(target: Target, grow: Grow, size: int = GREAT, floor_s: float =
         return most / least
     greatest = grow(16 * size)
     beyond = min(per_byte(target, greatest, floor_s) for _ in range(2))
-    return most / least if beyond / most > _FURTHER else 1.0
+    return most / least if beyond / most > _FURTHER and beyond > _CHEAP_S else 1.0
 
 
 def search(
