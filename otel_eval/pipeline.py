@@ -285,9 +285,13 @@ class Pipeline:
             for trace in closed:
                 self._tell(trace, self._reports(trace))
             return
-        for batch in self._keeper.attempts.batches(closed):
-            judged = [(trace, self._attempt(trace, self._keeper.attempts)) for trace in batch]
-            if not self._keeper.judged(judged):
+        for index in range(0, len(closed), _AT_ONCE):
+            judged: list[tuple[ClosedTrace, list[Report]]] = []
+            for batch in self._keeper.attempts.batches(closed[index : index + _AT_ONCE]):
+                noted = [(trace, self._attempt(trace, self._keeper.attempts)) for trace in batch]
+                self._keeper.note(noted)
+                judged += noted
+            if not self._keeper.judged():
                 return
             for trace, reports in judged:
                 self._tell(trace, reports)
@@ -329,12 +333,8 @@ class Pipeline:
         return self.progress.state(self._keeper.waits if self._keeper is not None else "", self._is_due)
 
     def _is_due(self) -> bool:
-        if not self._lock.acquire(timeout=_MOMENT_S):
-            return True
-        try:
+        with self._lock:
             check = self._buffer.next_check()
-        finally:
-            self._lock.release()
         return check is not None and check <= self._clock()
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[Evaluation]) -> None:

@@ -45,7 +45,7 @@ class Attempts(Protocol):
     """Records evaluations before they begin, so that a trace whose evaluation ends the process is not evaluated for ever."""
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterable[Sequence[ClosedTrace]]:
-        """What is evaluated and journaled together."""
+        """What is evaluated, and then written down together, before the next batch is evaluated."""
         ...
 
     def begin(self, trace: ClosedTrace) -> Crashes:
@@ -97,8 +97,12 @@ class Keeper(Protocol):
         """Write down which traces are about to be judged; False if that cannot be written now."""
         ...
 
-    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> bool:
-        """Write down what was said, before anybody hears it; False if the process ends first."""
+    def note(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
+        """Write down the reports on traces, so that they survive the process."""
+        ...
+
+    def judged(self) -> bool:
+        """Wait until all that was noted survives the machine, before it is exported; False if the process ends first."""
         ...
 
     def tidy(self, buffer: TraceBuffer) -> None:

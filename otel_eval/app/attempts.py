@@ -63,14 +63,14 @@ class Attempts:
         return sorted(closed, key=lambda each: each.trace_id in suspected)
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterator[Sequence[ClosedTrace]]:
-        """What is evaluated and journaled together: traces that were recovered after a crash one by one."""
+        """What is journaled together: traces that were recovered after a crash one by one, each before the next is evaluated."""
         for alone, traces in groupby(closed, lambda each: each.trace_id in self._recovered):
             batch = list(traces)
             yield from ([each] for each in batch) if alone else [batch]
 
     def begin(self, trace: ClosedTrace) -> Crashes:
         """Record that the evaluation of a trace begins; how often the process crashed during it before."""
-        durable = trace.trace_id in self._recovered
+        durable = self._in_progress.rebooted and trace.trace_id in self._recovered
         self._in_progress.begin(_PIPELINE, _key(trace), durable=durable)
         return self._crashes(trace)
 

@@ -23,7 +23,18 @@ from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace
 from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
-from otel_eval.storage import SEGMENT_BYTES, Claim, InProgress, Journal, Ledger, Segment, StorageFull, identity_of, key_of
+from otel_eval.storage import (
+    SEGMENT_BYTES,
+    Claim,
+    InProgress,
+    Journal,
+    Ledger,
+    Segment,
+    StorageFull,
+    Written,
+    identity_of,
+    key_of,
+)
 from otel_eval.storage.entries import (
     Judgement,
     Kind,
@@ -73,6 +84,7 @@ class Durable:
         self._max: Final = given.max_size
         self._looked = float("-inf")
         self.waits = ""  # why what was evaluated cannot be written
+        self._noted: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Written | None]] = []
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -126,29 +138,47 @@ class Durable:
         self.waits = ""
         return True
 
-    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> bool:
-        """Write down what was said of them and wait for the disk, as long as that takes."""
-        said = [Judgement.of(trace, reports) for trace, reports in judged]
-        segment = self._said(said)
-        while segment is None:
-            if self._stopping.wait(_AGAIN_S):
-                return False
-            segment = self._said(said)
-        for trace, reports in judged:
-            for report in reports:
-                self.owe(report, segment)
-                self.await_results(trace.trace_id, report.pending)
+    def note(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
+        """Write down the reports on traces. What cannot be written now is written by `judged`."""
+        self._noted.append((judged, self._append([Judgement.of(*each) for each in judged])))
+
+    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]] = ()) -> bool:
+        """Wait for the disk, as long as that takes; False if the process ends first."""
+        if judged:
+            self.note(judged)
+        noted, self._noted = self._noted, []
+        for judged, written in noted:
+            segment = self._safe(written)
+            while segment is None:
+                if self._stopping.wait(_AGAIN_S):
+                    return False
+                segment = self._said([Judgement.of(*each) for each in judged])
+            for trace, reports in judged:
+                for report in reports:
+                    self.owe(report, segment)
+                    self.await_results(trace.trace_id, report.pending)
         return True
 
     def _said(self, said: Sequence[Judgement]) -> Segment | None:
+        return self._safe(self._append(said))
+
+    def _append(self, said: Sequence[Judgement]) -> Written | None:
         try:
-            mark, segment, _ = self.journal.append(Kind.JUDGED, [from_judgements(said)])
-            self.journal.commit(mark)
+            return self.journal.append(Kind.JUDGED, [from_judgements(said)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return None
-        self.waits = ""
-        return segment
+
+    def _safe(self, written: Written | None) -> Segment | None:
+        """Wait until a record is on the disk; its segment, or None if there is no record or it may be lost."""
+        try:
+            if written is not None:
+                self.journal.commit(written.position)
+        except OSError as error:
+            self.waits = str(self._unwritten(error))
+            return None
+        self.waits = self.waits if written is None else ""
+        return written.segment if written is not None else None
 
     def tidy(self, buffer: TraceBuffer) -> None:
         """Remove the oldest segments that nobody needs, once the ids that are remembered were written again."""

@@ -1,8 +1,8 @@
 """Which traces are being evaluated, in a file that outlives the process, and how many crashes each of them was part of.
 
 The file is mapped into memory. To write an entry is a copy in memory, which survives the death of the process by any cause; it
-survives the death of the machine once it is synced, which is done for traces that were recovered after a crash. The file is
-written in full when it is made, so that a full disk does not fail these copies.
+survives the death of the machine once it is synced, which is done for traces that were recovered after the machine had died. The
+file is written in full when it is made, so that a full disk does not fail these copies.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _log = logging.getLogger("otel_eval")
 
 _BYTES: Final = 16384
 _FORMAT: Final = b"oe-eval1"
-_HEAD: Final = struct.Struct("<8sB")
+_HEAD: Final = struct.Struct("<8s16sB")
 _STOPPED_AT: Final = _HEAD.size - 1
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _ENTRY: Final = struct.Struct("<B24sBI")
 _ENTRY_BYTES: Final = 64
 _FREE, _BUILDING, _SCORING = range(3)
@@ -58,13 +59,16 @@ class InProgress:
 
     Attributes:
         crashed: whether the previous process ended without a request to stop.
+        rebooted: whether it crashed and the machine may have been started again since.
     """
 
     def __init__(self, claim: Claim, *, sync: bool) -> None:
         self._sync: Final = sync
         self._file: Final = _mapped(claim.path / "evaluating")
-        form, stopped = _HEAD.unpack_from(self._file)
+        form, boot, stopped = _HEAD.unpack_from(self._file)
+        self._boot: Final = _boot_id()
         self.crashed: Final = form == _FORMAT and not stopped
+        self.rebooted: Final = self.crashed and (boot != self._boot or not any(boot))
         self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
 
     def _entries(self, first: int, number: int) -> Iterator[tuple[int, Key, int]]:
@@ -87,7 +91,9 @@ class InProgress:
             self._counts[key] = Crashes(min(255, self.crashes(key).times + 1), scoring)
         kept = [(key, each) for key, each in self._counts.items() if needed(key[:16])]
         self._counts = dict(kept[-_MOST_COUNTS:])
-        self._file[:] = _HEAD.pack(_FORMAT, 0).ljust(_at(0), b"\0") + bytes(SLOTS * _ENTRY_BYTES) + self._packed_counts()
+        self._file[:] = (
+            _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0") + bytes(SLOTS * _ENTRY_BYTES) + self._packed_counts()
+        )
         self._flush()
         return {key: self._counts[key] for key in found if key in self._counts}
 
@@ -132,6 +138,14 @@ class InProgress:
     def _packed_counts(self) -> bytes:
         rows = [_entry(_SCORING if each.scoring else _BUILDING, key, each.times) for key, each in self._counts.items()]
         return b"".join(row.ljust(_ENTRY_BYTES, b"\0") for row in rows).ljust(_MOST_COUNTS * _ENTRY_BYTES, b"\0")
+
+
+def _boot_id() -> bytes:
+    """16 bytes that differ after each start of the machine; zeros where that is not known."""
+    try:
+        return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").replace("-", "").strip())[:16].ljust(16, b"\0")
+    except (OSError, ValueError):  # not Linux
+        return bytes(16)
 
 
 def _at(place: int) -> int:

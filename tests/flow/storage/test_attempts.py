@@ -105,15 +105,15 @@ def test_results_that_are_set_aside_are_not_exported(tmp_path: Path):
 
 
 def test_traces_that_were_recovered_after_a_crash_are_evaluated_one_by_one(tmp_path: Path):
-    """Each with its record on the disk; those that arrive later are not."""
+    """The results of each are written down before the next one; those that arrive later are not."""
     lives = Lives(tmp_path)
     for trace in range(1, 6):
         lives.send((trace, 10 * trace, 0, ""), (trace, 10 * trace + 1, 10 * trace, "search"))
     lives.crash()
     lives.send((6, 60, 0, ""), (6, 61, 60, "search"), (7, 70, 0, ""), (7, 71, 70, "search"))
     batches: list[int] = []
-    judged = lives.durable.judged
-    lives.durable.judged = lambda each: (batches.append(len(each)), judged(each))[1]  # type: ignore[method-assign]
+    note = lives.durable.note
+    lives.durable.note = lambda each: (batches.append(len(each)), note(each))[1]  # type: ignore[method-assign]
     lives.wait(3)
     assert batches == [1, 1, 1, 1, 1, 2]
     assert {run: [outcome for _, outcome, _ in rows] for run, rows in lives.rows.items()} == {

@@ -99,6 +99,22 @@ def test_what_was_evaluated_without_a_crash_is_not_suspected_any_more(tmp_path: 
         assert (found.crashes(ONE).times, found.crashes(TWO).times) == (0, 1)
 
 
+def test_a_crash_after_which_the_machine_was_started_again_is_told(tmp_path: Path):
+    """And no other one, nor a stop."""
+    crash(tmp_path, ONE)
+    with opened(tmp_path, stop=False) as found:
+        assert (found.crashed, found.rebooted) == (True, False)
+    with (tmp_path / "evaluating").open("r+b") as file:
+        file.seek(8)
+        file.write(os.urandom(16))
+    with opened(tmp_path) as found:
+        assert (found.crashed, found.rebooted) == (True, True)
+        found.recover(lambda _: True)
+        found.begin(0, ONE, durable=True)
+    with opened(tmp_path) as found:
+        assert (found.crashed, found.rebooted) == (False, False)
+
+
 def test_parts_of_a_trace_are_counted_apart():
     """And the same parts alike."""
     keys = [key_of_trace(b"1" * 16, parts) for parts in ((), (b"a" * 8,), (b"b" * 8,), (b"a" * 8, b"b" * 8))]
