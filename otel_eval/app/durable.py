@@ -25,6 +25,7 @@ from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
 from otel_eval.storage import (
     SEGMENT_BYTES,
+    AcceptedSignals,
     Claim,
     InProgress,
     Journal,
@@ -74,6 +75,7 @@ class Durable:
     ) -> None:
         self._claim: Final = Claim(given.directory)
         self.identity: Final = identity_of(self._claim, int(now() * 1e9))
+        self.accepted: Final = AcceptedSignals(self._claim)
         self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
         self.ledger: Final = Ledger()
         self._in_progress: Final = InProgress(self._claim, sync=given.sync)

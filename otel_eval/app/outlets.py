@@ -16,9 +16,10 @@ from otel_eval.errors import ConfigError
 from otel_eval.ports import Sink
 from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.labels import LabelDistribution
-from otel_eval.sinks.endpoint import Endpoint, for_signal
+from otel_eval.sinks.endpoint import Endpoint, for_signal, key_of
 from otel_eval.sinks.fanout import Fanout
 from otel_eval.sinks.final import FinalResults
+from otel_eval.sinks.responses import AcceptedBefore, SignalHistory
 from otel_eval.sinks.tally import Tally
 from otel_eval.sinks.window import WindowLimits
 from otel_eval.x509 import validity_of
@@ -128,17 +129,21 @@ def replay_fanout(config: EvalConfig) -> Fanout:
     return Fanout(sinks, counters)
 
 
-def delivery_of(config: EvalConfig, counters: Tally, settled: Settled) -> Delivery:
-    """The ways out on which nothing is dropped unsaid: all exporters of results, and stdout if there is none.
+def delivery_of(config: EvalConfig, counters: Tally, settled: Settled, before: AcceptedBefore | None = None) -> Delivery:
+    """Every exporter of results with its queue, and stdout if there is no exporter.
+
+    Args:
+        before: what endpoints have accepted in earlier processes.
 
     Raises:
         ConfigError: one cannot be opened.
     """
     from otel_eval.sinks.delivery import Delivery, Outbox
 
-    dead_letters, limit = _dead_letters(config), config.exporters.max_queue
+    dead_letters, histories = _dead_letters(config), _histories(config, before)
+    given: dict[str, Any] = {"limit": config.exporters.max_queue, "settled": settled, "dead_letters": dead_letters}
     carriers = _carriers(config, sync=config.storage is not None and config.storage.sync)
-    made = [Outbox(each, counters, limit=limit, settled=settled, dead_letters=dead_letters) for each in carriers]
+    made = [Outbox(each, counters, history=histories.get(each.name), **given) for each in carriers]
     return Delivery(made, dead_letters)
 
 
@@ -168,6 +173,14 @@ def window_limits(config: EvalConfig) -> WindowLimits:
         built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
     fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
     return WindowLimits(config.window.time, config.window.results, fewer)
+
+
+def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, SignalHistory]:
+    """What the endpoint has accepted, by exporter."""
+    if config.exporters.otlp is None:
+        return {}
+    to, names = otlp_endpoint(config.exporters.otlp), [f"otlp.{signal}" for signal in ("logs", "spans")]
+    return {name: SignalHistory(key=key_of(to, name), before=before) for name in names}
 
 
 def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:

@@ -43,7 +43,8 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Dur
         tls=client_tls(given.tls, "exporters.forward.tls"),
     )
     keeper = durable.onward if durable else None
-    forward = Forward(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, keeper=keeper)
+    kept: dict[str, Any] = {"keeper": keeper, "before": durable.accepted if durable else None}
+    forward = Forward(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
     if keeper is not None:
         keeper.forward = forward
     return forward

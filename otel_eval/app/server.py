@@ -97,7 +97,8 @@ class Server:
         self._certificate_ends: Final = certificate_ends(config)
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = _forward_of(config, engine, self._counters, self._durable)
-        self._delivery: Final = delivery_of(config, self._counters, self._settled)
+        accepted = self._durable.accepted if self._durable else None
+        self._delivery: Final = delivery_of(config, self._counters, self._settled, accepted)
         forward: list[Sink] = [self._forward] if self._forward else []
         self._outlet: Final = Fanout([*forward, *metric_sinks(config, self._counters)], self._counters)
         judged = self._forward.judged if self._forward else lambda _: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Final, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -12,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 from otel_eval.errors import ConfigError
 from otel_eval.tls import ClientTls
 
-__all__ = ["SIGNALS", "Endpoint", "for_signal", "is_secure"]
+__all__ = ["SIGNALS", "Endpoint", "for_signal", "is_secure", "key_of"]
 
 SIGNALS: Final = ("logs", "metrics", "spans")
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_{}HEADERS"
@@ -39,6 +40,11 @@ class Endpoint:
     compression: Literal["gzip", "none"] = "none"
     tls: ClientTls = field(default_factory=ClientTls)
     proxy: str | None = None
+
+
+def key_of(to: Endpoint, exporter: str) -> str:
+    """What stands for an exporter's signal and endpoint where it is remembered; the URL cannot be read from it."""
+    return f"{exporter} {sha256(f'{to.protocol} {to.endpoint}'.encode()).hexdigest()[:16]}"
 
 
 def is_secure(to: Endpoint) -> bool:

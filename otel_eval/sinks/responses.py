@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
-__all__ = ["ExportResult", "SignalHistory", "Status", "of_grpc", "of_http"]
+__all__ = ["AcceptedBefore", "ExportResult", "SignalHistory", "Status", "of_grpc", "of_http"]
 
 Status = Literal["ok", "retryable", "server_error", "denied", "not_found", "unsupported", "permanent"]
 """What a response means by itself. `SignalHistory` reduces it to ok, retryable, permanent or unsupported.
@@ -84,6 +84,18 @@ def _result(status: Status, reason: str, after_s: float) -> ExportResult:
     return ExportResult(status, reason, after_s, concerns_all=status == "denied")
 
 
+class AcceptedBefore(Protocol):
+    """What endpoints have accepted in earlier processes, by a key for endpoint and signal."""
+
+    def has(self, key: str) -> bool:
+        """Whether the signal was accepted."""
+        ...
+
+    def add(self, key: str) -> None:
+        """It was."""
+        ...
+
+
 class SignalHistory:
     """Whether an endpoint has ever accepted a signal, and what a response means because of that.
 
@@ -93,7 +105,8 @@ class SignalHistory:
     Args:
         forwards: what is sent are requests of agents, for which OTLP's own list of retryable responses holds.
         keeps: what is sent is on disk until it was delivered.
-        accepted: whether the endpoint accepted the signal before, in an earlier process.
+        key: for this endpoint and signal in `before`.
+        before: what was accepted in earlier processes; None: only this process counts.
         recheck_s: seconds between attempts while the signal is not supported.
         clock: in seconds.
 
@@ -106,11 +119,13 @@ class SignalHistory:
         *,
         forwards: bool = False,
         keeps: bool = False,
-        accepted: bool = False,
+        key: str = "",
+        before: AcceptedBefore | None = None,
         recheck_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._forwards, self._keeps, self._accepted = forwards, keeps, accepted
+        self._forwards, self._keeps, self._key, self._before = forwards, keeps, key, before
+        self._accepted = before is not None and before.has(key)
         self._recheck_s, self._clock = recheck_s, clock
         self._attempted = 0.0
         self.unsupported = ""
@@ -123,6 +138,8 @@ class SignalHistory:
         """The result with one of the statuses ok, retryable, permanent or unsupported; and remember it."""
         self._attempted = self._clock()
         if result.status == "ok":
+            if not self._accepted and self._before is not None:
+                self._before.add(self._key)
             self._accepted, self.unsupported = True, ""
             return result
         status = "unsupported" if self.unsupported else self._meaning(result.status)

@@ -5,6 +5,7 @@ Knows files, records and when a file is no longer needed; knows neither OTLP nor
 
 from __future__ import annotations
 
+from otel_eval.storage.accepted import AcceptedSignals
 from otel_eval.storage.directory import Claim
 from otel_eval.storage.identity import Identity, identity_of
 from otel_eval.storage.in_progress import SLOTS, InProgress, key_of_trace
@@ -15,6 +16,7 @@ from otel_eval.storage.reports import key_of
 __all__ = [
     "SEGMENT_BYTES",
     "SLOTS",
+    "AcceptedSignals",
     "Claim",
     "Entry",
     "Identity",

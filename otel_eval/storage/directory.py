@@ -13,7 +13,7 @@ from typing import Final
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["NO_LINK", "Claim", "sync_directory"]
+__all__ = ["NO_LINK", "Claim", "replace_file", "sync_directory"]
 
 _KEY: Final = "storage.directory"
 _NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
@@ -80,6 +80,23 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file: all of it or nothing, on the disk.
+
+    Raises:
+        OSError: it could not be written; the former one is still there.
+    """
+    fresh = path.with_suffix(".new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | NO_LINK, 0o600)
+    try:
+        os.write(handle, content)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(fresh, path)
+    sync_directory(path.parent)
 
 
 def _lock(handle: int) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage.directory import NO_LINK, Claim, sync_directory
+from otel_eval.storage.directory import Claim, replace_file
 
 __all__ = ["Identity", "identity_of"]
 
@@ -39,7 +38,7 @@ def identity_of(claim: Claim, now_ns: int) -> Identity:
     if found is None:
         found = Identity(uuid4().hex, 0 if claim.segments() else now_ns)
         try:
-            _write(path, found)
+            replace_file(path, json.dumps(found._asdict()).encode())
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ConfigError(
@@ -56,16 +55,3 @@ def _read(path: Path) -> Identity | None:
         return None
     sound = isinstance(evaluator, str) and evaluator and isinstance(since_ns, int)
     return Identity(evaluator, since_ns) if sound else None
-
-
-def _write(path: Path, identity: Identity) -> None:
-    """All of it or nothing, on the disk."""
-    fresh = path.with_suffix(".new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | NO_LINK, 0o600)
-    try:
-        os.write(handle, json.dumps(identity._asdict()).encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    os.replace(fresh, path)
-    sync_directory(path.parent)

@@ -45,6 +45,8 @@ class Lane:
         limit_bytes: of what waits; a single request is taken whatever its size.
         passed: told the tickets of requests and those of spans that waited, when nothing more is done for them.
         threads: requests under way at once.
+        retry: how long to wait between attempts.
+        history: whether the endpoint has accepted the signal before.
     """
 
     def __init__(
@@ -58,11 +60,11 @@ class Lane:
         threads: int = 2,
         passed: Callable[[Sequence[Any], Sequence[Any]], None] = lambda *_: None,
         retry: RetryPolicy = _DEFAULT,
-        keeps: bool = False,
+        history: SignalHistory | None = None,
     ) -> None:
         self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
         self._limit, self._passed = limit_bytes, passed
-        history = SignalHistory(forwards=True, keeps=keeps, recheck_s=retry.recheck_s, clock=retry.clock)
+        history = history or SignalHistory(forwards=True, recheck_s=retry.recheck_s, clock=retry.clock)
         self._attempts: Final = Attempts(f"forward.{signal}", retry, history, "they are dropped")
         self._noun: Final = _NOUNS.get(signal, signal)
         self._outage: Final = Outage(f"forward.{signal}", counters)

@@ -13,13 +13,14 @@ from typing import Any, Final, Protocol
 from otel_eval.engine import Engine
 from otel_eval.model import Report
 from otel_eval.sinks.client import OtlpClient
-from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.sinks.endpoint import Endpoint, key_of
 from otel_eval.sinks.forward.cut import Shell, cut, wrap
 from otel_eval.sinks.forward.events import events_of
 from otel_eval.sinks.forward.held import Held, Root
 from otel_eval.sinks.forward.lane import Lane
 from otel_eval.sinks.forward.ticket import Keeper, Spans, Ticket, Unsent, cut_of
 from otel_eval.sinks.forward.waiting import Waiting
+from otel_eval.sinks.responses import AcceptedBefore, SignalHistory
 from otel_eval.sinks.retry import RetryPolicy
 from otel_eval.sinks.tally import Counters, Warnings
 
@@ -50,6 +51,7 @@ class Forward:
         counters: `forward.*`, by signal.
         limit_bytes: of what waits to be sent, for each signal.
         keeper: keeps requests until they were passed on. If there is one, what is left at the end is not lost.
+        before: what the backend has accepted in earlier processes.
         retry: how long to wait between attempts.
 
     Raises:
@@ -67,6 +69,7 @@ class Forward:
         limit_bytes: int = 64 * 2**20,
         signals: Collection[str] = (),
         keeper: Keeper | None = None,
+        before: AcceptedBefore | None = None,
         retry: RetryPolicy = _DEFAULT,
     ) -> None:
         self._counters: Final = counters
@@ -77,9 +80,12 @@ class Forward:
         clients = {signal: OtlpClient(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
         self._closers: Final = [client.close for client in clients.values()]
         passed = keeper.passed if keeper is not None else lambda *_: None
-        given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry, "keeps": keeper is not None}
+        given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry}
+        kept: dict[str, Any] = {"keeps": keeper is not None, "before": before, "recheck_s": retry.recheck_s, "clock": retry.clock}
+        histories = {name: SignalHistory(forwards=True, key=key_of(to, f"forward.{name}"), **kept) for name in clients}
         self._lanes: Final = {
-            signal: Lane(signal, client.send, counters, warnings, **given) for signal, client in clients.items()
+            signal: Lane(signal, client.send, counters, warnings, history=histories[signal], **given)
+            for signal, client in clients.items()
         }
 
     def judge_by(self, engine: Engine) -> None:

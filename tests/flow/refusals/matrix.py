@@ -174,8 +174,11 @@ class Forwarding:
     def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
         self.tally, self._signal = Tally(), signal
         self._durable = Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
+        before = self._durable.accepted if self._durable else None
         keeper = self._durable.onward if self._durable else None
-        self._forward = Forward(place_of(endpoint, ca), ENGINE, self.tally, signals=(signal,), keeper=keeper, retry=clock.retry)
+        self._forward = Forward(
+            place_of(endpoint, ca), ENGINE, self.tally, signals=(signal,), keeper=keeper, retry=clock.retry, before=before
+        )
         self._forward.start()
         self._given = 0
 

@@ -132,6 +132,28 @@ def test_one_404_costs_an_endpoint_that_worked_nothing(served: Make, backend: An
     assert not (receiver.storage / "dead_letter.jsonl").read_bytes()
 
 
+def test_what_an_endpoint_accepted_is_known_after_a_kill(served: Make, backend: Any) -> None:
+    """So that a 404 is an outage then, too."""
+    backend.status = ""
+    receiver = served(exporters=exporter(backend))
+    receiver.start()
+    assert receiver.post(whole(1)) == 200
+    deadline = time.monotonic() + 10
+    while not (receiver.storage / "accepted.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    receiver.end()
+    backend.status = UNSUPPORTED[backend.protocol]
+    receiver.start()
+    asked = backend.asked
+    for trace in range(2, 12):
+        assert receiver.post(whole(trace)) == 200
+    assert backend.wait(lambda: backend.asked > asked + 1)
+    backend.status = ""
+    assert backend.wait(lambda: len(set(logged(backend))) == 11)
+    assert not (receiver.storage / "dead_letter.jsonl").read_bytes()
+
+
 def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(served: Make, backend: Any) -> None:
     """Its results are in the dead-letter file, not in the queue, however short that is; it is asked once a minute."""
     backend.status = UNSUPPORTED[backend.protocol]
