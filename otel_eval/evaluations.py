@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import translate
 from typing import Any, Final, Literal
 
+from otel_eval.globs import glob_matcher
 from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.ports import Scorer
 
-__all__ = ["Evaluation", "FailedCondition", "Match", "Matcher", "is_awaited"]
+__all__ = ["Evaluation", "FailedCondition", "Match", "Matcher", "condition", "is_awaited"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +71,12 @@ class Matcher:
     def __init__(self, evaluation: Evaluation) -> None:
         match = evaluation.match
         self._names: Final = [
-            (name, re.compile(translate(pattern)).match)
+            (name, glob_matcher(pattern))
             for name, pattern in (("service", match.service), ("agent", match.agent), ("name", match.span))
             if pattern != "*"
         ]
         self._outermost: Final = match.runs == "outermost"
-        self._attributes: Final = [(key, _condition(value)) for key, value in match.attributes.items()]
+        self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
         self._sample: Final = evaluation.sample
         self._match: Final = match
 
@@ -116,11 +115,11 @@ def is_awaited(scorer: Scorer) -> bool:
     return bool(getattr(scorer, "asynchronous", False))
 
 
-def _condition(wanted: Any) -> Any:
+def condition(wanted: Any) -> Callable[[Any], bool]:
     """A test of one attribute's value: text as a glob over the value's text, anything else by equality."""
     if not isinstance(wanted, str):
         return lambda value: type(value) is type(wanted) and value == wanted
-    fits = re.compile(translate(wanted)).match
+    fits = glob_matcher(wanted)
     return lambda value: bool(fits(_text(value)))
 
 

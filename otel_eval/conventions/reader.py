@@ -15,60 +15,15 @@ from otel_eval.conventions.decode import decode, text_of
 from otel_eval.conventions.own import EVALUATION_MARKS, OWN_SCOPE
 from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark, Rule
 from otel_eval.conventions.wrappers import RESULT_WRAPPERS
+from otel_eval.globs import Alternatives, alternatives_of, captured, fits, glob
 from otel_eval.model import Kind
 from otel_eval.ports import LONG_TEXT, SpanEvent, View, Wanted
 
-__all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "Recognition", "ScopeReader", "glob"]
+__all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "Recognition", "ScopeReader"]
 
 # More combinations than this, or longer ones, come from attributes with free text: memory matters more than speed then.
 MEMO_LIMIT: Final = 4096
 MEMO_BYTES: Final = 1024
-
-
-def glob(pattern: str) -> re.Pattern[str]:
-    """A pattern of `*` (any text, captured) and `|` (or); everything else stands for itself.
-
-    Of several `*` each but the last takes as little as it can and is never tried again, so that a name costs time in
-    proportion to its length, whatever the pattern.
-    """
-    return re.compile("|".join(map(_expression, pattern.split("|"))), re.DOTALL)
-
-
-def _expression(pattern: str) -> str:
-    first, *others = map(re.escape, pattern.split("*"))
-    middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
-    return first + middle + "".join(f"(.*){part}" for part in others[-1:])
-
-
-_Alternatives = tuple[tuple[str, ...], ...]
-
-
-def _alternatives(pattern: str) -> _Alternatives:
-    """The parts between the `*` of each alternative of a glob, for `_fits`."""
-    return tuple(tuple(each.split("*")) for each in pattern.split("|"))
-
-
-def _fits(alternatives: _Alternatives, text: str) -> bool:
-    """The same as `glob`, where nothing is captured: a search for words in long texts takes a tenth of the time."""
-    for parts in alternatives:  # noqa: SIM110 - a generator costs more than the search
-        if text == parts[0] if len(parts) == 1 else _has_in_order(parts, text):
-            return True
-    return False
-
-
-def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
-    first, *middle, last = parts
-    if not (text.startswith(first) and text.endswith(last)):
-        return False
-    at = len(first)
-    for part in middle:
-        found = text.find(part, at)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return at <= len(text) - len(last)
-
-
 _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
 
 
@@ -161,11 +116,11 @@ class ReadTable:
 
     def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
-        return self.text(read, Field.TOOL_NAME) or _captured(self._span_names, self._titled(read, span_name))
+        return self.text(read, Field.TOOL_NAME) or captured(self._span_names, self._titled(read, span_name))
 
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
         """The agent's name, found likewise."""
-        return self.text(read, Field.AGENT_NAME) or _captured(self._agent_names, self._titled(read, span_name))
+        return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
 
     def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
         return text_of(read.get(self._title)) or span_name
@@ -195,14 +150,6 @@ class ReadTable:
 
     def _plain(self, value: Any) -> Any:
         return decode(value, literals=False) if self.convention.json_encoded else value
-
-
-def _captured(patterns: Iterable[re.Pattern[str]], text: str) -> str:
-    for pattern in patterns:
-        match = pattern.fullmatch(text)
-        if match is not None:
-            return next((group for group in match.groups() if group), "")
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +185,7 @@ DROPPED: Final = Reading(Kind.OTHER)
 class _Compiled:
     rule: Rule
     table: ReadTable
-    value: _Alternatives | None
+    value: Alternatives | None
     name: re.Pattern[str] | None
     reading: Reading = field(init=False)
 
@@ -264,11 +211,11 @@ class _Compiled:
             value = read.get(key)
             if value is None or value == "":
                 return False
-            if self.value is not None and not _fits(self._value_for(span_name), _text(value, self.encoded)):
+            if self.value is not None and not fits(self._value_for(span_name), _text(value, self.encoded)):
                 return False
         return self._is_named(span_name)
 
-    def _value_for(self, span_name: str) -> _Alternatives:
+    def _value_for(self, span_name: str) -> Alternatives:
         """The value with the span's name in place of `{name}`."""
         assert self.value is not None
         if not self.own:
@@ -295,7 +242,7 @@ class _Open(NamedTuple):
     """A rule that depends on a long text, or, without a value, the rule that holds in any case."""
 
     key: str
-    value: _Alternatives | None
+    value: Alternatives | None
     encoded: bool
     reading: Reading
 
@@ -384,7 +331,7 @@ class ScopeReader:
         if isinstance(entry, Reading):
             return entry
         for key, value, encoded, reading in entry:
-            if value is None or _fits(value, _text(read[key], encoded)):
+            if value is None or fits(value, _text(read[key], encoded)):
                 return self._noted(reading)
         return NOTHING
 
@@ -449,5 +396,5 @@ class Reader:
 
 
 def _compile(rule: Rule, table: ReadTable) -> _Compiled:
-    value = None if rule.value == "*" else _alternatives(rule.value)
+    value = None if rule.value == "*" else alternatives_of(rule.value)
     return _Compiled(rule, table, value, glob(rule.name) if rule.name else None)

@@ -7,14 +7,13 @@ the scorer keeps; it raises `ConfigError` naming the key, the value received, wh
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError
+from otel_eval.globs import glob_matcher
 from otel_eval.telling import did_you_mean, gathered, shown
 
 __all__ = [
@@ -163,7 +162,7 @@ class Names:
 
     def matcher(self) -> Callable[[str], object]:
         """Truthy for a name that some pattern matches."""
-        return re.compile("|".join(map(translate, self.patterns))).match if self.patterns else lambda name: None
+        return glob_matcher(*self.patterns)
 
 
 @described(STRINGS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_eval.conventions import TABLES, Convention, Field, Reader, ReadTable, ToolReader
-from otel_eval.conventions.reader import glob
+from otel_eval.globs import glob
 from otel_eval.ports import Wanted
 
 __all__ = ["ALL_NEEDS", "Plan"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.conventions.reader import glob
 from otel_eval.evaluations import Evaluation, Match, Matcher
+from otel_eval.globs import glob
 from otel_eval.model import Scored
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.parameters import Names

@@ -7,15 +7,14 @@ a time and no tree, so it lets some wait in vain, never longer than their trace 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from fnmatch import translate
 from typing import Any, Final
 
 from otel_eval.conventions import DROPPED, ScopeReader
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine, draw_of
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import Evaluation, condition
+from otel_eval.globs import glob_matcher
 from otel_eval.model import Kind
 from otel_eval.native import extension
 from otel_eval.ports import Frame, View
@@ -98,20 +97,12 @@ class _Chance:
     def __init__(self, evaluation: Evaluation) -> None:
         match = evaluation.match
         self._sample: Final = evaluation.sample
-        self._service: Final = re.compile(translate(match.service)).match
-        self._name: Final = re.compile(translate(match.span)).match
-        self._attributes: Final = [(key, _condition(value)) for key, value in match.attributes.items()]
+        self._service: Final = glob_matcher(match.service)
+        self._name: Final = glob_matcher(match.span)
+        self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
 
     def may_apply(self, draw: float, service: str, name: str, attributes: dict[str, Any]) -> bool:
         """False if no run with this own span can be the evaluation's."""
         if draw >= self._sample or not (self._service(service) and self._name(name)):
             return False
         return all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
-
-
-def _condition(wanted: Any) -> Callable[[Any], bool]:
-    """Like the engine's own, or more lenient: whoever waits in vain is only late."""
-    if not isinstance(wanted, str):
-        return lambda value: bool(value == wanted)
-    fits = re.compile(translate(wanted), re.IGNORECASE).match
-    return lambda value: bool(fits(str(value)))

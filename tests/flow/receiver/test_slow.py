@@ -19,7 +19,7 @@ import pytest
 from otel_eval.sources.receiver import Tls, grpc_server, http_server
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tls")]
-from authorities import Authority
+from authorities import Authority  # noqa: E402 - only here on the path
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
