@@ -67,6 +67,7 @@ class InProgress:
         self._file: Final = _mapped(claim.path / "evaluating")
         form, boot, stopped = _HEAD.unpack_from(self._file)
         self._boot: Final = _boot_id()
+        self._counted = False  # the crash of the previous process
         self.crashed: Final = form == _FORMAT and not stopped
         self.rebooted: Final = self.crashed and (boot != self._boot or not any(boot))
         self._counts = {key: Crashes(count, state == _SCORING) for state, key, count in self._entries(SLOTS, _MOST_COUNTS)}
@@ -91,9 +92,9 @@ class InProgress:
             self._counts[key] = Crashes(min(255, self.crashes(key).times + 1), scoring)
         kept = [(key, each) for key, each in self._counts.items() if needed(key[:16])]
         self._counts = dict(kept[-_MOST_COUNTS:])
-        self._file[:] = (
-            _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0") + bytes(SLOTS * _ENTRY_BYTES) + self._packed_counts()
-        )
+        head = _HEAD.pack(_FORMAT, self._boot, 0).ljust(_at(0), b"\0")
+        self._file[:] = head + bytes(SLOTS * _ENTRY_BYTES) + self._packed_counts()
+        self._counted = True
         self._flush()
         return {key: self._counts[key] for key in found if key in self._counts}
 
@@ -123,7 +124,8 @@ class InProgress:
 
     def stop(self) -> None:
         """Record that the process was asked to stop, so that its end is not a crash. Safe in a signal handler."""
-        self._file[_STOPPED_AT] = 1
+        if self._counted:  # else the next start has to count the crash of the previous process
+            self._file[_STOPPED_AT] = 1
 
     def close(self) -> None:
         """Stop. The file stays mapped, since an evaluation may outlast the wait for its end."""

@@ -82,7 +82,7 @@ class Served:
 
     def _await(self) -> None:
         assert self.process is not None
-        while not (found := re.search(r"^ready .*http=(\S+)\n", self.said(), re.MULTILINE)):
+        while not (found := re.search(r"^ready .*http=(\S+)[ \n]", self.said(), re.MULTILINE)):
             assert self.process.poll() is None, self.said()
             time.sleep(0.01)
         self.address = found[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import socket
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -83,9 +84,10 @@ def endpoint() -> Endpoint:
     return Endpoint()
 
 
-def forwarding(served: Make, endpoint: Endpoint, **config: Any) -> Served:
+def forwarding(served: Make, endpoint: Endpoint, environment: Mapping[str, str] | None = None, **config: Any) -> Served:
     forward = {"endpoint": f"http://127.0.0.1:{endpoint.port}", "protocol": "http/protobuf", "timeout": "2s"}
     receiver = served(exporters={"forward": forward}, **config)
+    receiver.environment |= environment or {}
     receiver.start()
     return receiver
 
@@ -197,6 +199,25 @@ def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: 
         endpoint.wait(lambda: len(endpoint.spans()) == 4 * (sent + 1))
         assert not (tmp_path / "kept" / "0000000001.journal").exists()
     assert Counter(endpoint.spans()) == all_of(*range(1, sent + 2))
+
+
+def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
+    """Without scores, once; those of the traces beside it with theirs."""
+    paths = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)))
+    environment = {"PYTHONPATH": paths, "LETHAL_NOTES": str(tmp_path / "asked")}
+    evaluations = [{"name": "e", "scorers": [{"type": "lethal:dies", "name": "dies"}]}]
+    receiver = forwarding(served, endpoint, environment, traces={"settle": "500ms"}, evaluations=evaluations)
+    assert receiver.process is not None
+    for body in (whole(1), request((2, 1, 0, ""), (2, 2, 1, "exit")), whole(3)):
+        assert receiver.post(body) == 200
+    with endpoint.up():
+        assert receiver.process.wait(20) == 3
+        receiver.start(awaited=False)
+        assert receiver.process.wait(20) == 3
+        receiver.start()
+        endpoint.wait(lambda: len(endpoint.spans()) >= 10)
+        assert receiver.end(signal.SIGTERM) == 0
+    assert Counter(endpoint.spans()) == all_of(1, 3) + Counter([(2, 1, 0), (2, 2, 0)])
 
 
 def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, endpoint: Endpoint) -> None:

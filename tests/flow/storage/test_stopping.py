@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import re
 import resource
 import signal
 import subprocess
@@ -94,6 +96,37 @@ def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make
     receiver.start()
     time.sleep(0.5)
     assert len(receiver.rows()) == taken + 1
+
+
+def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(served: Make) -> None:
+    """/readyz tells what it waits for."""
+    receiver = served(traces={"settle": "1s"}, telemetry={"endpoint": "127.0.0.1:0"})
+    receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY)))
+    trace = 1
+    while receiver.post(whole(trace, tools=5)) == 200:
+        trace += 1
+    found = re.search(r"telemetry=(\S+)", receiver.said())
+    assert found
+    deadline = time.monotonic() + 15
+    while not (body := readiness(found[1])).startswith("ready: evaluation is paused: storage cannot be written"):
+        assert time.monotonic() < deadline, body
+        time.sleep(0.05)
+    assert receiver.process is not None
+    resource.prlimit(receiver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    receiver.wait_for(trace - 1)
+    assert readiness(found[1]) == "ready\n"
+
+
+def readiness(address: str) -> str:
+    """The body of /readyz, which has to say that the receiver is ready."""
+    connection = http.client.HTTPConnection(address, timeout=10)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read().decode()
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize("cut", [1, 300])

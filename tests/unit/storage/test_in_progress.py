@@ -66,9 +66,9 @@ def test_crashes_are_counted_for_what_was_in_progress(tmp_path: Path):
 def test_one_crash_is_counted_once_however_often_the_start_is_cut_short(tmp_path: Path):
     """Before and after the crash was counted."""
     crash(tmp_path, ONE)
-    for _ in range(3):
-        with opened(tmp_path, stop=False):
-            """It dies while the journal is read."""
+    for stop in (False, True, False):
+        with opened(tmp_path, stop=stop):
+            """It dies, or cannot start, while the journal is read."""
     for _ in range(3):
         with opened(tmp_path, stop=False) as found:
             found.recover(lambda _: True)
