@@ -14,7 +14,7 @@ from fault_rig.service import Service, configuration
 from fault_rig.sink import Sink
 from fault_rig.traffic import run_of
 
-__all__ = ["refusal", "trouble"]
+__all__ = ["absent", "refusal", "trouble", "unsupported"]
 
 
 def trouble(folder: Path, *, kind: str, times: int, seconds: float, runs: int, kills: int = 0) -> Outcome:
@@ -74,3 +74,49 @@ def refusal(folder: Path, *, runs: int) -> Outcome:
     assert buried == 4 * (runs - runs // 2), f"{buried} in the dead-letter file"
     figures = f"each of {buried} events is in the dead-letter file, once"
     return Outcome("endpoint answers INVALID_ARGUMENT", buried, books, figures)
+
+
+def absent(folder: Path, *, runs: int, kills: int) -> Outcome:
+    """An endpoint that has accepted scores answers UNIMPLEMENTED, as a proxy in front of nothing does; meanwhile kills."""
+    sent = [run_of(number) for number in range(runs)]
+    with Sink() as sink:
+        exporters = {"otlp": {"endpoint": sink.endpoint, "signals": ["logs"], "timeout": "2s"}}
+        config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+        with Service(config) as service:
+            sender = Sender(sent, lambda: (service.grpc, service.http))
+            first, rest = sent[: runs // 2], sent[runs // 2 :]
+            sender.send(requests_of(first), within_s=60)
+            assert scored(service, {run.number for run in first}, 60, sink.rows), service.said()
+            sink.trouble = "UNIMPLEMENTED"
+            sender.send(requests_of(rest), within_s=60)
+            for _ in range(kills):
+                time.sleep(1.0)
+                service.kill()
+                service.start()
+            time.sleep(2.0)
+            refused = sink.refused
+            sink.trouble = ""
+            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, sink.rows), service.said()
+            assert service.terminate() == 0
+        books = balance(sent, sender.acknowledged, sink.rows())
+    assert not rows_of(folder / "kept" / "dead_letter.jsonl")
+    figures = f"{kills} kills meanwhile, {refused} events refused, none in the dead-letter file, {books.repeated} delivered twice"
+    return Outcome("endpoint that worked answers UNIMPLEMENTED for a while", refused, books, figures)
+
+
+def unsupported(folder: Path, *, runs: int) -> Outcome:
+    """An endpoint that never supported the signal: evaluation goes on with a queue of 20, and every score is a dead letter."""
+    sent = [run_of(number) for number in range(runs)]
+    dead = folder / "kept" / "dead_letter.jsonl"
+    with Sink() as sink:
+        sink.trouble = "UNIMPLEMENTED"
+        exporters = {"otlp": {"endpoint": sink.endpoint, "signals": ["logs"], "timeout": "2s"}, "max_queue": 20}
+        config = configuration(folder, storage={"directory": str(folder / "kept")}, exporters=exporters)
+        with Service(config) as service:
+            sender = Sender(sent, lambda: (service.grpc, service.http))
+            sender.send(requests_of(sent), within_s=60 + runs * 0.01)
+            assert scored(service, {run.number for run in sent}, 60 + runs * 0.01, lambda: rows_of(dead)), service.said()
+            assert service.terminate() == 0
+        books = balance(sent, sender.acknowledged, rows_of(dead))
+    figures = f"each of {len(rows_of(dead))} events is in the dead-letter file; {sink.refused} were sent"
+    return Outcome("endpoint that always answers UNIMPLEMENTED, max_queue 20", len(rows_of(dead)), books, figures)
