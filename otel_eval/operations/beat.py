@@ -18,7 +18,6 @@ from opentelemetry.sdk.metrics.export import (
     Gauge,
     Metric,
     MetricExporter,
-    MetricExportResult,
     MetricsData,
     NumberDataPoint,
     ResourceMetrics,
@@ -88,10 +87,8 @@ class Beat:
         try:
             with quiet():
                 found = metrics_data(readings(self._counts()), self._resource, self._begun_ns, time.time_ns())
-                good = self._exporter.export(found) is MetricExportResult.SUCCESS
+                self._exporter.export(found)  # which logs it if the endpoint does not accept them
         except Exception as error:  # noqa: BLE001 - numbers about the work must not end it
-            good = False
-            _log.debug("metrics could not be sent: %s", type(error).__name__)
-        if not good and not self._failed:
-            _log.warning("telemetry.otlp: metrics could not be sent; trying again at each interval")
-        self._failed = not good
+            if not self._failed:
+                self._failed = True
+                _log.warning("telemetry.otlp: metrics could not be made (%s)", type(error).__name__)

@@ -136,4 +136,4 @@ def metric_exporter(to: Endpoint) -> OtlpMetricExporter:
     Raises:
         ConfigError: the endpoint cannot be used.
     """
-    return OtlpMetricExporter(for_signal(to, "metrics"), Tally(), "telemetry.metrics")
+    return OtlpMetricExporter(for_signal(to, "metrics"), Tally(), "telemetry.otlp.metrics")
