@@ -20,7 +20,6 @@ static PyObject *str_kind, *str_name, *str_call, *str_table, *str_start, *str_en
 
 #include "c/traces/links.h"
 #include "c/traces/asking.h"
-#include "c/traces/entering.h"
 #include "c/traces/lines.h"
 #include "c/traces/maker.h"
 #include "c/traces/push.h"
@@ -30,9 +29,6 @@ static PyMethodDef functions[] = {
     {"plant", plant, METH_O, "plant(frames): (ids, parents, sizes, tops, missing), or None if a link is unusual."},
     {"recognise", (PyCFunction)(void (*)(void))recognise, METH_FASTCALL,
      "recognise(frames, ids, of_scope, dropped): (views, envelopes, readings, kinds, ids of those that are dropped)."},
-    {"entries", (PyCFunction)(void (*)(void))find_entries, METH_FASTCALL,
-     "entries(spans, of_scope, dropped, agent): (place, view, whether it is sure) of those that may be a run's own span, or None\n"
-     "if an item is unusual."},
     {"link", (PyCFunction)(void (*)(void))link_kinds, METH_FASTCALL,
      "link(kinds, parents, other, agent, model): (above, agent_above, agents, models, tools)."},
     {"plain", (PyCFunction)(void (*)(void))plain_run, METH_FASTCALL,

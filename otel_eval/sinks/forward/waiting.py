@@ -7,27 +7,21 @@ a time and no tree, so it lets some wait in vain, never longer than their trace 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from otel_eval.conventions import DROPPED, ScopeReader
+from otel_eval.conventions import DROPPED
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine, draw_of
 from otel_eval.evaluations import Evaluation, condition
 from otel_eval.globs import glob_matcher
 from otel_eval.model import Kind
-from otel_eval.native import extension
 from otel_eval.ports import Frame, View
 
 __all__ = ["Waiting"]
 
 Span = tuple[bytes, bytes, Frame, int]
 """Trace id, span id, frame and size."""
-
-_forest: Final = extension("_forest")
-
-_FLAGS_TAG: Final = b"\x85\x01"  # field 16, fixed32: what SDKs write last
-_IS_REMOTE: Final = 0x02  # of the second byte
 
 
 class Waiting:
@@ -46,10 +40,13 @@ class Waiting:
     def chosen(self, spans: Sequence[Span]) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of those that wait, in order."""
         waiting = []
-        for place, view, sure in entries(spans, self._reader.of_scope):
-            trace_id, span_id, frame, _ = spans[place]
-            if (sure or is_local_root(frame, view)) and self._may_apply(trace_id, frame, view):
-                waiting.append((trace_id, span_id, frame[1]))
+        for trace_id, span_id, frame, _ in spans:
+            _, payload, envelope = frame
+            view, scope = envelope.view(payload), self._reader.of_scope(envelope.scope_name)
+            reading = DROPPED if scope.dropped else scope.read(view)
+            own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
+            if own and self._may_apply(trace_id, frame, view):
+                waiting.append((trace_id, span_id, payload))
         return waiting
 
     def _may_apply(self, trace_id: bytes, frame: Frame, view: View) -> bool:
@@ -58,37 +55,6 @@ class Waiting:
         if self._asked.keys:
             attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
         return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
-
-
-def entries(spans: Sequence[Span], of_scope: Callable[[str], ScopeReader]) -> list[tuple[int, View, bool]]:
-    """Place and view of those that may be a run's own span, and whether that is sure; else their flags are unusual."""
-    found: list[tuple[int, View, bool]] | None = None
-    if _forest is not None and type(spans) is list:
-        found = _forest.entries(spans, of_scope, DROPPED, Kind.AGENT)
-    return found if found is not None else entries_slowly(spans, of_scope)
-
-
-def entries_slowly(spans: Sequence[Span], of_scope: Callable[[str], ScopeReader]) -> list[tuple[int, View, bool]]:
-    """The same in Python."""
-    found = []
-    for place, (_, _, frame, _) in enumerate(spans):
-        _, payload, envelope = frame
-        view, scope = envelope.view(payload), of_scope(envelope.scope_name)
-        reading = DROPPED if scope.dropped else scope.read(view)
-        enters = reading.kind is Kind.AGENT or _enters(frame)
-        if reading is not DROPPED and enters is not False:
-            found.append((place, view, bool(enters)))
-    return found
-
-
-def _enters(frame: Frame) -> bool | None:
-    """Whether a span enters its process, as far as its bytes say without being read: they may say nothing."""
-    parent, payload, _ = frame
-    if not parent:
-        return True
-    if payload.__class__ is not bytes or payload[-6:-4] != _FLAGS_TAG:
-        return None
-    return bool(payload[-3] & _IS_REMOTE)  # a span that only looks so does not wait
 
 
 class _Chance:
