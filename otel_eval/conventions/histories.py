@@ -43,6 +43,7 @@ _LITERAL_STEPS: Final = 5  # of each character
 _PART_STEPS: Final = 15  # of a part of flattened messages
 _NEW_PART_STEPS: Final = 30
 _NEW_EVENT_STEPS: Final = 100
+_MESSAGE_STEPS: Final = 3  # for one of reading its text: each value in it is looked at
 
 
 class Histories:
@@ -81,7 +82,7 @@ class Histories:
             if tail[:1] != ",":
                 return None
             tail = "[" + tail[1:]
-        self._steps.take(len(known.found) + steps_of_text(tail))
+        self._steps.take(len(known.found) + _MESSAGE_STEPS * steps_of_text(tail))
         messages = self._literal(tail, known, len(text)) if known.python else json_list(tail, known.depth)
         if not messages:
             return None
@@ -125,7 +126,7 @@ class Histories:
         key = (event.name, tuple(event.attributes.items()))
         found = self._events.get(key)
         if found is None:
-            self._steps.take(_NEW_EVENT_STEPS + sum(map(steps_of_text, event.attributes.values())))
+            self._steps.take(_NEW_EVENT_STEPS + _MESSAGE_STEPS * sum(map(steps_of_text, event.attributes.values())))
             found = [*read_event(event)]
             if all(side is not Side.OUTPUT for side, _ in found):  # what a model answers twice is two answers
                 self._events[key] = found

@@ -201,6 +201,7 @@ class _Work:
         size = self.read.forest.size
         if all(size[draft.place] == 1 for draft in mine):
             return around
+        self.read.steps.take(_CALL_STEPS * len(mine))
         stack: list[tuple[int, tuple[str, ...]]] = []
         for draft in mine:
             while stack and stack[-1][0] <= draft.place:

@@ -41,6 +41,7 @@ class Facts:
         self._read = read
         self._agents: dict[int, dict[str, Any]] = {}
         self._names: dict[int, str] = {}
+        self._conversations: dict[int, str] = {}
 
     def attributes(self, place: int) -> dict[str, Any]:
         """The attributes of an agent span that its table asks for."""
@@ -92,12 +93,16 @@ class Facts:
         own = "" if run.fragment else self._conversation_at(run.first)
         if own or not others:
             return own
-        by_time = sorted(others, key=self._read.moment)
-        return next((found for place in by_time if (found := self._conversation_at(place))), "")
+        named = [place for place in others if self._conversation_at(place)]
+        return self._conversation_at(min(named, key=self._read.moment)) if named else ""
 
     def _conversation_at(self, place: int) -> str:
-        table = self._read.table(place)
-        return "" if table is None else table.text(self.attributes(place), Field.CONVERSATION)
+        known = self._conversations.get(place)
+        if known is None:
+            table = self._read.table(place)
+            known = "" if table is None else table.text(self.attributes(place), Field.CONVERSATION)
+            self._conversations[place] = known
+        return known
 
     def tokens(self, run: Candidate, models: Sequence[int]) -> Tokens:
         """Sums over model calls; where none of these has any, what the run's own span says.
