@@ -35,6 +35,9 @@ _log = logging.getLogger("otel_eval")
 _TICK_S: Final = 0.1  # how late a verdict may be beside the waits that are configured
 _MOMENT_S: Final = 0.05  # that a thread of the host may wait for the judging of another trace
 _AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
+_SLOW_S: Final = (
+    5.0  # of an evaluation that is logged: more than its steps take, so the machine is busy or a scorer of a user slow
+)
 _PARTS: Final = 32  # of `max_bytes`, one of which they may have
 
 
@@ -326,6 +329,8 @@ class Pipeline:
             _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
         finally:
+            if self.progress.evaluating_s >= _SLOW_S:
+                _log.warning("evaluating trace %s took %.1f s", trace.trace_id.hex(), self.progress.evaluating_s)
             self.progress.moved()
 
     def evaluation(self) -> ProgressState:

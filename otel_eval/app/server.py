@@ -130,6 +130,7 @@ class Server:
     def _readiness(self) -> Readiness:
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
+        shown |= {"slowest_s": round(now.slowest_s, 3), "slowest_trace_id": now.slowest_trace_id}
         if not self._receiver.is_open:
             return Readiness(False, "requests are not taken: the receiver starts or stops", shown)
         if now.state == "stalled":
