@@ -6,5 +6,5 @@ from setuptools import Extension, setup
 
 # Optional: where they cannot be compiled the package works the same, only slower.
 PARTS = glob("otel_eval/c/*/*.h")
-NAMES = ("_native", "_forest", "_matching")
+NAMES = ("_native", "_forest")
 setup(ext_modules=[Extension(f"otel_eval.{name}", [f"otel_eval/{name}.c"], depends=PARTS, optional=True) for name in NAMES])

@@ -1,18 +1,27 @@
 """How far the arguments, or the result, of a call agree with what was expected.
 
-Knows JSON values; knows no names, no order. Equality is Python's `==`, so 1, 1.0 and True are equal.
+Equality is Python's `==`, so 1, 1.0 and True are equal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from math import fsum
 from typing import Any, Final
 
-from otel_eval.conventions.decode import frozen
-
-__all__ = ["MODES", "Agreement", "agreement", "decoded", "frozen"]
+__all__ = [
+    "MODES",
+    "Agreement",
+    "agreement",
+    "at_key",
+    "decoded",
+    "frozen",
+    "is_object",
+    "is_unnamed",
+    "named",
+    "share",
+]
 
 Agreement = Callable[[Any, Any], float]
 
@@ -29,7 +38,7 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
     """
     if isinstance(mode, str):
         return MODES[mode]
-    return lambda expected, actual: float(all(_at(expected, key) == _at(actual, key) for key in mode))
+    return lambda expected, actual: float(all(at_key(expected, key) == at_key(actual, key) for key in mode))
 
 
 def _exact(expected: Any, actual: Any) -> float:
@@ -38,7 +47,7 @@ def _exact(expected: Any, actual: Any) -> float:
 
 def _subset(expected: Any, actual: Any) -> float:
     """Every expected key present with an equal value; anything else may be there as well."""
-    expected, actual = _named(expected), _named(actual)
+    expected, actual = named(expected), named(actual)
     return float(all(key in actual and actual[key] == value for key, value in expected.items()))
 
 
@@ -49,16 +58,17 @@ def _superset(expected: Any, actual: Any) -> float:
 
 def _overlap(expected: Any, actual: Any) -> float:
     """The share of the union of keys whose values are equal; objects below count by their own share."""
-    return _share(_named(expected), _named(actual))
+    return share(named(expected), named(actual))
 
 
-def _share(expected: Any, actual: Any) -> float:
+def share(expected: Any, actual: Any) -> float:
+    """1 where equal; of two objects the share of the union of their keys, each counted by its own share."""
     if expected == actual:
         return 1.0
-    if not (_is_object(expected) and _is_object(actual)):
+    if not (is_object(expected) and is_object(actual)):
         return 0.0
     union = len(expected.keys() | actual.keys())
-    return fsum(_share(expected[key], actual[key]) for key in expected.keys() & actual.keys()) / union
+    return fsum(share(expected[key], actual[key]) for key in expected.keys() & actual.keys()) / union
 
 
 MODES: Final[Mapping[str, Agreement]] = {
@@ -69,27 +79,29 @@ MODES: Final[Mapping[str, Agreement]] = {
 }
 
 
-def _named(arguments: Any) -> Mapping[str, Any]:
-    return arguments if _is_object(arguments) else {"__value__": arguments}
+def named(arguments: Any) -> Mapping[str, Any]:
+    """Arguments as an object; a bare value under the key that stands for none."""
+    return arguments if is_object(arguments) else {"__value__": arguments}
 
 
 def is_unnamed(arguments: Any) -> bool:
     """Whether the arguments are a bare value, alone or as it is written down."""
-    return not _is_object(arguments) or arguments.keys() == {"__value__"}
+    return not is_object(arguments) or arguments.keys() == {"__value__"}
 
 
-def _is_object(value: Any) -> bool:
+def is_object(value: Any) -> bool:
+    """Whether it is a mapping."""
     return type(value) is dict or isinstance(value, Mapping)  # the second looks at abstract classes, which takes long
 
 
-def _at(value: Any, path: str) -> Any:
+def at_key(value: Any, path: str) -> Any:
     """What a dotted key leads to; a key that is written with dots itself is found as it is, before any way down."""
     if not isinstance(value, Mapping):
         return _ABSENT
     if path in value:
         return value[path]
     key, dot, below = path.partition(".")
-    return _at(value[key], below) if dot and key in value else _ABSENT
+    return at_key(value[key], below) if dot and key in value else _ABSENT
 
 
 def decoded(value: Any) -> Any:
@@ -108,3 +120,30 @@ def decoded(value: Any) -> Any:
 
 def _refused(constant: str) -> Any:
     raise ValueError(constant)
+
+
+def frozen(value: Any) -> Hashable:
+    """A hashable stand-in: two are equal if and only if the values are, a list and a tuple never.
+
+    Raises:
+        TypeError: some value inside is neither JSON nor hashable.
+    """
+    kind = type(value)
+    if kind is not dict and kind is not list:
+        try:
+            hash(value)
+        except TypeError:
+            pass
+        else:
+            return value  # type: ignore[no-any-return]
+    if is_object(value):
+        try:
+            return _OBJECT, frozenset(value.items())
+        except TypeError:  # of lists or objects inside
+            return _OBJECT, frozenset([(key, frozen(below)) for key, below in value.items()])
+    if isinstance(value, list | tuple):
+        return _TUPLE if isinstance(value, tuple) else _LIST, tuple([frozen(below) for below in value])
+    raise TypeError(f"{kind.__name__} cannot be hashed")
+
+
+_OBJECT, _LIST, _TUPLE = object(), object(), object()  # equal to nothing that is in a value

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from otel_eval.model import Outcome, Skipped, Trajectory
-from otel_eval.scorers.agreement import agreement
-from otel_eval.scorers.batches import Visit
+from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls, names
+from otel_eval.scorers.alignment.parallel_calls import Visit
 from otel_eval.scorers.built_in import Finding
-from otel_eval.scorers.expectations import calls, names
-from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.parameters import one_of, reads
 from otel_eval.scorers.registry import scorer
@@ -53,11 +51,6 @@ class ExecutionOrder(Matching):
     def how(self) -> str:
         """As given."""
         return self.match
-
-    @property
-    def usual(self) -> bool:
-        """Only of tools."""
-        return self.of == "tools" and super(ExecutionOrder, self).usual
 
     @property
     def reads_calls(self) -> bool:
@@ -139,7 +132,7 @@ class ToolCallArgs(Matching):
     @property
     def compared(self) -> Comparison:
         """Arguments."""
-        return Comparison(arguments=agreement(self.arguments))
+        return Comparison(arguments=self.arguments)
 
 
 @scorer("tool_call_output")
@@ -208,12 +201,7 @@ class TrajectoryMatch(Matching):
     @property
     def compared(self) -> Comparison:
         """All that the expectation names."""
-        return Comparison(arguments=agreement(self.arguments), results=True)
-
-    @property
-    def usual(self) -> bool:
-        """Only where nothing is forbidden."""
-        return self.missing == self.extra == "allow" and super(TrajectoryMatch, self).usual
+        return Comparison(arguments=self.arguments, results=True)
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """Nothing where something forbidden happened."""

@@ -12,11 +12,9 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Trajectory
-from otel_eval.scorers.agreement import agreement
+from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
 from otel_eval.scorers.asking import asked, at_once, failed, judge_of, opinion_of
 from otel_eval.scorers.built_in import Finding
-from otel_eval.scorers.expectations import calls
-from otel_eval.scorers.expected import Comparison, Expectation
 from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.parameters import STRING, described, gathered, one_of, optional, reads, share, shown, text, wrong
@@ -127,7 +125,7 @@ class ToolCorrectness(Matching):
     @property
     def compared(self) -> Comparison:
         """What `compare` lists."""
-        by = agreement(self.arguments) if "arguments" in self.compare else None
+        by = self.arguments if "arguments" in self.compare else None
         return Comparison(arguments=by, results="result" in self.compare)
 
     def prompt_for(self, trajectory: Trajectory) -> str:

@@ -1,36 +1,23 @@
-"""What every scorer that compares calls with expected ones shares.
-
-Knows values and per-run references; the alignment itself is `alignment`'s, what it says `differences`'.
-"""
+"""What every scorer that compares calls with expected ones shares: per-run references, values and explanations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES
-from otel_eval.scorers.alignment import TooMuch, Unrecorded, align, fits_exactly
-from otel_eval.scorers.batches import Visit
-from otel_eval.scorers.built_in import BuiltIn, Finding, late
-from otel_eval.scorers.counting import (
-    alignment_of_equals,
-    alignment_of_kinds,
-    prepared_calls,
-    prepared_kinds,
-    prepared_scoring,
-    weight_of_kinds,
-    weight_of_names,
-)
-from otel_eval.scorers.differences import Reasons, explained
-from otel_eval.scorers.expected import Comparison, Expectation
+from otel_eval.scorers.alignment.expected import Comparison, Expectation
+from otel_eval.scorers.alignment.explain import explained
+from otel_eval.scorers.alignment.heaviest import Matcher, TooMuch, Unrecorded
+from otel_eval.scorers.alignment.parallel_calls import Visit
+from otel_eval.scorers.alignment.relation import Criterion, criterion_of
+from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import STRINGS, described, flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
-from otel_eval.scorers.subsequence import Prepared
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.telling import nearest
 
@@ -67,11 +54,7 @@ class Matching(BuiltIn):
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))
-    comparison: Comparison = field(init=False, repr=False, compare=False)
-    kinds: Prepared | None = field(init=False, repr=False, compare=False)
-    weigher: Any = field(init=False, repr=False, compare=False)  # the expected calls for the shortcut in C; None: there is none
-    manner: tuple[str, str, bool, bool] = field(init=False, repr=False, compare=False)  # asked of every run
-    scoring: Any = field(init=False, repr=False, compare=False)  # all of it in C, for runs that are plain; None: there is none
+    criterion: Criterion | None = field(init=False, repr=False, compare=False)  # of the inline expectation
 
     @property
     def how(self) -> str:
@@ -86,7 +69,7 @@ class Matching(BuiltIn):
     @property
     def compared(self) -> Comparison:
         """What is compared beside names."""
-        return _NAMES
+        return Comparison()
 
     @property
     def asked(self) -> frozenset[str]:
@@ -111,34 +94,7 @@ class Matching(BuiltIn):
             raise ConfigError(
                 "expected: missing; list the expected calls, or name the attribute that does: reference: my.expected"
             )
-        self._set("comparison", self.compared)
-        self._set("kinds", prepared_kinds(self.expected) if self.expected and self.comparison.arguments else None)
-        self._set("weigher", prepared_calls(self.expected, self.comparison) if self.expected else None)
-        self._set("manner", (self.how, self.ratio, self.concurrency == "respect", self.comparison.names_only))
-        self._set("scoring", self._scoring() if self.expected and self.usual else None)
-
-    @property
-    def usual(self) -> bool:
-        """Whether the expectation and all of a run's calls decide, and nothing else."""
-        foreign = [vars(cls) for cls in type(self).__mro__ if cls.__module__.partition(".")[0] != _HOUSE]
-        decided = any(name in own for own in foreign for name in _DECIDES)
-        return not (decided or self.reference or self.keeps or self.failed_calls == "exclude")
-
-    def _scoring(self) -> Any:
-        assert self.expected is not None, "asked only where there is one"
-        by_names = self.comparison.names_only or self.expected.bare
-        return prepared_scoring(
-            self.expected.names if by_names else self.weigher,
-            self.expected,
-            self.manner,
-            strict=self.strict,
-            threshold=self.threshold,
-        )
-
-    def __call__(self, trajectory: Trajectory) -> Outcome:
-        """The outcome for one run."""
-        outcome: Outcome | None = None if self.scoring is None else self.scoring.score(self, trajectory)
-        return BuiltIn.__call__(self, trajectory) if outcome is None else outcome
+        self._set("criterion", criterion_of(self.expected, self.compared) if self.expected else None)
 
     def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
         """What is compared with the expectation."""
@@ -146,64 +102,20 @@ class Matching(BuiltIn):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Align, weigh and explain."""
-        expectation = self._expectation(trajectory) if self.reference else self.expected
-        if not isinstance(expectation, Expectation):
-            assert expectation is not None, "there is one or the other"
-            return expectation
-        how, ratio, concurrency, by_names = self.manner
-        visits = self.visits(trajectory)
-        if by_names or expectation.bare:
-            pairs = weight_of_names(expectation, visits, how, concurrency=concurrency)
-            told: tuple[int, float] | None = None if pairs is None else (pairs, pairs)
-        else:
-            told = self._weight(how, expectation, visits, concurrency=concurrency)
-        if told is None:
-            return self._found(how, expectation, visits, concurrency=concurrency)
-        return self._soon(*told, ratio, expectation, visits)
-
-    def _weight(
-        self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool
-    ) -> tuple[int, float] | None:
-        """How many pairs there are and what they weigh with their arguments; None where that takes an alignment."""
-        own = expectation is self.expected
-        weigher, kinds = (self.weigher, self.kinds) if own else (prepared_calls(expectation, self.comparison), None)
-        told: tuple[int, float] | None = None
-        if weigher is not None:
-            told = weigher.weight(visits, how, concurrency, own)
-        if told is not None or kinds is None:
-            return told
-        pairs = weight_of_kinds(kinds, expectation, visits, how, self.comparison, concurrency=concurrency)
-        return None if pairs is None else (pairs, pairs)
-
-    def _soon(self, pairs: int, weight: float, ratio: str, expectation: Expectation, visits: Sequence[Visit]) -> Finding:
-        """The value; which calls are paired is found out when somebody asks."""
+        criterion = self._criterion(trajectory) if self.reference else self.criterion
+        if not isinstance(criterion, Criterion):
+            assert criterion is not None, "there is one or the other"
+            return criterion
+        expectation, visits, exact = criterion.expectation, self.visits(trajectory), self.how == "exact"
         wanted, made = len(expectation.calls), len(visits)
-        value = _ratio(weight, wanted, made, ratio)  # of `exact` all fit, or nothing weighs anything
-        value = self.weighed(value, wanted - pairs, made - pairs)
-        return late(value, partial(self.explained, expectation, visits))
-
-    def explained(self, expectation: Expectation, visits: Sequence[Visit]) -> Reasons:
-        """Why calls got their value: explanation and details."""
-        kinds, weigher = (self.kinds, self.weigher) if expectation is self.expected else (None, None)
-        alignment = alignment_of_equals(expectation, visits) if kinds is not None and weigher is None else None
-        how, _, concurrency, _ = self.manner
+        matcher = Matcher(criterion, visits, concurrency=self.concurrency == "respect")
         try:
-            alignment = alignment or align(expectation, visits, how, self.comparison, concurrency=concurrency, prepared=weigher)
-        except TooMuch:
-            assert kinds is not None, "else nothing was told where there is too much"
-            alignment = alignment_of_kinds(kinds, visits, how)
-        return explained(alignment, expectation, visits, content=self.include_content)
-
-    def _found(self, how: str, expectation: Expectation, visits: Sequence[Visit], *, concurrency: bool) -> Finding | Skipped:
-        wanted, made = len(expectation.calls), len(visits)
-        try:
-            alignment = align(expectation, visits, how, self.comparison, concurrency=concurrency)
-            fits = how == "exact" and fits_exactly(expectation, visits, self.comparison, concurrency=concurrency)
+            alignment = matcher.heaviest(any_order=self.how == "any_order")
+            value = float(matcher.fits()) if exact else _ratio(alignment.weight, wanted, made, self.ratio)
         except Unrecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
         except TooMuch:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
-        value = float(fits) if how == "exact" else _ratio(alignment.weight, wanted, made, self.ratio)
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
         return _new_finding(value, *explained(alignment, expectation, visits, content=self.include_content))
 
@@ -211,15 +123,15 @@ class Matching(BuiltIn):
         """The value, once it is known how many calls are missing and extra."""
         return value
 
-    def _expectation(self, trajectory: Trajectory) -> Expectation | Skipped | Failed:
+    def _criterion(self, trajectory: Trajectory) -> Criterion | Skipped | Failed:
         assert self.reference is not None, "asked only where there is one"
         found = self.reference.of(trajectory)
         if isinstance(found, Failed):
             return found
         if isinstance(found, Skipped):
-            return found if self.expected is None else self.expected
+            return found if self.criterion is None else self.criterion
         try:
-            return self.read_reference(found)
+            return criterion_of(self.read_reference(found), self.compared)
         except ConfigError as error:
             return _unusable(error, self.reference.place_of(trajectory))
 
@@ -249,9 +161,6 @@ def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
 
 
 _MOST_PROBLEMS: Final = 10
-_NAMES: Final = Comparison()
-_HOUSE: Final = __name__.partition(".")[0]
-_DECIDES: Final = ("__call__", "find", "judged", "kept", "skips", "visits", "weighed")  # what a class of others may do otherwise
 _new_finding: Final = maker(Finding)
 
 

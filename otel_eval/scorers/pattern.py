@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
+from otel_eval.scorers.alignment.parallel_calls import batches
 from otel_eval.scorers.automaton import Automaton, Edit, TooLarge, TooMany, nearest
-from otel_eval.scorers.batches import batches
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import (
     STRING,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.batches import batches, is_timed
+from otel_eval.scorers.alignment.parallel_calls import batches, is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import STRINGS, Names, described, gathered, one_of, reads, shown, wrong
 from otel_eval.scorers.registry import scorer

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.batches import is_timed
+from otel_eval.scorers.alignment.parallel_calls import is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import positive, reads, text
 from otel_eval.scorers.registry import scorer

@@ -4,12 +4,10 @@ Run it by hand where one of them is installed (`make peers` makes such environme
 ``PYTHONPATH=. .venv-peers/deepeval/bin/python tests/bench/scorers.py``. Without either it prints our own figures.
 
 What is measured: one call `scorer(run)` with a scorer that was built once and a run that was built before, up to the
-outcome. What explains it (explanation, details) is made when it is first read, which is not in the figure, as deepeval's reasons
-are not. Of the others the function that computes the number, on objects of theirs that were
-built before: for deepeval `_calculate_score`, for UiPath `tool_calls_order_score` and `tool_calls_args_score`, which make a
-justification too. Each figure is the least of many rounds of a few milliseconds of CPU time; between all of them a loop of
-plain Python is timed, so that a slower moment can be told. Wanted: 20 calls in 5 µs and 50 times faster than either, 1,000
-against 1,000 in 500 µs.
+outcome, with its explanation and details, which deepeval's figure is without. Of the others the function that computes the
+number, on objects of theirs that were built before: for deepeval `_calculate_score`, for UiPath `tool_calls_order_score` and
+`tool_calls_args_score`, which make a justification too. Each figure is the least of many rounds of a few milliseconds of CPU
+time; between all of them a loop of plain Python is timed, so that a slower moment can be told.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import Any, Final
 
 from otel_eval import create_scorer
 from otel_eval.model import Trajectory
-from otel_eval.scorers.subsequence import common_length, prepare
+from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.testing import call, trajectory
 
 os.environ.update(DEEPEVAL_TELEMETRY_OPT_OUT="YES", ERROR_REPORTING="NO", UIPATH_TELEMETRY_ENABLED="false")
@@ -187,8 +185,8 @@ def main() -> None:
     for count in (20, 1000):
         names = [name for name, _ in expected_of(count, random.Random(7))]
         made = [name for name, _ in nearly(expected_of(count, random.Random(7)), random.Random(8))]
-        alone = least_us(partial(common_length, prepare(names), made))
-        print(f"{count:5} floor: the length of the common subsequence alone, names at hand: {alone:.2f} us")
+        alone = least_us(partial(common, prepare(names), made))
+        print(f"{count:5} floor: the common subsequence alone, names at hand: {alone:.2f} us")
     print(f"calibration: {min(loops):.1f} to {max(loops):.1f} us")
 
 

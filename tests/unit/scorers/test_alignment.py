@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.agreement import agreement, decoded, frozen
-from otel_eval.scorers.alignment import align, fits_exactly
-from otel_eval.scorers.assignment import Assignment
-from otel_eval.scorers.batches import batches
-from otel_eval.scorers.expected import Comparison, Expectation, Expected
-from otel_eval.scorers.ordered import align_in_order
-from otel_eval.scorers.staircase import walk
+from otel_eval.scorers.alignment.assignment import Assigned, Assignment, Work
+from otel_eval.scorers.alignment.bits import bits_of, positions, turned
+from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected
+from otel_eval.scorers.alignment.heaviest import Matcher
+from otel_eval.scorers.alignment.lcs import common, prepare
+from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
+from otel_eval.scorers.alignment.parallel_calls import batches
+from otel_eval.scorers.alignment.partial_order import walk, walk_words
+from otel_eval.scorers.alignment.relation import criterion_of
 from otel_eval.testing import call
 
 NAMES = st.sampled_from("abc")
@@ -76,6 +79,11 @@ def expectation(names, groups, arguments=None):
     return Expectation(tuple(Expected(name, own) for name, own in zip(names, given, strict=True)), tuple(groups))
 
 
+def align(wanted, calls, match, compared):
+    """The heaviest alignment, concurrency respected."""
+    return Matcher(criterion_of(wanted, compared), calls, concurrency=True).heaviest(any_order=match == "any_order")
+
+
 def is_alignment(pairs, groups, actual):
     """Nothing is used twice and no two pairs cross."""
     of_row = {row: index for index, group in enumerate(groups) for row in group}
@@ -93,7 +101,7 @@ def test_names_in_order_weigh_what_the_best_order_weighs(expected, expected_size
     groups, ran = cut(expected_sizes, len(expected)), cut(actual_sizes, len(actual))
     weights = [{at: 1.0 for at, name in enumerate(actual) if name == wanted} for wanted in expected]
     best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
-    found = align(expectation(expected, groups), timed(actual, ran), "in_order", Comparison(), concurrency=True)
+    found = align(expectation(expected, groups), timed(actual, ran), "in_order", Comparison())
     assert found.weight == best
     assert is_alignment(found.pairs, groups, ran)
 
@@ -104,7 +112,7 @@ def test_weights_in_order_sum_to_the_most_that_any_order_gives(weights, row_size
     """Fractional weights, groups on both sides."""
     groups, ran = cut(row_sizes, len(weights)), cut(column_sizes, 5)
     best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
-    pairs = align_in_order(weights, groups, ran, alike=False)
+    pairs = align_in_order(weights, groups, ran)
     assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
     assert is_alignment(pairs, groups, ran)
 
@@ -126,22 +134,76 @@ def test_weights_in_groups_sum_to_the_most_that_any_order_gives(density, choice)
         ]
         best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
         for align_ in (align_in_order, walk):
-            pairs = align_(weights, groups, ran, alike=False)
+            pairs = align_(weights, groups, ran)
             assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
             assert is_alignment(pairs, groups, ran)
 
 
 @pytest.mark.parametrize("names", ["ab", "abcd"])
 def test_the_first_free_partner_is_good_enough_for_names(names):
-    """One state is enough where all weights are alike."""
+    """Also where parts of the grid are left out because better is known."""
     random = Random(names)
     for _ in range(300):
         groups, ran = drawn(random), drawn(random)
         wanted, made = random.choices(names, k=groups[-1].stop), random.choices(names, k=ran[-1].stop)
         weights = [{at: 1.0 for at, name in enumerate(made) if name == each} for each in wanted]
-        pairs = walk(weights, groups, ran, alike=True)
-        assert len(pairs) == max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
+        for least in (0, len(common(prepare(wanted), made)), int(best)):
+            pairs = walk_words(wanted, made, groups, ran, Work(None), least)
+            assert len(pairs) == best
+            assert is_alignment(pairs, groups, ran)
+
+
+@pytest.mark.parametrize("density", [0.1, 0.3, 0.6, 0.9])
+def test_pairs_that_weigh_the_same_are_as_many_as_any_order_gives(density):
+    """Rows and columns that agree in any way, each side in groups or one by one."""
+    random = Random(density)
+    for _ in range(300):
+        groups, ran = drawn(random), drawn(random)
+        if random.random() < 0.7:
+            alone = random.choice([groups, ran])
+            alone[:] = cut([], alone[-1].stop)
+        rows = [{at: 1.0 for at in range(ran[-1].stop) if random.random() < density} for _ in range(groups[-1].stop)]
+        pairs = align_masks_in_order([bits_of(row) for row in rows], ran[-1].stop, groups, ran)
+        assert len(pairs) == max(in_one_order(rows, one, other) for one in orders(groups) for other in orders(ran))
         assert is_alignment(pairs, groups, ran)
+        assert all(column in rows[row] for row, column in pairs)
+
+
+@given(st.lists(st.integers(0, 2**6 - 1), max_size=8))
+def test_an_assignment_of_bits_is_the_largest_after_every_row(rows):
+    """A row that has a column keeps one, and no column is given twice."""
+    assigned, had = Assigned(6), set()
+    for at, row in enumerate(rows):
+        more = assigned.add(row)
+        pairs = assigned.pairs()
+        weights = [{column: 1.0 for column in range(6) if each >> column & 1} for each in rows[: at + 1]]
+        assert len(pairs) == in_any_order(weights) == len(had) + more
+        assert had <= {each for each, _ in pairs}
+        assert all(rows[each] >> column & 1 for each, column in pairs)
+        assert len({column for _, column in pairs}) == len(pairs)
+        had = {each for each, _ in pairs}
+
+
+@given(st.lists(st.integers(0, 2**4 - 1), max_size=7))
+def test_a_row_that_is_added_later_takes_the_place_of_the_earliest(rows):
+    """So that of all largest assignments the one with the latest rows is left."""
+    assigned = Assigned(4)
+    for row in rows:
+        out = assigned.exchange(row)
+        assert out < len(rows)
+    kept = [row for row, _ in assigned.pairs()]
+    best = Assigned(4)
+    wanted = [at for at in range(len(rows) - 1, -1, -1) if best.add(rows[at])]
+    assert kept == sorted(wanted)
+
+
+@given(st.lists(st.integers(0, 2**9 - 1), max_size=9))
+def test_bits_are_turned(rows):
+    """Rows to columns and back."""
+    assert turned(turned(rows, 9), len(rows)) == rows
+    assert [positions(row) for row in rows] == [[at for at in range(9) if row >> at & 1] for row in rows]
+    assert [bits_of(positions(row)) for row in rows] == rows
 
 
 @pytest.mark.parametrize("mode", [None, "overlap"], ids=["names", "arguments"])
@@ -157,8 +219,8 @@ def test_calls_in_groups_on_both_sides_weigh_the_most_that_any_order_gives(mode)
             for name, one in zip(wanted, own, strict=True)
         ]
         best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
-        compared = Comparison(agree if mode else None)
-        found = align(expectation(wanted, groups, own), timed(made, ran, theirs), "in_order", compared, concurrency=True)
+        compared = Comparison(mode)
+        found = align(expectation(wanted, groups, own), timed(made, ran, theirs), "in_order", compared)
         assert found.weight == pytest.approx(best)
         assert is_alignment(found.pairs, groups, ran)
 
@@ -185,7 +247,7 @@ def test_arguments_in_any_order_are_assigned_to_the_best(expected, actual):
     ]
     wanted = expectation([name for name, _ in expected], cut([], len(expected)), [own for _, own in expected])
     calls = [call(name, arguments=own) for name, own in actual]
-    assert align(wanted, calls, "any_order", Comparison(overlap), concurrency=True).weight == pytest.approx(in_any_order(weights))
+    assert align(wanted, calls, "any_order", Comparison("overlap")).weight == pytest.approx(in_any_order(weights))
 
 
 @settings(max_examples=300, deadline=None)
@@ -197,23 +259,22 @@ def test_an_exact_match_needs_some_order_that_is_equal(expected, sizes, order, d
     equal = any(
         [expected[at] for at in rows] == [actual[at] for at in columns] for rows in orders(groups) for columns in orders(ran)
     )
-    assert fits_exactly(expectation(expected, groups), timed(actual, ran), Comparison(), concurrency=True) == equal
+    matcher = Matcher(criterion_of(expectation(expected, groups), Comparison()), timed(actual, ran), concurrency=True)
+    assert matcher.fits() == equal
 
 
 @given(st.lists(NAMES, max_size=8), st.lists(NAMES, max_size=8))
 def test_an_order_never_weighs_more_than_no_order(expected, actual):
     """In any order there is at least as much to match."""
     wanted, calls = expectation(expected, cut([], len(expected))), timed(actual, cut([], len(actual)))
-    ordered = align(wanted, calls, "in_order", Comparison(), concurrency=True)
-    assert ordered.weight <= align(wanted, calls, "any_order", Comparison(), concurrency=True).weight
+    ordered = align(wanted, calls, "in_order", Comparison())
+    assert ordered.weight <= align(wanted, calls, "any_order", Comparison()).weight
 
 
 def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
     """Groups of both sides, all of one name: the number of states is limited."""
     groups = cut([50] * 20, 1000)
-    found = align(
-        expectation(["a"] * 1000, groups), timed(["a"] * 1000, cut([40] * 25, 1000)), "in_order", Comparison(), concurrency=True
-    )
+    found = align(expectation(["a"] * 1000, groups), timed(["a"] * 1000, cut([40] * 25, 1000)), "in_order", Comparison())
     assert found.weight == 1000
     assert len(batches(timed(["a"] * 1000, groups))) == 20
 

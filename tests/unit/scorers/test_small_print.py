@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.assignment import Assignment
-from otel_eval.scorers.ordered import align_in_order
-from otel_eval.scorers.staircase import walk
-from otel_eval.scorers.subsequence import common_in_groups, prepare
+from otel_eval.scorers.alignment.assignment import Assignment
+from otel_eval.scorers.alignment.lcs import common_in_groups, prepare
+from otel_eval.scorers.alignment.ordered import align_in_order
+from otel_eval.scorers.alignment.partial_order import walk
 from otel_eval.testing import call, trajectory
 
 HALVES = st.lists(
@@ -42,7 +42,7 @@ def test_two_groups_of_two_against_two_batches_of_two_weigh_what_the_best_order_
     orders = [[a, 1 - a, 2 + b, 3 - b] for a in (0, 1) for b in (0, 1)]
     best = max(in_fixed_order(weights, rows, columns) for rows in orders for columns in orders)
     sparse = [{at: weight for at, weight in enumerate(row) if weight} for row in weights]
-    pairs = walk(sparse, [range(2), range(2, 4)], [range(2), range(2, 4)], alike=False)
+    pairs = walk(sparse, [range(2), range(2, 4)], [range(2), range(2, 4)])
     assert sum(weights[row][column] for row, column in pairs) == pytest.approx(best)
 
 
@@ -247,7 +247,7 @@ def test_dense_assignments_are_the_heaviest_after_every_row(density):
 def test_what_is_free_may_be_worth_more_than_a_lead_of_one():
     """Two rows that wait for the next batch get 1 each there, though half was to be had at once."""
     rows = [{0: 0.5, 2: 1.0}, {1: 0.5, 3: 1.0}, {4: 0.5}, {5: 0.5}]
-    pairs = walk(rows, [range(2), range(2, 4)], [range(2), range(2, 4), range(4, 6)], alike=False)
+    pairs = walk(rows, [range(2), range(2, 4)], [range(2), range(2, 4), range(4, 6)])
     assert sorted(pairs) == [(0, 2), (1, 3), (2, 4), (3, 5)]
 
 
@@ -263,7 +263,7 @@ def test_names_in_batches_are_aligned_as_their_weights_are(expected, actual, siz
     pairs = common_in_groups(prepare(expected), actual, batches)
     rows = [{column: 1.0 for column, name in enumerate(actual) if name == wanted} for wanted in expected]
     alone = [range(row, row + 1) for row in range(len(rows))]
-    assert len(pairs) == len(align_in_order(rows, alone, batches, alike=False))
+    assert len(pairs) == len(align_in_order(rows, alone, batches))
     assert all(expected[row] == actual[column] for row, column in pairs)
     place = [number for number, batch in enumerate(batches) for _ in batch]
     assert [place[column] for _, column in pairs] == sorted(place[column] for _, column in pairs)

@@ -1,20 +1,51 @@
-"""Read expected calls: names, or mappings of name, arguments and result; nested lists are batches.
+"""Expected calls: what they are, and how they are read from names or mappings of name, arguments and result.
 
-Knows the shapes an expectation may be written in; knows no actual calls.
+A nested list holds calls that may come in any order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
+from otel_eval.model import UNRECORDED
 from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.expected import Expectation, Expected
 from otel_eval.scorers.parameters import STRING, Schema, described, did_you_mean, gathered, wrong
 
-__all__ = ["calls", "names"]
+__all__ = ["Comparison", "Expectation", "Expected", "calls", "names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One expected call. `arguments` and `result` are `UNRECORDED` where the expectation does not name them."""
+
+    name: str
+    arguments: Any = UNRECORDED
+    result: Any = UNRECORDED
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Expected calls in order. `groups` are the positions that may come in any order."""
+
+    calls: tuple[Expected, ...]
+    groups: tuple[range, ...]
+
+    @property
+    def nested(self) -> bool:
+        """Whether some group has more than one member."""
+        return len(self.groups) < len(self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared beside the names: arguments in one of the modes or by dotted keys, and results by equality."""
+
+    arguments: str | tuple[str, ...] | None = None
+    results: bool = False
 
 
 _SPELLINGS: Final[Mapping[str, str]] = {

@@ -1,7 +1,4 @@
-"""Cut calls into batches: groups whose members could not have known of one another.
-
-Knows start, end and enclosing calls; knows no names and no expectations.
-"""
+"""Cut calls into batches of parallel calls: groups whose members could not have known of one another."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class Visit(Protocol):
 
 
 def is_timed(visit: Visit) -> bool:
-    """Whether both ends were recorded. 0 and 0 together mean that nobody wrote a time; 0 and later is a time."""
+    """Whether both ends were recorded. 0 and 0 together mean that no time was recorded; 0 and later is a time."""
     return visit.start_ns is not None and visit.end_ns is not None and (visit.start_ns, visit.end_ns) != (0, 0)
 
 
