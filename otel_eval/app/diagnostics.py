@@ -17,7 +17,7 @@ from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
 from otel_eval.model import Completeness, Report, Trajectory
 from otel_eval.ports import NO_RUN, ClosedTrace
-from otel_eval.sinks.tally import BoundedNames, named_count, renew_after_fork
+from otel_eval.sinks.tally import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.telling import shown
 
 __all__ = ["CHECK_AFTER_S", "Diagnostics"]
@@ -29,6 +29,7 @@ _END_IT: Final = "a run is evaluated when its own span has ended"
 _LONGEST_SCOPE: Final = 200
 _NAMED: Final = 5  # scopes, services and the like that one line names
 _MOST_SCOPES: Final = 100
+_REMEDY: Final = "raise the limit, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 
 
 class Diagnostics:
@@ -50,6 +51,7 @@ class Diagnostics:
         self._counts, self._unseen = counts, unseen
         self._lost: Final = LostContext() if one_process else None
         self._results: Final = ResultCounts()
+        self._warnings: Final = Warnings()
         self._made: Final = time.monotonic()
         self._lock = threading.Lock()  # guards what follows
         renew_after_fork(self)
@@ -77,6 +79,8 @@ class Diagnostics:
             verdict = trace.verdicts.get(bytes.fromhex(run.span_id))
             if verdict is None or not verdict.revision:
                 self._new_run(engine, run, bool(matching))
+        if trace.cut and self._lost is not None:
+            self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)
         if _log.isEnabledFor(logging.DEBUG):
             for run, _ in found:
                 _log.debug("%s", _line(run, [each for each in reports if each.trajectory is run]))

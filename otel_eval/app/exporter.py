@@ -49,6 +49,10 @@ _UNSEEN: Final = (
     "nothing was exported; "
     "check that a span processor with the EvalSpanExporter is on the provider that the agent uses, and the sampler"
 )
+_EARLY: Final = (
+    "open traces reached traces.max_bytes (%d bytes) or traces.max_traces (%d): the oldest are evaluated early; raise it, or "
+    "record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
+)
 _REMEDY: Final = "name exporters: otlp or jsonl as well"
 
 Framed = tuple[bytes, bytes, Frame, int]
@@ -195,8 +199,13 @@ class EvalSpanExporter(SpanExporter):
         while not ending.wait(_TICK_S):
             while self._core.step():
                 pass
+            self._warn_of_limits()
             self._let_go(self._held.waiting(time.monotonic() - self._max_wait))
             self._leave(_SHUTDOWN_S)
+
+    def _warn_of_limits(self) -> None:
+        if self._core.counts()["traces_over_limit"]:
+            self._warnings.once("limits", _EARLY, self._settings.traces.max_bytes, self._settings.traces.max_traces)
 
     def _let_go(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
         """Have these spans leave: with their scores if their trace can be judged in time, else as they are."""
@@ -251,6 +260,7 @@ class EvalSpanExporter(SpanExporter):
         if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
             self._tally.add("exporter.failed_spans", len(self._leaving))
             self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))
+        self._warn_of_limits()
         self._outlet.close(max(0.1, min(DELIVERY_S, deadline - time.monotonic())))
         self._diagnostics.end()
         self._inner.shutdown()

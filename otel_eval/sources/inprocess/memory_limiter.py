@@ -21,7 +21,6 @@ _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracema
 _HELD_BYTES: Final = 280  # of each span beside the span; what assembly adds, too, so that it finds the same limit exceeded
 _FEW_SPANS: Final = 16  # less often than after so many spans bytes are always measured
 _REMEDY: Final = "raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
-_CUT: Final = "the spans of a trace hold more than traces.max_bytes_per_trace (%d bytes): its runs are skipped as incomplete; %s"
 _EARLY: Final = "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are evaluated early; %s"
 _DROPPED: Final = (
     "evaluation is slower than spans arrive: traces are dropped while those that wait hold %d spans, or %d bytes (half of "
@@ -97,7 +96,6 @@ class MemoryLimiter:
         for entry in entries:
             if entry.size > most + _HELD_BYTES and not entry.cut:
                 self._recorder.cut_off(entry)
-                self._warn(_CUT, most, _REMEDY)
             elif entry.size > most // 2:
                 self._recorder.ask(entry)
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval import EvalSpanProcessor
+from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.sources.inprocess import InProcessSource, Limits
@@ -75,8 +75,8 @@ def test_spans_of_540_mb_do_not_take_that(way: str, tmp_path: Path):
     assert found["counts"].get("callback_errors", 0) == found["counts"].get("handover_errors", 0) == 0
 
 
-def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path):
-    """Outcome, reason, explanation and completeness; the root ends later and changes nothing."""
+def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Outcome, reason, explanation and completeness; the root ends later and changes nothing. One warning names the key."""
     limits = {"max_bytes_per_trace": "1MiB", "max_bytes": "100MiB"}
     program = Program(tmp_path / "here.jsonl", **limits)
     sent = InMemorySpanExporter()
@@ -86,6 +86,7 @@ def test_a_trace_beyond_its_limit_has_the_receivers_result(tmp_path: Path):
         eventually(lambda: program.processor.counts()["spans_over_limit"] > 0)
     here = program.rows()
     program.provider.shutdown()
+    assert len(warnings(caplog, "raise the limit", "traces.max_bytes_per_trace")) == 1
     there = received([sent.get_finished_spans()[:-1], sent.get_finished_spans()[-1:]], tmp_path / "there.jsonl", limits)
     assert told(here) == told(there)
     assert told(here) == [
@@ -132,9 +133,28 @@ def test_beyond_max_bytes_the_oldest_trace_is_evaluated_early_and_once_more_at_i
     assert (rows[ids[1], 0]["value"], rows[ids[1], 0]["completeness"]) == (1.0, "complete")
     assert (rows[ids[0], 0]["outcome"], rows[ids[0], 0]["completeness"]) == ("skipped", "overflow")
     program.provider.shutdown()
-    warnings = [each.getMessage() for each in caplog.records if "traces.max_bytes (" in each.getMessage()]
-    assert len(warnings) == 1
-    assert "raise it" in warnings[0]
+    assert len(warnings(caplog, "raise it", "traces.max_bytes")) == 1
+
+
+def warnings(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
+    """The messages that were logged and have these words."""
+    return [text for each in caplog.records if all(word in (text := each.getMessage()) for word in words)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"), [({}, "traces.max_bytes "), ({"max_bytes_per_trace": "500KiB"}, "max_bytes_per_trace")]
+)
+def test_the_exporter_warns_too(limits: dict[str, str], words: str, caplog: pytest.LogCaptureFixture):
+    """Once, with key and remedy."""
+    traces = {"max_bytes": "1MiB", "max_bytes_per_trace": "1MiB", **limits}
+    exporter = EvalSpanExporter(InMemorySpanExporter(), {"traces": traces, "evaluations": EVALUATIONS})
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("app")
+    for root in [tracer.start_span("invoke_agent a", attributes=AGENT) for _ in range(2)]:
+        tools(tracer, root, 8, 100_000)
+    provider.shutdown()
+    assert len(warnings(caplog, "raise", words)) == 1
 
 
 def test_spans_that_never_end_count(tmp_path: Path):
@@ -173,9 +193,7 @@ def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptu
     source.force_flush()
     assert source._recorder.waiting.size == 0
     source.shutdown()
-    warnings = [each.getMessage() for each in caplog.records if "traces.max_bytes" in each.getMessage()]
-    assert len(warnings) == 1
-    assert "raise it" in warnings[0]
+    assert len(warnings(caplog, "raise it", "traces.max_bytes")) == 1
 
 
 # ---------------------------------------------------------------------- the limiter, called by hand
