@@ -125,9 +125,10 @@ def test_beyond_max_bytes_the_oldest_trace_is_evaluated_early_and_once_more_at_i
     new = program.tracer.start_span("invoke_agent a", attributes=AGENT)
     for _ in range(3):
         tools(program.tracer, new, 1, 250_000)
-    eventually(lambda: program.processor.counts().get("traces_evicted", 0) == 1)
-    new.end()
-    old.end()
+    for count, ending in enumerate((new, old), 1):
+        eventually(lambda: program.processor.counts()["reports"] == count)  # noqa: B023
+        ending.end()
+    assert program.processor.counts()["traces_evicted"] == 1
     rows = {(row["trace_id"], row["revision"]): row for row in program.rows()}
     ids = [f"{span.get_span_context().trace_id:032x}" for span in (old, new)]
     assert (rows[ids[1], 0]["value"], rows[ids[1], 0]["completeness"]) == (1.0, "complete")
