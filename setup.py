@@ -1,10 +1,37 @@
-"""The optional shortcuts in C; everything else about the package is in pyproject.toml."""
+"""The optional extensions in C, and what depends on where the project is published; everything else is in pyproject.toml."""
 
+import os
+import re
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 
 # Optional: where they cannot be compiled the package works the same, only slower.
 PARTS = glob("otel_eval/c/*/*.h")
 NAMES = ("_native", "_forest")
-setup(ext_modules=[Extension(f"otel_eval.{name}", [f"otel_eval/{name}.c"], depends=PARTS, optional=True) for name in NAMES])
+
+# The address under which the files of this repository can be read, such as https://host/owner/name/blob/v1.0. A release sets it:
+# the page of a package index shows the README without the files beside it.
+FILES = os.environ.get("OTEL_EVAL_FILES_URL", "").rstrip("/")
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
+
+
+def readme() -> str:
+    """The README, its links absolute where FILES is known."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    return LINK.sub(rf"]({FILES}/\1)", text) if FILES else text
+
+
+setup(
+    ext_modules=[Extension(f"otel_eval.{name}", [f"otel_eval/{name}.c"], depends=PARTS, optional=True) for name in NAMES],
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    project_urls={
+        "Documentation": f"{FILES}/docs/configuration.md",
+        "Changelog": f"{FILES}/CHANGELOG.md",
+        "Source": f"{FILES}/README.md",
+    }
+    if FILES
+    else {},
+)

@@ -35,19 +35,23 @@ class _Commands(click.Group):
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or context.resilient_parsing:
         return
-    from importlib.metadata import PackageNotFoundError, version
+    from otel_eval.native import build_info
 
-    try:
-        click.echo(f"otel-eval {version('otel-eval')}")
-    except PackageNotFoundError:
-        click.echo("otel-eval (not installed)")
+    click.echo("otel-eval {version} ({extension}, Python {python})".format(**build_info()))
     context.exit(0)
 
 
 @click.group(
     cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show version and build.",
+)
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Score the tool calls of traced agents.

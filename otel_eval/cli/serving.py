@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from otel_eval.cli.lines import dress, write_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import OtelEvalError
+from otel_eval.native import build_info
 from otel_eval.telling import shown
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.operating.address)]
         addresses = " ".join(f"{name}={place}" for name, place in places if place)
         write_line(f"ready {addresses}", prefix="", level=logging.INFO)
-        _log.info("serving %s: evaluations %s; exporters %s; addresses %s", *_described(config, source), addresses)
+        described = *_described(config, source), addresses, *build_info().values()
+        _log.info("serving %s: evaluations %s; exporters %s; addresses %s; version %s (%s, Python %s)", *described)
         while signals.recv(1)[0] not in _ENDS:
             _reload(server, read)
     finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.descriptors import soft_limit
+from otel_eval.native import build_info
 
 __all__ = ["PREFIX", "Reading", "process_readings", "readings"]
 
@@ -148,9 +149,10 @@ def _outcomes(counts: Mapping[str, Any]) -> Iterator[Reading]:
 
 
 def process_readings() -> list[Reading]:
-    """Uptime, CPU and memory of this process."""
+    """Build, uptime, CPU and memory of this process."""
     used = os.times()
     found = [
+        Reading(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
         Reading(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
         Reading(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
     ]

@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from otel_eval.native import build_info
+
 __all__ = ["Readiness", "page", "status", "text"]
 
 # Counts that mean that something is not scored, not whole or not delivered, with the reason.
@@ -76,6 +78,7 @@ def status(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> 
         "ready": readiness.ready,
         "why": readiness.why,
         "uptime_s": round(uptime_s, 1),
+        "build": build_info(),
         "traces": {told: flat.get(key, 0) for told, key in _TRACES.items()},
         "evaluation": dict(readiness.evaluation),
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
@@ -102,6 +105,7 @@ def page(told: Mapping[str, Any]) -> str:
     drops = {f"{key}: {each['why']}": each["count"] for key, each in told["drops"].items()}
     state = Readiness(told["ready"], told["why"])
     tables = [
+        ("Build", told["build"]),
         ("Open traces", told["traces"]),
         ("Evaluation", told["evaluation"]),
         ("Queues", told["queues"]),

@@ -1,5 +1,7 @@
 """Run what runs in a process with the oldest, two middle and the newest SDK that is supported.
 
+With Python 3.11 the oldest one comes with the oldest version of every dependency that pyproject.toml allows, and more tests.
+
     python tests/sdk_range [VERSION ...]
 
 Each SDK has an environment of its own in .venv-sdk/, which is made once and again when this file changes. The last one has
@@ -10,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -24,11 +28,32 @@ SDKS: dict[str, tuple[str, ...]] = {
     "1.44.0": (),
     "1.45.1": (f"opentelemetry-instrumentation=={LOADER}", f"opentelemetry-distro=={LOADER}"),
 }
-OTHERS = (
-    *("grpcio>=1.60,<2", "protobuf>=5,<8", "pydantic>=2.7,<3", "PyYAML>=6,<7", "click>=8.1,<9"),
-    *("pytest>=8.3,<10", "pytest-timeout>=2.3,<3", "hypothesis>=6.100,<7", "setuptools>=68"),
-)
-TESTS = ("inprocess", "exporter", "zero_code")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OLDEST = "1.30.0"
+OTHERS = (*("pytest>=8.3,<10", "pytest-timeout>=2.3,<3", "hypothesis>=6.100,<7", "setuptools>=77.0.3,<100"),)
+FLOOR_OTHERS = ("trustme>=1.2,<2", "jsonschema>=4.18,<5")
+TESTS = ("flow/inprocess", "flow/exporter", "flow/zero_code", "unit/sinks")
+FLOOR_TESTS = ("unit/config", "unit/cli", "conformance", "flow/receiver/test_grpc.py", "flow/receiver/test_http.py")
+
+
+def dependencies() -> list[str]:
+    """What the package and its extras for users need, without the SDK."""
+    extras = [each for name, listed in PROJECT["optional-dependencies"].items() if name != "dev" for each in listed]
+    return [each for each in PROJECT["dependencies"] + extras if not each.startswith("opentelemetry-")]
+
+
+def floor(dependency: str) -> str:
+    """The oldest version that a dependency may have.
+
+    >>> floor("backports.zstd>=1.0,<2; python_version < '3.14'")
+    "backports.zstd==1.0; python_version < '3.14'"
+    """
+    return re.sub(r">=([^,;]+)[^;]*", r"==\1", dependency)
+
+
+def has_floors(version: str) -> bool:
+    """Whether the dependencies beside this SDK are the oldest: these have wheels for Python 3.11, and not for every later one."""
+    return version == OLDEST and sys.version_info[:2] == (3, 11)
 
 
 def environment(version: str) -> Path:
@@ -36,13 +61,14 @@ def environment(version: str) -> Path:
     folder = HOME / version
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     stamp = folder / "made-by"
-    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    recipe = hashlib.sha256(Path(__file__).read_bytes() + repr(dependencies()).encode()).hexdigest()
     if python.exists() and stamp.exists() and stamp.read_text() == recipe:
         return python
     venv.create(folder, with_pip=True, clear=True)
     pinned = [f"opentelemetry-{name}=={version}" for name in ("sdk", "exporter-otlp")]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *pinned, *SDKS[version], *OTHERS], check=True)
+    others = [*map(floor, dependencies()), *FLOOR_OTHERS] if has_floors(version) else PROJECT["dependencies"]
+    subprocess.run([*pip, *pinned, *SDKS[version], *others, *OTHERS], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
     stamp.write_text(recipe)
     return python
@@ -51,7 +77,7 @@ def environment(version: str) -> Path:
 def passes(version: str) -> bool:
     """Whether the tests pass with this SDK."""
     print(f"== SDK {version}", flush=True)
-    tests = [f"tests/flow/{name}" for name in TESTS] + ["tests/unit/sinks"]
+    tests = [f"tests/{name}" for name in TESTS + (FLOOR_TESTS if has_floors(version) else ())]
     if SDKS[version]:
         tests.append("tests/flow/test_six_ways.py")
     command = [str(environment(version)), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from otel_eval import __version__
+from otel_eval.native import extension
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
 
@@ -35,7 +38,7 @@ def test_the_version_is_quick_and_loads_nothing_heavy(otel_eval: Run) -> None:
     )
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, timeout=50)
-    assert done.stdout.startswith("otel-eval ")
+    assert done.stdout.startswith(f"otel-eval {__version__} ({'pure' if extension('_native') is None else 'compiled'}, Python 3.")
     assert done.stdout.splitlines()[-1] == "[]"
     assert otel_eval("--version").returncode == 0
 

@@ -16,10 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from otel_eval.native import build_info
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]
 
 ANYWHERE = 'receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}}}}'
+BUILT = "{version} ({extension}, Python {python})".format(**build_info())
 SCORER = "{type: tool_errors}"
 
 
@@ -167,7 +170,7 @@ def test_log_lines_are_json_if_asked_for(config: Write) -> None:
 
 
 def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
-    """The file, the evaluations, the exporters and the addresses; keys and headers stay out."""
+    """The file, the evaluations, the exporters, the addresses and the build; keys and headers stay out."""
     more = ANYWHERE + "\nexporters: {otlp: {endpoint: 'http://127.0.0.1:9', signals: [logs], headers: {key: SECRET}}}"
     path = config(SCORER, more=more)
     with serving(path) as process:
@@ -177,7 +180,8 @@ def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
         process.wait(20)
     assert line == (
         f"otel-eval: serving {path}: evaluations one (tool_errors); "
-        f"exporters otlp 'http://127.0.0.1:9' (logs); addresses {addresses}\n"
+        f"exporters otlp 'http://127.0.0.1:9' (logs); addresses {addresses}; "
+        f"version {BUILT}\n"
     )
 
 

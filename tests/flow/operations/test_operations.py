@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import platform
 import re
 import socket
 import threading
@@ -19,10 +20,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from otel_eval import __version__
 from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
+from otel_eval.native import extension
 from otel_eval.scorers import scorer
 from otel_eval.sources.receiver import Bound, OtlpReceiver
 
@@ -208,6 +211,15 @@ def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
     assert told["otel_eval_processor_traces_on_memory"] == 2
     assert told["otel_eval_processor_oldest_trace_age"] > 0
     assert told["otel_eval_process_uptime"] > 0
+
+
+def test_version_and_extension_are_told(begin: Begin) -> None:
+    """In the metrics and the status; of the package as it is installed or without its extension."""
+    server, _ = begin()
+    kind = "pure" if extension("_native") is None else "compiled"
+    python = platform.python_version()
+    assert metrics(server)[f'otel_eval_build_info{{extension="{kind}",python="{python}",version="{__version__}"}}'] == 1
+    assert json.loads(got(server, "/status")[2])["build"] == {"version": __version__, "extension": kind, "python": python}
 
 
 def delivered(server: Server, runs: int) -> dict[str, float]:
