@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.versions import VERSION
+
 if TYPE_CHECKING:
     from otel_eval.app.exporter import EvalSpanExporter
     from otel_eval.app.inprocess import EvalSpanProcessor, trajectories
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, ToolCall, ToolError, Trajectory
     from otel_eval.scorers import create_scorer, get_scorer, list_scorers, scorer
 
-__version__: Final = "0.1.0"
+__version__: Final = VERSION
 
 __all__ = [
     "UNRECORDED",

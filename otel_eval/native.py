@@ -7,14 +7,13 @@ gives equals what Python gives, so nobody above needs to know more than whether 
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["build_info", "extension", "maker"]
+__all__ = ["extension", "maker"]
 
 _T = TypeVar("_T")
 
@@ -27,17 +26,6 @@ def extension(name: str) -> ModuleType | None:
         return import_module(f"otel_eval.{name}")
     except ImportError:
         return None
-
-
-def build_info() -> dict[str, str]:
-    """The version of the package, whether its extension is used (`compiled` or `pure`), and the version of Python."""
-    from otel_eval import __version__
-
-    return {
-        "version": __version__,
-        "extension": "pure" if extension("_native") is None else "compiled",
-        "python": platform.python_version(),
-    }
 
 
 def maker(cls: type[_T], *names: str) -> Callable[..., _T]:

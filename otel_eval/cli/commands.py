@@ -35,7 +35,7 @@ class _Commands(click.Group):
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or context.resilient_parsing:
         return
-    from otel_eval.native import build_info
+    from otel_eval.versions import build_info
 
     click.echo("otel-eval {version} ({extension}, Python {python})".format(**build_info()))
     context.exit(0)

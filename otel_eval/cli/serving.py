@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from otel_eval.cli.lines import dress, write_line
 from otel_eval.config import EvalConfig
 from otel_eval.errors import OtelEvalError
-from otel_eval.native import build_info
 from otel_eval.telling import shown
+from otel_eval.versions import build_info
 
 if TYPE_CHECKING:
     from otel_eval.app.server import Server

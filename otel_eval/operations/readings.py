@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.descriptors import soft_limit
-from otel_eval.native import build_info
+from otel_eval.versions import build_info
 
 __all__ = ["PREFIX", "Reading", "process_readings", "readings"]
 
