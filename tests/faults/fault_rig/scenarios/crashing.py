@@ -25,6 +25,7 @@ STEPS: Final = (
     "os:fdatasync",  # its sync
     "otel_eval.app.durable:Durable.taken",
     "otel_eval.app.durable:Durable.closing",
+    "otel_eval.app.durable:Durable.note",
     "otel_eval.app.durable:Durable.judged",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that nobody needs
     "os:rename",  # of its file, which is written over, and of one that is begun
