@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 __all__ = [
     "UNKNOWN_REASONS",
@@ -28,7 +28,6 @@ __all__ = [
     "Skipped",
     "SpanVisit",
     "Stamp",
-    "Telling",
     "ToolCall",
     "ToolError",
     "Trajectory",
@@ -188,34 +187,8 @@ class Trajectory:
     too_large: str = ""
 
 
-class Telling:
-    """Base of what explains a value, and may do so only when it is first asked why.
-
-    `tell` gives explanation and details, whose own slots are empty until then; without it they were given at once.
-    """
-
-    __slots__ = ("tell",)
-    tell: Callable[[], tuple[str, Mapping[str, Any]]] | None
-
-    if not TYPE_CHECKING:  # a checker would let any name pass
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in ("explanation", "details"):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            tell = self.tell
-            if tell is not None:  # else another thread asked at the same time
-                try:
-                    explanation, details = tell()
-                except Exception as error:  # noqa: BLE001 - whoever asks is far from the scorer; the value stands
-                    explanation, details = f"cannot be explained: {type(error).__name__}", {}
-                object.__setattr__(self, "explanation", explanation)
-                object.__setattr__(self, "details", details)
-                object.__setattr__(self, "tell", None)  # lets go of the run
-            return object.__getattribute__(self, name)
-
-
 @dataclass(frozen=True, slots=True)
-class Scored(Telling):
+class Scored:
     """A score: `value` in [0, 1], whether it passed, why, and the scorer's documented details (JSON)."""
 
     value: float

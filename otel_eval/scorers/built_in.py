@@ -9,36 +9,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from otel_eval.model import Failed, Outcome, Scored, Skipped, Telling, Trajectory
+from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.outcomes import too_large
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import tool
 
-__all__ = ["BuiltIn", "Finding", "Late", "late"]
+__all__ = ["BuiltIn", "Finding"]
 
 _new_scored: Final = maker(Scored)
-_new_scored_late: Final = maker(Scored, "value", "passed", "tell")
 _SLACK: Final = 1e-9  # what sums of weights may be off by
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Telling):
+class Finding:
     """What a scorer measured, before strict and threshold are applied. `value` is in [0, 1]."""
 
     value: float
     explanation: str
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Late(Finding):
-    """A finding that is explained when somebody asks: made by `late` of a value and `tell`."""
-
-    __slots__ = ()
-
-
-late: Final = maker(Late, "value", "tell")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +173,6 @@ class BuiltIn:
             passed = value == 1
         else:
             passed = self.passes(value, found)
-        if type(found) is Late:
-            return _new_scored_late(value, passed, found.tell)
         return _new_scored(value, passed, found.explanation, found.details)
 
     def passes(self, value: float, found: Finding) -> bool:

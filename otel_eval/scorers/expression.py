@@ -6,12 +6,11 @@ Knows what values are scores; expressions are CEL's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.built_in import BuiltIn, Finding, late
+from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable, bind, compiled
 from otel_eval.scorers.parameters import STRING, described, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
@@ -84,10 +83,10 @@ class Expression(BuiltIn):
             return Failed("ExpressionError", str(invalid))
         if not isinstance(value, bool | int | float):
             return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
-        return late(float(value), partial(_told, self.expression.source, value))
+        return Finding(float(value), _told(self.expression.source, value))
 
 
-def _told(source: str, value: float) -> tuple[str, dict[str, Any]]:
+def _told(source: str, value: float) -> str:
     source = " ".join(source.split())
     source = source if len(source) <= _MOST_SAID else f"{source[: _MOST_SAID - 1]}…"
-    return f"{source} is {str(value).lower() if isinstance(value, bool) else value}", {}
+    return f"{source} is {str(value).lower() if isinstance(value, bool) else value}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Any, ClassVar, Final
 
@@ -15,7 +15,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.ports import Scorer
 from otel_eval.scorers.asking import asked, at_once, judge_of
-from otel_eval.scorers.built_in import BuiltIn, Finding, late
+from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.cel import Evaluation, Reading, Unavailable, bind
 from otel_eval.scorers.dag.drawing import drawn
 from otel_eval.scorers.dag.joints import nodes
@@ -199,7 +199,7 @@ class Dag(BuiltIn):
         end = walked.end
         if isinstance(end, Verdict):
             if end.score is not None:
-                return late(end.score / 10, partial(self._told, walked.path, end.score))
+                return Finding(end.score / 10, *self._told(walked.path, end.score))
             return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
         _, details = self._way(walked.path)
         if isinstance(end, Skipped):
