@@ -16,10 +16,12 @@ from typing import Any, Final
 __all__ = ["MAX_DEPTH", "decode", "frozen", "json_list", "literal", "literal_list", "rise", "text_of"]
 
 MAX_DEPTH: Final = 64
-# Longer literals are left as text: Python's own parser takes far more memory than the JSON one.
+# Longer literals, and those with more parts, are left as text: Python's own parser takes half a kilobyte for each part.
 _MAX_LITERAL: Final = 262_144
+_MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
 _CLOSING: Final = ("}", "]", ")")
+_PARTS: Final = (*_OPENING, ",", ":")
 # An escape that Python does not know makes its parser warn, and a warning is output that nobody asked for.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
 
@@ -83,20 +85,24 @@ def _literal(text: str) -> Any:
     return value if isinstance(value, (dict, list)) else text
 
 
-def literal_list(text: str, depth: int, length: int) -> list[Any] | None:
-    """The list that the text is as a Python literal, below `depth` brackets of a text that has `length` characters; else None."""
-    value = literal(text, depth, length)
+def literal_list(text: str, depth: int, whole: str) -> list[Any] | None:
+    """The list that the text is as a Python literal, below `depth` brackets of the text `whole`, whose end it is; else None."""
+    value = literal(text, depth, whole)
     return value if isinstance(value, list) else None
 
 
-def literal(text: str, depth: int = 0, length: int = 0) -> Any:
-    """The value of a Python literal, or the very same text; `depth` and `length` as for `literal_list`."""
-    if max(len(text), length) > _MAX_LITERAL or too_deep(text, depth) or _ODD_ESCAPE.search(text):
+def literal(text: str, depth: int = 0, whole: str = "") -> Any:
+    """The value of a Python literal, or the very same text; `depth` and `whole` as for `literal_list`."""
+    if _is_long(whole or text) or too_deep(text, depth) or _ODD_ESCAPE.search(text):
         return text
     try:
         return plain(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > _MAX_LITERAL or _count(text, _PARTS) > _MAX_PARTS
 
 
 def too_deep(text: str, depth: int = 0) -> bool:

@@ -83,18 +83,18 @@ class Histories:
                 return None
             tail = "[" + tail[1:]
         self._steps.take(len(known.found) + _MESSAGE_STEPS * steps_of_text(tail))
-        messages = self._literal(tail, known, len(text)) if known.python else json_list(tail, known.depth)
+        messages = self._literal(tail, known, text) if known.python else json_list(tail, known.depth)
         if not messages:
             return None
         depth = known.depth + rise(tail)
         found = [*known.found, *read_messages(messages, plain=True)]
         return _Read(text.rstrip(_SPACES)[:-1], depth, found, known.python)
 
-    def _literal(self, tail: str, known: _Read, length: int) -> list[Any] | None:
+    def _literal(self, tail: str, known: _Read, whole: str) -> list[Any] | None:
         if not tail.startswith("[") or not tail.endswith("]") or "#" in tail:  # a comment could hide the last bracket
             return None
         self._steps.take(_LITERAL_STEPS * len(tail))
-        return literal_list(tail, known.depth, length)
+        return literal_list(tail, known.depth, whole)
 
     def of_family(self, attributes: Mapping[str, Any], prefix: str) -> _Mentions:
         """The same of messages that are flattened to one attribute for each of their parts."""

@@ -6,6 +6,7 @@ Knows the wire format of OTLP 1.x traces and logs. Knows no socket, no file, no 
 from __future__ import annotations
 
 from otel_eval.sources.otlp.again import logs_again, traces_again
+from otel_eval.sources.otlp.content import content_weight
 from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.framing import Framed, frame_logs, frame_traces
 from otel_eval.sources.otlp.native import NATIVE
@@ -16,6 +17,7 @@ __all__ = [
     "NATIVE",
     "UNLIMITED",
     "Framed",
+    "content_weight",
     "frame_json",
     "frame_logs",
     "frame_logs_json",

@@ -19,13 +19,24 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.ports import Frame, LogFrame
+from otel_eval.sources.otlp.content import excess, is_dense
 from otel_eval.sources.otlp.crowding import UNLIMITED, crowded, too_many
 from otel_eval.sources.otlp.native import frame
 from otel_eval.sources.otlp.schema import parse_log_ids, parse_raw_logs, parse_raw_traces, parse_span_ids
 from otel_eval.sources.otlp.values import text
 from otel_eval.sources.otlp.views import LOG_RECORDS, SpanEnvelope, read_log, span_envelope
 
-__all__ = ["OWN_SCOPE", "Framed", "add_log", "add_span", "charge", "frame_logs", "frame_traces", "is_for_us"]
+__all__ = [
+    "OWN_SCOPE",
+    "Framed",
+    "add_log",
+    "add_span",
+    "charge",
+    "charge_content",
+    "frame_logs",
+    "frame_traces",
+    "is_for_us",
+]
 
 OWN_SCOPE: Final = "otel_eval"
 """The instrumentation scope of all telemetry of this package: never evaluated, wherever it comes back from."""
@@ -33,6 +44,7 @@ OWN_SCOPE: Final = "otel_eval"
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
 _PARENT: Final = (8, 0)
+_NO_MEMORY: Final = "Arena alloc failed"  # of protobuf's C parser
 # How the names of events begin that can hold content: GenAI's, and Claude Code's log records.
 _EVENT_NAMES: Final = ("gen_ai.", "tool_result", "assistant_response")
 
@@ -43,7 +55,7 @@ class Framed:
 
     Attributes:
         spans: (trace id, span id, frame, size in bytes) of each usable span, in order. A great resource or scope counts with the
-            first of its spans.
+            first of its spans, and content of which evaluation makes many objects counts with its span.
         logs: the same of each log record that may belong to a run.
         rejected: spans that cannot be used; `why` says of the first why ("" if there is none).
         own: spans and records that this package wrote itself.
@@ -97,6 +109,13 @@ def charge(framed: Framed, envelope: SpanEnvelope, count: int) -> None:
         framed.spans[-count] = (trace_id, span_id, frame, size + envelope.extra)
 
 
+def charge_content(framed: Framed) -> Framed:
+    """Have spans and log records of which evaluation makes far more than of ordinary ones weigh more than their bytes."""
+    framed.spans = [(trace, span, frame, size + excess(frame[1])) for trace, span, frame, size in framed.spans]
+    framed.logs = [(trace, span, frame, size + excess(frame[0])) for trace, span, frame, size in framed.logs]
+    return framed
+
+
 def frame_traces(body: bytes, most: int = UNLIMITED) -> Framed:
     """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
 
@@ -105,11 +124,20 @@ def frame_traces(body: bytes, most: int = UNLIMITED) -> Framed:
 
     Raises:
         InputError: the body is no such message.
+        MemoryError: there is too little memory to parse it.
     """
     try:
-        return _shortcut(body, most) or _parsed(body, most)
-    except DecodeError:
-        raise InputError("not OTLP traces in protobuf: the bytes are corrupt or cut") from None
+        framed = _shortcut(body, most) or _parsed(body, most)
+    except DecodeError as error:
+        raise _unreadable("traces", error) from None
+    return charge_content(framed) if is_dense(body) else framed
+
+
+def _unreadable(signal: str, error: DecodeError) -> Exception:
+    """Protobuf reports a failed allocation as it reports corrupt bytes, and only these are permanent."""
+    if _NO_MEMORY in str(error):
+        return MemoryError("protobuf could not allocate memory")
+    return InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut")
 
 
 def _shortcut(body: bytes, most: int) -> Framed | None:
@@ -174,15 +202,16 @@ def frame_logs(body: bytes, most: int = UNLIMITED) -> Framed:
 
     Raises:
         InputError: the body is no such message.
+        MemoryError: there is too little memory to parse it.
     """
     framed = Framed(most=most)
     try:
         for envelope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
             if is_for_us(framed, envelope, len(items)):
                 _add_logs(framed, items, records)
-    except DecodeError:
-        raise InputError("not OTLP logs in protobuf: the bytes are corrupt or cut") from None
-    return framed
+    except DecodeError as error:
+        raise _unreadable("logs", error) from None
+    return charge_content(framed) if is_dense(body) else framed
 
 
 def _add_logs(framed: Framed, items: Any, records: Any) -> None:

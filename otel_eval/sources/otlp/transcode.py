@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from otel_eval.errors import InputError
 from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.encode import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, message
-from otel_eval.sources.otlp.framing import Framed, add_log, add_span, charge, is_for_us
+from otel_eval.sources.otlp.framing import Framed, add_log, add_span, charge, charge_content, is_for_us
 from otel_eval.sources.otlp.json_values import items, look_up
 from otel_eval.sources.otlp.schema import parse_ids, parse_log
 from otel_eval.sources.otlp.views import SpanEnvelope, span_envelope
@@ -77,7 +77,7 @@ def frame_json(document: dict[str, Any], *, spans: bool = True, logs: bool = Tru
             _add_logs(framed, document)
     except DecodeError as error:  # what we wrote ourselves: never seen, but a decoder raises InputError and nothing else
         raise InputError(f"not OTLP: {error}") from None
-    return framed
+    return charge_content(framed)
 
 
 def _add_spans(framed: Framed, document: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from otel_eval.errors import InputError, Overloaded
 from otel_eval.sources.otlp import (
     UNLIMITED,
     Framed,
+    content_weight,
     frame_logs,
     frame_logs_json,
     frame_traces,
@@ -149,14 +150,16 @@ class Exchange:
             return Answer(Verdict.BUSY, str(error), retry_after_s=error.retry_after_s)
 
     def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Ticket) -> None:
-        """Ask for the room that reading will take, before anything is read."""
+        """Ask for the room that reading and evaluating will take, before anything is read."""
         weight = json_weight(body) if encoding is Encoding.JSON else protobuf_weight(signal, body, self._most)
         if weight > self._most:
             raise TooLarge(
                 f"so many parts are in it that reading it would take more than {self._most} bytes of memory, which is the limit "
                 "here (receivers.otlp.max_inflight_size); send less at once"
             )
-        ticket.grow(weight)
+        # Reading a document in JSON takes more than evaluating what is in it, which happens later.
+        is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
+        ticket.grow(weight + content_weight(body) if is_evaluated else weight)
 
     def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
         try:
