@@ -1,7 +1,5 @@
 """Run the core for a process: one buffer, one lock, one worker.
 
-Knows threads, the monotonic clock, sinks and what is under way; knows nothing of how spans come in or scores go out.
-
 The lock guards the buffer alone and is never held while a trace is read, scored or emitted. Traces are judged one at a
 time, by the worker or by whoever flushes, so that revisions follow one another.
 """
