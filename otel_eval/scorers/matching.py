@@ -10,11 +10,11 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES
+from otel_eval.scorers.alignment.criterion import Criterion, criterion_of
 from otel_eval.scorers.alignment.expected import Comparison, Expectation
 from otel_eval.scorers.alignment.explain import explained
 from otel_eval.scorers.alignment.heaviest import Matcher, TooMuch, Unrecorded
 from otel_eval.scorers.alignment.parallel_calls import Visit
-from otel_eval.scorers.alignment.relation import Criterion, criterion_of
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import STRINGS, described, flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference

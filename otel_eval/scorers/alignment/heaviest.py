@@ -14,12 +14,13 @@ from typing import Final
 
 from otel_eval.scorers.alignment.assignment import TooMuch, Work, assign_kinds, assign_masks
 from otel_eval.scorers.alignment.bits import bits_of, lowest
+from otel_eval.scorers.alignment.criterion import Criterion, Unrecorded, check_recorded, words_of
 from otel_eval.scorers.alignment.explain import Alignment, Pairs, left_over
 from otel_eval.scorers.alignment.lcs import Prepared, common, common_in_groups, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.parallel_calls import Visit, batches, follow_one_another
 from otel_eval.scorers.alignment.partial_order import walk_words
-from otel_eval.scorers.alignment.relation import Criterion, Relation, Unrecorded, check_recorded, relation_of, words_of
+from otel_eval.scorers.alignment.relation import Relation, relation_of
 
 __all__ = ["Matcher", "TooMuch", "Unrecorded"]
 

@@ -14,13 +14,13 @@ from otel_eval.model import UNRECORDED
 from otel_eval.scorers.agreement import agreement, decoded, frozen
 from otel_eval.scorers.alignment.assignment import Assigned, Assignment, Work
 from otel_eval.scorers.alignment.bits import bits_of, positions, turned
+from otel_eval.scorers.alignment.criterion import criterion_of
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected
 from otel_eval.scorers.alignment.heaviest import Matcher
 from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.parallel_calls import batches
 from otel_eval.scorers.alignment.partial_order import walk, walk_words
-from otel_eval.scorers.alignment.relation import criterion_of
 from otel_eval.testing import call
 
 NAMES = st.sampled_from("abc")
