@@ -43,7 +43,7 @@ _LITERAL_STEPS: Final = 5  # of each character
 _PART_STEPS: Final = 15  # of a part of flattened messages
 _NEW_PART_STEPS: Final = 30
 _NEW_EVENT_STEPS: Final = 100
-_MESSAGE_STEPS: Final = 3  # for one of reading its text: each value in it is looked at
+_MESSAGE_STEPS: Final = 5  # for one of reading its text: each value in it is looked at
 
 
 class Histories:

@@ -22,7 +22,7 @@ from otel_eval.trajectory.survey import Survey
 __all__ = ["Conversation"]
 
 _SPAN_STEPS: Final = 50
-_EVENT_STEPS: Final = 100
+_EVENT_STEPS: Final = 40
 _PART_STEPS: Final = 30  # of a part of flattened messages
 _JOIN_STEPS: Final = 10
 
