@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix bench mutants peers sdk-range fuzz faults examples audit clean
+.PHONY: help demo test test-integration test-all lint fix bench mutants peers sdk-range fuzz faults examples audit clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,16 +15,24 @@ help: ## what there is to make
 demo: $(VENV)/.installed ## install, run a traced agent against the receiver and print its scores
 	@$(BIN)/python -m otel_eval.demo
 
-test: $(VENV)/.installed-dev ## everything that must hold: format, lint, types, layers, the range of SDKs, frameworks, tests
-	@$(MAKE) --no-print-directory lint
+JOBS ?= 2 # processes that run tests
+PARALLEL := -n $(JOBS) --dist loadfile
+QUICK := tests/unit tests/conformance tests/traces tests/content tests/flow tests/docs otel_eval
+PURE := tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
+	tests/unit/scorers/test_counting.py tests/unit/scorers/test_expression.py tests/flow/test_same_everywhere.py \
+	tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder
+test: lint ## format, lint, types, layers and all quick tests, in JOBS processes; downloads nothing
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow" $(QUICK)
+
+test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, without extensions, other SDKs, frameworks; downloads them
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m slow $(QUICK)
+	@$(BIN)/python -m pytest -q tests/faults tests/fuzz tests/distribution
+	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
 	@$(MAKE) --no-print-directory sdk-range
 	@$(MAKE) --no-print-directory examples
-	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/unit/scorers/test_counting.py tests/unit/scorers/test_expression.py tests/conformance \
-		tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder tests/flow/test_same_everywhere.py
-	@# Tests with processes and sockets mostly wait; the others run meanwhile.
-	@log=$$(mktemp); $(BIN)/python -m pytest -q tests/flow > "$$log" 2>&1 & flow=$$!; \
-		$(BIN)/python -m pytest -q --ignore=tests/flow; rest=$$?; wait $$flow; flow=$$?; cat "$$log"; rm -f "$$log"; \
-		[ $$rest = 0 ] && [ $$flow = 0 ]
+
+test-all: ## test, test-integration, other libraries, and faults and fuzz in their long forms; hours
+	@for part in test test-integration peers faults fuzz; do $(MAKE) --no-print-directory $$part || exit 1; done
 
 lint: $(VENV)/.installed-dev ## format, lint, types and layers, without the tests
 	@$(BIN)/ruff format --check .

@@ -22,6 +22,7 @@ from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import ClosedTrace, Frame
 from otel_eval.scorers import create_scorer
+from otel_eval.steps import Steps
 from otel_eval.trajectory import Plan
 from otel_eval.trajectory.survey import survey
 
@@ -45,7 +46,7 @@ RECORDED = _recorded()
 
 def agents(trace: ClosedTrace) -> tuple[list[bytes], list[bytes]]:
     """Ids of the agent spans: those inside no other, and those inside one."""
-    read = survey(trace, Plan())
+    read = survey(trace, Plan(), Steps())
     read.link()
     ids = read.forest.ids
     outer = [ids[place] for place in read.agents if read.agent_above[place] < 0]

@@ -220,6 +220,7 @@ def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint:
     assert Counter(endpoint.spans()) == all_of(1, 3) + Counter([(2, 1, 0), (2, 2, 0)])
 
 
+@pytest.mark.slow
 def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, endpoint: Endpoint) -> None:
     """Whatever was acknowledged arrives, every root with its score; some of it twice."""
     receiver = forwarding(served, endpoint, traces={"settle": "100ms", "settle_partial": "100ms", "late": "2s"})

@@ -209,6 +209,7 @@ def check_ids(lives: Lives) -> None:
     assert all(sorted(found) == list(range(len(found))) for found in revisions.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_last_verdict_on_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):

@@ -73,6 +73,7 @@ def start_and_die(receiver: Served) -> None:
     die(receiver)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["sigkill", "exit", "segfault", "abort"])
 def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other(receiver: Served, way: str) -> None:
     """Among thirty others, before and behind it: each of them is scored once."""
@@ -119,6 +120,7 @@ def test_a_trace_that_ends_the_process_twice_is_a_dead_letter_and_costs_no_other
     assert {row["revision"] for row in dead_letters(receiver)} <= {0, 1}
 
 
+@pytest.mark.slow
 def test_several_lethal_traces_cost_two_crashes_each(receiver: Served) -> None:
     """However they lie among the others."""
     receiver.start()

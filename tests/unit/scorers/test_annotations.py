@@ -132,6 +132,7 @@ def test_what_an_annotation_allows_is_taken():
     assert create_scorer({"type": "test.limited", **given})(RUN).value == 1.0
 
 
+@pytest.mark.slow
 def test_a_type_checker_sees_what_a_scorer_returns(tmp_path: Path):
     """The decorator is typed with a protocol."""
     code = """
