@@ -17,7 +17,7 @@ demo: $(VENV)/.installed ## install, run a traced agent against the receiver and
 
 JOBS ?= 2 # processes that run tests
 PARALLEL := -n $(JOBS) --dist loadfile
-QUICK := tests/unit tests/conformance tests/traces tests/content tests/flow tests/docs otel_eval
+QUICK := tests/unit tests/conformance tests/traces tests/content tests/cost tests/flow tests/docs otel_eval
 PURE := tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
 	tests/unit/scorers/test_counting.py tests/unit/scorers/test_expression.py tests/flow/test_same_everywhere.py \
 	tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder
