@@ -80,11 +80,12 @@ class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
     def _sent(self, body: bytes) -> ExportResult:
         """The result of the last attempt, none of which begins later than the endpoint's timeout."""
         until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
-        result = self._attempts.make(lambda: self._attempt(body))
-        while result.status == "retryable" and time.monotonic() < until and not self._stopping.is_set():
-            backoff.wait(result.after_s)
+        while True:
             result = self._attempts.make(lambda: self._attempt(body))
-        return result
+            if result.status == "retryable":
+                backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
+            if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
+                return result
 
     def _attempt(self, body: bytes) -> ExportResult:
         with quiet():

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 __all__ = ["Backoff", "RetryPolicy"]
@@ -45,12 +46,13 @@ class Backoff:
         self._stopping: Final = stopping
         self._delay_s = policy.first_s
 
-    def wait(self, at_least_s: float = 0.0) -> None:
-        """Wait before the next attempt."""
+    def wait(self, at_least_s: float = 0.0, at_most_s: float = inf) -> None:
+        """Wait before the next attempt: as long as the endpoint asks for, but no longer than `at_most_s`."""
         policy = self._policy
         if self._stopping.is_set():
             time.sleep(policy.last_s)
             return
         # Jitter: several receivers that lost one backend must not return at the same instant.
-        self._stopping.wait(max(min(at_least_s, policy.most_s), self._delay_s * random.uniform(0.5, 1.5)))
+        delay_s = max(min(at_least_s, policy.most_s), self._delay_s * random.uniform(0.5, 1.5))
+        self._stopping.wait(min(delay_s, at_most_s))
         self._delay_s = min(policy.longest_s, self._delay_s * policy.factor)

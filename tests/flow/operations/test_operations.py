@@ -385,7 +385,7 @@ def test_a_backend_that_is_down_is_said_once(begin: Begin, caplog: pytest.LogCap
     _, bound = begin(telemetry={"otlp": nobody})
     send(bound, "a")
     time.sleep(1.0)
-    assert len([line for line in caplog.messages if line.startswith("telemetry.otlp")]) == 1
+    assert len([line for line in caplog.messages if "telemetry.otlp" in line]) == 1
 
 
 def test_open_traces_are_judged_by_what_is_read_again(begin: Begin, tmp_path: Path) -> None:
