@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import ssl
 import struct
@@ -24,6 +25,14 @@ THROTTLED: Final = "RESOURCE_EXHAUSTED with RetryInfo"
 BROKEN: Final = (REFUSED, RESET, MISREAD)
 
 
+def free_port() -> int:
+    """A port that no connection to elsewhere is given while nobody listens on it: below Linux's range for those."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 def partial_success() -> bytes:
     """One item was rejected; the responses of all signals have the same fields."""
     response = ExportTraceServiceResponse()
@@ -43,6 +52,7 @@ class Endpoint:
         response: an HTTP status, a gRPC code, TIMEOUT, PARTIAL, or "" for success.
         asked: requests that arrived, or connections that were broken.
         taken: requests that were accepted, by signal.
+        hangs: whether clients are to wait for a short time only.
     """
 
     def __init__(self, protocol: str, tls: Any = None) -> None:
@@ -50,9 +60,9 @@ class Endpoint:
         self.response: str = ""
         self.asked = 0
         self.taken: dict[str, int] = {"logs": 0, "metrics": 0, "traces": 0}
-        self.hung = threading.Event()  # set to let requests go that wait for the client's timeout
-        with socket.create_server(("127.0.0.1", 0)) as reserved:
-            self.port = reserved.getsockname()[1]
+        self.hangs = False
+        self._hung = threading.Event()  # set to let requests go that wait for the client's timeout
+        self.port = free_port()
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self._serving = ""
         self._stop: Callable[[], None] = lambda: None
@@ -61,6 +71,7 @@ class Endpoint:
     def answer(self, response: str) -> None:
         """From now on answer so; and serve, unless connections are to be broken."""
         self.response = response
+        self._release()
         kind = response if response in BROKEN else "serving"
         if kind == self._serving:
             return
@@ -70,18 +81,23 @@ class Endpoint:
 
     def close(self) -> None:
         """Serve no more."""
-        self.hung.set()
+        self._release()
         self._stop()
         self._stop, self._serving = lambda: None, ""
-        self.hung.clear()
+
+    def _release(self) -> None:
+        """End requests that hang."""
+        self._hung.set()
+        self._hung = threading.Event()
 
     def _take(self, path: str) -> str:
         """The response to a request to a path or of a method."""
         self.asked += 1
         response = self.response
         if response == TIMEOUT:
-            self.hung.wait(5)
-        elif response in ("", PARTIAL):
+            self._hung.wait(5)
+            response = ""  # released: the client that still waits gets a success
+        if response in ("", PARTIAL):
             signal = next(each for each in ("logs", "metrics", "trace") if each in path)
             self.taken["traces" if signal == "trace" else signal] += 1
         return response
