@@ -16,30 +16,33 @@ __all__ = ["content_weight", "excess", "is_dense"]
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
 _PART: Final = 32
-_NESTED: Final = 96  # a list or a map that is no JSON text
+_NESTED: Final = 160  # a list or a map that is no JSON text
 _LIST_OR_MAP: Final = (0x2A, 0x32)  # tags in an AnyValue; in text * and 2
 # A list or a map is empty, or begins with the tag of its first member after one or two bytes of length.
 _KINDS: Final = bytes(0x63 if each in _LIST_OR_MAP else {0x0A: 0x6E, 0x00: 0x7A}.get(each, 0x78) for each in range(256))
 _SHAPES: Final = (b"cz", b"cn", b"cxn", b"ccn", b"cxxn")
 
-_MARKS: Final = bytes(each in b"{[:,JZj*2" for each in range(256))
-_MARK: Final = 40  # on average
-_FEW: Final = 10  # bytes for each mark; ordinary content has more
-_ORDINARY: Final = _MARK // _FEW  # times its bytes: what evaluation makes of ordinary content weighs less
-_STRIDE: Final = 16 * 1024
-"""Of greater content a piece out of each so many bytes is looked at. Where it is is random: nothing can be written around it."""
+_ORDINARY: Final = 4  # times its bytes: what evaluation makes of ordinary content weighs less
 _PIECE: Final = 1024
+_PIECES: Final = 4
+_STRIDE: Final = 64 * _PIECE
+"""Of a request of more than four pieces one in each so many bytes, and four at least, are looked at. Where they are is random, so
+that nothing can be written around them."""
 
 
 def content_weight(body: bytes) -> int:
     """What evaluation makes of a request in protobuf, in bytes: a third of the most that is known."""
-    marks = _marks(body)
-    return marks * _MARK if marks * _FEW <= len(body) else _counted(body)
+    stride = min(_STRIDE, len(body) // _PIECES)
+    if stride <= _PIECE:
+        return _counted(body)
+    starts = [at + random.randrange(stride - _PIECE) for at in range(0, len(body) - stride + 1, stride)]
+    sample = b"".join([body[at : at + _PIECE] for at in starts])
+    return _counted(sample) * len(body) // len(sample)
 
 
 def is_dense(body: bytes) -> bool:
-    """Whether evaluation makes far more of a request, a span or a log record than of an ordinary one."""
-    return _marks(body) * _FEW > len(body)
+    """Whether evaluation makes far more of a request than of an ordinary one."""
+    return content_weight(body) > _ORDINARY * len(body)
 
 
 def excess(payload: bytes) -> int:
@@ -47,15 +50,7 @@ def excess(payload: bytes) -> int:
 
     Otherwise a trace within `max_bytes_per_trace` could take fifty times as much memory when it is evaluated.
     """
-    return max(0, _counted(payload) - _ORDINARY * len(payload)) if is_dense(payload) else 0
-
-
-def _marks(body: bytes) -> int:
-    if len(body) <= 2 * _STRIDE:
-        return body.translate(_MARKS).count(1)
-    starts = [at + random.randrange(_STRIDE - _PIECE) for at in range(0, len(body) - _STRIDE, _STRIDE)]
-    sample = b"".join([body[at : at + _PIECE] for at in starts])
-    return sample.translate(_MARKS).count(1) * len(body) // len(sample)
+    return max(0, _counted(payload) - _ORDINARY * len(payload))
 
 
 def _counted(body: bytes) -> int:
