@@ -224,7 +224,7 @@ agent(trace.get_tracer("app"), "search").end()
         cwd=tmp_path,
     )
     assert rows == []
-    assert only_line(stderr) == "otlp.logs did not deliver 2 results before the end"
+    assert only_line(stderr) == "otlp.logs did not deliver 2 results before the end (UNAVAILABLE)"
 
 
 @pytest.mark.parametrize("console", [False, True], ids=["nothing else", "a span exporter"])

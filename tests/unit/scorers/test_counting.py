@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_eval import create_scorer
 from otel_eval.model import Skipped
-from otel_eval.scorers.alignment import heaviest, relation
+from otel_eval.scorers.alignment import criterion, heaviest, relation
 from otel_eval.scorers.alignment.heaviest import Matcher
 from otel_eval.testing import call, trajectory
 
@@ -50,7 +50,7 @@ def test_the_weight_is_that_of_all_pairs(spec, wanted, made, times, alike, neste
     run = run_of(made, times)
     outcome = create_scorer({**spec, "expected": expected})(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relation, "_word", unhashable)
+        patch.setattr(criterion, "_word", unhashable)
         patch.setattr(relation, "_hashed", unhashable)
         patch.setattr(Matcher, "_all_equal", lambda self: False)
         pairwise = create_scorer({**spec, "expected": expected})(run)
