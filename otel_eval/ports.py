@@ -9,7 +9,7 @@ table asks for. When the trace closes, the frame's `Envelope` turns the payload 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -101,8 +101,8 @@ class View(Protocol):
         """The wanted attributes that the span has."""
         ...
 
-    def events(self) -> Sequence[SpanEvent]:
-        """The span's events in order, attributes decoded."""
+    def events(self) -> Iterable[SpanEvent]:
+        """The span's events in order; each may be decoded only when it is reached."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions.decode import decode
@@ -53,14 +54,18 @@ def finish_of_messages(
         values: the output messages, as attributes hold them.
         events: the span's events and log records.
     """
-    held = [*values, *(output for event in events for output in output_of(event))]
-    return _finish(table, attributes, [text for each in held for text in _within(decode(each, literals=False))])
+    held = chain(values, (output for event in events for output in output_of(event)))
+    return _finish(table, attributes, (text for each in held for text in _within(decode(each, literals=False))))
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
-    known = [reason for reason in reasons if reason.lower() not in _NO_REASON]
-    if any(table.asks_for_tools(reason) for reason in known):
-        return Finish.TOOLS
+    known = False
+    for reason in reasons:
+        if reason.lower() in _NO_REASON:
+            continue
+        if table.asks_for_tools(reason):
+            return Finish.TOOLS  # what follows is not decoded
+        known = True
     unreliable = table.marked(attributes, table.convention.unreliable_finish_reasons)
     return Finish.OTHER if known and not unreliable else Finish.UNKNOWN
 

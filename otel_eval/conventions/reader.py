@@ -35,7 +35,7 @@ class ReadTable:
         self.name = convention.name
         self.tool_spans = convention.tool_spans
         self.events = tuple((glob(row.event), row) for row in convention.events)
-        self.names_in_events = any(row.field is Field.TOOL_NAME for row in convention.events)
+        self.fields_in_events = frozenset(row.field for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
         self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
         self._encoded = convention.json_encoded

@@ -5,9 +5,10 @@ Knows how to read one tool span; which spans describe the same call is decided e
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwrap
@@ -167,11 +168,12 @@ def _read_arguments(draft: Draft, raw: Any, parameters: Any) -> None:
 def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
     """The raw values of the fields: attributes first, then the events that the table names, then what was moved from the span."""
     recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
-    if span.table.events and len(recorded) < len(_CONTENT):
-        events: Iterable[SpanEvent] = (*span.view.events(), *read.logs(span.place))
-        for event in events:
+    if not span.table.fields_in_events <= recorded.keys():
+        for event in chain(span.view.events(), read.logs(span.place)):
             for each, value in span.table.fields_of(event):
                 recorded.setdefault(each, value)
+            if span.table.fields_in_events <= recorded.keys():
+                break  # what follows is not decoded
     for event in read.logs(span.place):
         for each, value in moved_call(event):
             recorded.setdefault(each, value)
@@ -225,8 +227,7 @@ def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
     message = view.status_message
     trace_back = _TRACEBACK in message
     if not error_type or not message or trace_back:
-        events: Sequence[SpanEvent] = view.events()
-        exception_type, exception_message = exception_of(tuple(events))
+        exception_type, exception_message = exception_of(view.events())
         error_type = error_type or exception_type
         message = exception_message or message if trace_back else message or exception_message
     return ToolError(error_type or "_OTHER", message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Answered, Asked, Field, Histories, MessageRow, ReadTable, Side, decode, nested, read_messages
@@ -205,7 +206,7 @@ def _tell(read: Survey, place: int, table: ReadTable, histories: Histories) -> T
         value = _row_value(row, attributes, table, read.steps)
         if value is not None:
             told.add(row.side, read_messages(_new_messages(value, first_new)), conclusive=row.conclusive)
-    for event in (*view.events(), *logs):
+    for event in chain(view.events(), logs):
         read.steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
             told.add(side, mentions, conclusive=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, Side, decode
@@ -161,7 +162,7 @@ class Facts:
         read = self._read.views[place].attributes(table.keys_wanted(wanted))
         value = table.value(read, wanted)
         if value is None or value == "[]":
-            return said_in_events((*self._read.views[place].events(), *self._read.logs(place)), wanted)
+            return said_in_events(chain(self._read.views[place].events(), self._read.logs(place)), wanted)
         self._read.steps.take(steps_of(value))
         last = wanted is Field.OUTPUT
         return said(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))

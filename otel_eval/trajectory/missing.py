@@ -9,9 +9,10 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
-from otel_eval.conventions import Finish, finish_of, finish_of_messages
+from otel_eval.conventions import Field, Finish, finish_of, finish_of_messages
 from otel_eval.model import Kind, ToolCall
 from otel_eval.trajectory.calls import Draft
 from otel_eval.trajectory.conversation import Conversation
@@ -43,7 +44,8 @@ class Evidence:
 
     def of_nameless(self, drafts: Iterable[Draft]) -> str:
         """Why the calls are unknown if an instrumentation names tools in events only and an event is missing, else ""."""
-        lost = next((draft for draft in drafts if draft.unnamed and draft.table.names_in_events), None)
+        nameless = (draft for draft in drafts if draft.unnamed)
+        lost = next((draft for draft in nameless if Field.TOOL_NAME in draft.table.fields_in_events), None)
         return "" if lost is None else f"a tool span of {self._scope(lost.place)} lost the event that names the tool"
 
     def of_messages(
@@ -176,7 +178,7 @@ class Evidence:
         if found is not Finish.UNKNOWN:
             return found
         outputs = self._conversation.outputs(place, table)
-        return finish_of_messages(table, attributes, outputs, (*view.events(), *self._read.logs(place)))
+        return finish_of_messages(table, attributes, outputs, chain(view.events(), self._read.logs(place)))
 
     def _scope_name(self, place: int) -> str:
         return self._read.envelopes[place].scope_name

@@ -6,7 +6,7 @@ Knows `ReadableSpan`; knows no convention and no wanted attribute but what it is
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -100,9 +100,9 @@ class SdkView:
         """The wanted attributes that the span has."""
         return _wanted(_items(raw_attributes(self._span)), wanted)
 
-    def events(self) -> Sequence[SpanEvent]:
+    def events(self) -> Iterator[SpanEvent]:
         """The span's events in order."""
-        return [SpanEvent(event.name, plain(_items(event.attributes))) for event in self._span.events]
+        return (SpanEvent(event.name, plain(_items(event.attributes))) for event in self._span.events)
 
 
 def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class SdkEnvelope:
         """End, number of attributes, then all that tells two spans of one id apart."""
         items = _items(raw_attributes(payload))
         view = SdkView(payload)
-        told = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), view.events())
+        told = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
         return (view.end_ns, len(items), repr(told).encode())
 
     def parent_is_remote(self, payload: ReadableSpan) -> bool | None:

@@ -6,7 +6,7 @@ name of the service and the name of an event that older senders keep among the a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -127,9 +127,9 @@ class SpanView:
         attributes = self._head.attributes
         return _picked(attributes, wanted) if self._mapped else _chosen(attributes, wanted)
 
-    def events(self) -> Sequence[SpanEvent]:
-        """The events in the order of the span."""
-        return [event for raw in self._head.events if (event := _event(raw)) is not None]
+    def events(self) -> Iterator[SpanEvent]:
+        """The events in the order of the span, each decoded when it is reached."""
+        return (event for raw in self._head.events if (event := _event(raw)) is not None)
 
 
 def _event(raw: bytes) -> SpanEvent | None:

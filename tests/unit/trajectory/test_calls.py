@@ -259,6 +259,17 @@ def test_strands_arguments_are_in_events():
     assert (call.arguments, call.result, call.call_id) == ({"q": 1}, {"n": 2}, "c1")
 
 
+def test_events_behind_the_last_wanted_one_are_not_decoded(monkeypatch: pytest.MonkeyPatch):
+    """They are decoded one by one, and whatever else the span records is not looked for in them."""
+    decoded = []
+    message, choice = {"content": "{}", "id": "c1"}, {"message": "2"}
+    given = [SpanEvent("gen_ai.tool.message", message), SpanEvent("gen_ai.choice", choice), *[SpanEvent("log", {})] * 1000]
+    monkeypatch.setattr(FakeSpan, "events", lambda self: (decoded.append(each) or each for each in self.given_events))
+    (call,) = calls(tool("a", "run", "x", 1, 2, scope="strands.telemetry.tracer", events=given))
+    assert (call.arguments, call.result, call.call_id) == ({}, 2, "c1")
+    assert len(decoded) == 2
+
+
 def test_calls_stand_in_order_of_start_end_and_id():
     """Whatever the order of the spans was."""
     made = calls(
