@@ -150,13 +150,13 @@ def traces_json(data: bytes) -> None:
 
 
 def logs_json(data: bytes) -> None:
-    """The same of log records."""
+    """The same of log records; what they weigh is an estimate, which may differ."""
     try:
         framed = frame_logs_json(data)
         body, _, _ = logs_request(load_json(data))
     except InputError:
         return
-    assert frame_logs(body).logs == framed.logs
+    assert [each[:3] for each in frame_logs(body).logs] == [each[:3] for each in framed.logs]
     judged(framed)
 
 
