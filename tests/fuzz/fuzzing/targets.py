@@ -219,7 +219,7 @@ def _told(make: Callable[[bytes], Any], data: bytes) -> Any:
     except DecodeError:
         return None
     plain = (view.name, view.span_kind, view.start_ns, view.end_ns, view.status_code, view.status_message)
-    return *plain, [repr(sorted(view.attributes(each).items())) for each in ASKED], repr(view.events())
+    return *plain, [repr(sorted(view.attributes(each).items())) for each in ASKED], repr(list(view.events()))
 
 
 def framed_alike(data: bytes) -> None:
