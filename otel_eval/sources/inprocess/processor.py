@@ -36,6 +36,7 @@ _SHUTDOWN_S: Final = 30.0
 _BLOCKED_S: Final = 2.0  # that delivery of one result may take before the process ends without the others
 _LIMIT: Final = "many spans started or ended"
 _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, where they could not leave later
+_YIELD_S: Final = 1e-3  # once for at least 512 spans, and only while the thread that limits bytes waits for the interpreter
 
 
 class InProcessSource(SpanProcessor):
@@ -141,9 +142,13 @@ class InProcessSource(SpanProcessor):
             self.be_last_registered_at_exit()
 
     def _many_came(self) -> None:
-        if not self._limit_asked:
-            self._limit_asked = True
-            self._limiting.put(_LIMIT)
+        if self._limit_asked:
+            # The thread has not run since: it loses the race for the interpreter's lock against a thread that releases it often,
+            # such as an event loop on a busy machine.
+            time.sleep(_YIELD_S)
+            return
+        self._limit_asked = True
+        self._limiting.put(_LIMIT)
 
     def _finds_double(self, pipeline: Any) -> bool:
         """Whether an older processor of this pipeline does the same: then this one stays inactive, and a warning says so."""
