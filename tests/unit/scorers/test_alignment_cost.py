@@ -51,11 +51,11 @@ def expected(count: int, shape: Any, group: int) -> list[Any]:
 
 
 def cpu(scorer: Any, of: Trajectory) -> tuple[float, Outcome]:
-    """CPU seconds of this thread, the best of two, and the outcome."""
+    """CPU seconds of this thread, the best of five, and the outcome."""
     found = []
     gc.disable()
     try:
-        for _ in range(2):
+        for _ in range(5):
             began = time.thread_time()
             outcome = scorer(of)
             found.append(time.thread_time() - began)
