@@ -142,7 +142,10 @@ def _unreadable(signal: str, error: DecodeError) -> Exception:
 
 def _shortcut(body: bytes, most: int) -> Framed | None:
     """The same in one walk in C, unless that is not there or anything in the body is unusual."""
-    found = frame(body, span_envelope, most) if frame is not None else None
+    try:
+        found = frame(body, span_envelope, most) if frame is not None else None
+    except DecodeError:  # one part of a resource that is written in several; Python joins the parts first
+        return None
     if found is None:
         return None
     framed = Framed(most=most)

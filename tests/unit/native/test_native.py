@@ -136,14 +136,6 @@ def test_fingerprints_tell_values_apart() -> None:
     assert mark(b"a", b"x") == mark(b"a", b"y")
 
 
-def framed(read: Any, body: bytes) -> Any:
-    """What a request held, or that it is none."""
-    try:
-        return read(body)
-    except DecodeError:
-        return DecodeError
-
-
 USABLE = st.tuples(
     st.sampled_from([sized(1, b"t" * 16), sized(1, b"u" * 16)]),
     st.sampled_from([sized(2, b"s" * 8), sized(2, b"r" * 8)]),
@@ -164,16 +156,20 @@ BODIES = st.lists(field(st.just(1), GROUPS), max_size=3).map(b"".join)
 @example(b"\x0a\x7f")
 def test_both_frame_a_request_alike(body: bytes) -> None:
     """Where the extension frames a request at all, it frames what Python does."""
-    try:
-        found = extension.frame(body, framing.span_envelope, UNLIMITED)
-    except DecodeError:
-        assert framed(framing._parsed, body) is DecodeError
-        return
+    found = framing._shortcut(body, UNLIMITED)
     if found is not None:
         whole = framing._parsed(body)
-        assert whole.rejected == 0
-        assert [span for envelope, spans in found if envelope.scope_name != "otel_eval" for span in spans] == whole.spans
-        assert sum(len(spans) for envelope, spans in found if envelope.scope_name == "otel_eval") == whole.own
+        assert (whole.rejected, whole.own) == (0, found.own)
+        assert found.spans == whole.spans
+
+
+def test_a_resource_in_two_parts_is_read_as_python_reads_it() -> None:
+    """The first part alone is corrupt; Python joins the parts of a field before it decodes them."""
+    resource = sized(1, sized(1, b"service.name") + sized(2, sized(1, b"bot")))
+    span = sized(1, b"t" * 16) + sized(2, b"s" * 8)
+    body = sized(1, sized(1, resource[:5]) + sized(2, sized(2, span)) + sized(1, resource[5:]))
+    assert framing._shortcut(body, UNLIMITED) is None
+    assert framing.frame_traces(body).spans == framing._parsed(body).spans != []
 
 
 def test_an_ordinary_request_is_framed_by_the_extension() -> None:
