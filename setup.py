@@ -28,7 +28,7 @@ setup(
     long_description=readme(),
     long_description_content_type="text/markdown",
     project_urls={
-        "Documentation": f"{FILES}/docs/configuration.md",
+        "Documentation": f"{FILES}/docs/reference/configuration.md",
         "Changelog": f"{FILES}/CHANGELOG.md",
         "Source": f"{FILES}/README.md",
     }

@@ -7,7 +7,7 @@ from typing import Any, Final
 __all__ = ["LIMIT", "TOO_LARGE", "Steps", "TooLarge", "steps_of", "steps_of_text"]
 
 LIMIT: Final = 20_000_000
-"""Steps that the evaluation of one trace may take, about 0.1 µs each; see docs/scorers.md."""
+"""Steps that the evaluation of one trace may take, about 0.1 µs each; see docs/reference/scorers.md."""
 TOO_LARGE: Final = f"evaluating the trace takes more than {LIMIT:,} steps"
 _CHARACTERS: Final = 32  # read in one step; values in the text cost more than its characters
 _OF_A_VALUE: Final = 4

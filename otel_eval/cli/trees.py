@@ -31,7 +31,7 @@ def drawings(config: EvalConfig, evaluation: str | None = None, scorer: str | No
     _there("--scorer", scorer, [name for _, name in trees])
     wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]
     if not wanted:
-        raise ConfigError("there is no scorer of type dag; add one, see docs/dag.md")
+        raise ConfigError("there is no scorer of type dag; add one, see docs/reference/dag.md")
     return "\n".join(f"%% {_said(name)} / {_said(of)}\n{trees[name, of]}" for name, of in wanted)
 
 

@@ -1,7 +1,7 @@
 """Scores and tool calls as metrics.
 
 Knows the Metrics API; knows no exporter. The number of label values is bounded, because agents make up tool names.
-`docs/signals.md` lists every instrument.
+`docs/reference/signals.md` lists every instrument.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the response of an endpoint means for the data that was sent: one table for every exporter and for forwarding.
 
-The table follows OTLP where OTLP does not lose results; `docs/delivery.md` lists every response and the deviations.
+The table follows OTLP where OTLP does not lose results; `docs/reference/delivery.md` lists every response and the deviations.
 Source: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC and of OTLP/HTTP.
 """
 

@@ -1,6 +1,7 @@
 """Whether the calls of a run are known: a model call that asked for tools must have left a span, a request or an agent.
 
-The rules are those of docs/completeness.md, section "When calls are unknown". The texts hold names of scopes, no content.
+The rules are those of docs/explanation/completeness.md, section "When calls are unknown". The texts name scopes and hold no
+content.
 """
 
 from __future__ import annotations

@@ -58,7 +58,13 @@ def metadata(archives: tuple[list[str], zipfile.ZipFile]) -> email.message.Messa
 def test_the_source_distribution_has_what_is_needed_to_test_it(archives: tuple[list[str], zipfile.ZipFile]) -> None:
     """The tests, the changelog, the pages and the sources in C."""
     names = {name.partition("/")[2] for name in archives[0]}
-    wanted = [*FILES, "tests/conftest.py", "tests/sdk_range/__main__.py", "docs/configuration.md", "examples/processor.py"]
+    wanted = [
+        *FILES,
+        "tests/conftest.py",
+        "tests/sdk_range/__main__.py",
+        "docs/reference/configuration.md",
+        "examples/processor.py",
+    ]
     assert [name for name in wanted if name not in names] == []
     headers = {path.relative_to(ROOT).as_posix() for path in (ROOT / "otel_eval").rglob("*.[ch]")}
     assert headers - names == set()
@@ -86,5 +92,5 @@ def test_the_metadata_are_those_of_the_standard(metadata: email.message.Message)
 def test_links_of_the_readme_are_absolute(metadata: email.message.Message) -> None:
     """A package index shows it without the files beside it."""
     links = re.findall(r"\]\(([^)]+)\)", str(metadata.get_payload()))
-    assert f"{URL}/docs/configuration.md" in links
+    assert f"{URL}/docs/reference/configuration.md" in links
     assert [link for link in links if not link.startswith("https://")] == []

@@ -13,7 +13,7 @@ from otel_eval.model import UNRECORDED, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
-PAGE = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "migration.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 PHRASES = [
     phrase

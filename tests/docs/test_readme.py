@@ -13,8 +13,8 @@ from otel_eval.config import EvalConfig, load
 from otel_eval.config.yaml12 import parse
 
 ROOT = Path(__file__).parents[2]
-WHOLE = [ROOT / "README.md", ROOT / "docs/configuration.md"]  # their YAML is whole configurations, not parts
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("collector_config/*.md"))]
+WHOLE = [ROOT / "README.md", ROOT / "docs/reference/configuration.md"]  # their YAML is whole configurations, not parts
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("collector_config/*.md"))]
 
 
 def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
@@ -68,7 +68,7 @@ def test_every_scorer_is_named_in_the_readme() -> None:
 
 def test_every_key_is_documented() -> None:
     """Each key of the schema stands in the page of the configuration."""
-    text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
     schema = EvalConfig.model_json_schema()
     keys = {key for shape in (schema, *schema["$defs"].values()) for key in shape["properties"]}
     assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []

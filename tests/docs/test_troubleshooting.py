@@ -12,7 +12,7 @@ from otel_eval.cli.commands import cli
 from otel_eval.model import SkipReason
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
 SOURCE = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in (ROOT / "otel_eval").rglob("*.py"))
 QUOTED = [
     quoted
@@ -52,4 +52,4 @@ def test_the_commands_exist():
 
 def test_the_readme_leads_there():
     """Where a user looks first."""
-    assert "docs/troubleshooting.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "docs/how-to/troubleshooting.md" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The trajectory metric of google-adk and we agree, except where docs/migration.md says otherwise."""
+"""The trajectory metric of google-adk and we agree, except where docs/how-to/migration.md says otherwise."""
 
 from __future__ import annotations
 

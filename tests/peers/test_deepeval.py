@@ -1,4 +1,4 @@
-"""The tool correctness of deepeval and we agree, except where docs/migration.md says otherwise."""
+"""The tool correctness of deepeval and we agree, except where docs/how-to/migration.md says otherwise."""
 
 from __future__ import annotations
 

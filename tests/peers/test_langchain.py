@@ -1,4 +1,4 @@
-"""LangChain `agentevals` and we agree, except where docs/migration.md says otherwise."""
+"""LangChain `agentevals` and we agree, except where docs/how-to/migration.md says otherwise."""
 
 from __future__ import annotations
 

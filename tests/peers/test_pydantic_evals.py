@@ -1,4 +1,4 @@
-"""The trajectory evaluators of pydantic_evals and we agree, except where docs/migration.md says otherwise."""
+"""The trajectory evaluators of pydantic_evals and we agree, except where docs/how-to/migration.md says otherwise."""
 
 from __future__ import annotations
 

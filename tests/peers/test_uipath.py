@@ -1,4 +1,4 @@
-"""The tool-call evaluators of UiPath and we agree, except where docs/migration.md says otherwise."""
+"""The tool-call evaluators of UiPath and we agree, except where docs/how-to/migration.md says otherwise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Somebody to send scores to: an OTLP endpoint for log events, or for spans, that can be down, slow, or of another opinion.
 
-Knows `gen_ai.evaluation.result` events as docs/signals.md has them.
+Knows `gen_ai.evaluation.result` events as docs/reference/signals.md has them.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_the_collectors_answers(collector: tuple[str, str]) -> None:
 
 def test_the_page_shows_the_table() -> None:
     """Each case with both answers."""
-    page = (Path(__file__).parents[3] / "docs/receiver.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/how-to/receiver.md").read_text(encoding="utf-8")
     rows = [("HTTP", case, *row[1:]) for case, row in OVER_HTTP.items()] + [
         ("gRPC", case, *row[1:]) for case, row in OVER_GRPC.items()
     ]
@@ -163,7 +163,7 @@ def test_the_page_shows_the_table() -> None:
 def test_the_page_names_tests_that_are_there() -> None:
     """Of each item of the specification."""
     root = Path(__file__).parents[3]
-    page = (root / "docs/receiver.md").read_text(encoding="utf-8")
+    page = (root / "docs/how-to/receiver.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
     texts = [file.read_text(encoding="utf-8") for file in root.glob("tests/**/test_*.py")]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}

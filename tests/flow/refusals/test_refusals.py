@@ -1,4 +1,4 @@
-"""What happens to results and to requests of agents for each response of an endpoint, as `docs/delivery.md` says."""
+"""What happens to results and to requests of agents for each response of an endpoint, as `docs/reference/delivery.md` says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from refusals_matrix import RESPONSES, RIGS, outcomes, page
 
-PAGE = Path(__file__).parents[3] / "docs" / "delivery.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "delivery.md"
 BOTH = (True, False)
 LIKE_AN_OUTAGE = {"404", "405", "501", "503", "429", "UNIMPLEMENTED", "UNAVAILABLE", "connection refused", "timeout"}
 

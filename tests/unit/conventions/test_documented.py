@@ -11,7 +11,7 @@ import yaml
 from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule, convention_from_mapping
 from otel_eval.conventions.wrappers import Wrapper
 
-PAGE = (Path(__file__).parents[3] / "docs" / "conventions.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "conventions.md").read_text()
 
 
 def test_every_table_is_on_the_page():

@@ -1,4 +1,4 @@
-"""When is a run complete? One test or more for each case of docs/completeness.md, named by its letter."""
+"""When is a run complete? One test or more for each case of docs/explanation/completeness.md, named by its letter."""
 
 from __future__ import annotations
 
