@@ -14,10 +14,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from doc_pages import PAGES, ROOT, document, name_of
 
 from otel_eval import __version__
 
-ROOT = Path(__file__).parents[2]
 PARTS = ("otel_eval", "tests", "docs", "examples", "collector_config")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt")
 URL = "https://files.example/v1"
@@ -62,7 +62,7 @@ def test_the_source_distribution_has_what_is_needed_to_test_it(archives: tuple[l
         *FILES,
         "tests/conftest.py",
         "tests/sdk_range/__main__.py",
-        "docs/reference/configuration.md",
+        *(name_of(path) for path in PAGES),
         "examples/processor.py",
     ]
     assert [name for name in wanted if name not in names] == []
@@ -92,5 +92,5 @@ def test_the_metadata_are_those_of_the_standard(metadata: email.message.Message)
 def test_links_of_the_readme_are_absolute(metadata: email.message.Message) -> None:
     """A package index shows it without the files beside it."""
     links = re.findall(r"\]\(([^)]+)\)", str(metadata.get_payload()))
-    assert f"{URL}/docs/reference/configuration.md" in links
+    assert f"{URL}/{name_of(document('configuration.md'))}" in links
     assert [link for link in links if not link.startswith("https://")] == []

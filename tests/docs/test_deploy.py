@@ -10,12 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from doc_pages import ROOT, document
 
 from otel_eval.cli.commands import cli
 from otel_eval.cli.serving import STOP_S
 
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "docs/deploy"
+DEPLOY = document("Dockerfile").parent
 
 
 @pytest.fixture

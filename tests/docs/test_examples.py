@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from doc_pages import ROOT, page
 
 from otel_eval.config import load
 from otel_eval.model import Scored
 from otel_eval.testing import trajectory
-
-ROOT = Path(__file__).parents[2]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -69,8 +68,7 @@ def test_the_backend_behind_us_receives_scores_on_the_runs_span() -> None:
     """As the page on forwarding shows; ids differ from run to run."""
     done = run("examples/forwarding.py")
     assert (done.returncode, done.stderr) == (0, "")
-    page = (ROOT / "docs/how-to/forwarding.md").read_text(encoding="utf-8")
-    assert f"```text\n{masked(done.stdout)}```" in masked(page)
+    assert f"```text\n{masked(done.stdout)}```" in masked(page("forwarding"))
 
 
 def masked(text: str) -> str:
@@ -139,9 +137,8 @@ def test_every_example_is_run() -> None:
     tests = Path(__file__).read_text(encoding="utf-8") + (ROOT / "tests/flow/zero_code/test_zero_code.py").read_text(
         encoding="utf-8"
     )
-    page = (ROOT / "docs/tutorials/examples.md").read_text(encoding="utf-8")
     names = [path.name for path in (ROOT / "examples").glob("*.py")]
-    assert [name for name in names if f"examples/{name}" not in tests or f"(../../examples/{name})" not in page] == []
+    assert [name for name in names if f"examples/{name}" not in tests or f"../examples/{name})" not in page("examples")] == []
 
 
 @pytest.mark.parametrize("said", ["get_weather", "book_flight", "error ValueError", "weather-before-booking", "travel_agent"])

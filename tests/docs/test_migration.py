@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from doc_pages import page
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "migration.md").read_text(encoding="utf-8")
+PAGE = page("migration")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 PHRASES = [
     phrase

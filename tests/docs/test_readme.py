@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from doc_pages import PAGES, README, ROOT, document, name_of
+from doc_pages import page as page_named
 
 from otel_eval.config import EvalConfig, load
 from otel_eval.config.yaml12 import parse
 
-ROOT = Path(__file__).parents[2]
-WHOLE = [ROOT / "README.md", ROOT / "docs/reference/configuration.md"]  # their YAML is whole configurations, not parts
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("collector_config/*.md"))]
+WHOLE = [README, document("configuration.md")]  # their YAML is whole configurations, not parts
 
 
 def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
@@ -22,7 +22,7 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
     fenced = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
     return [
-        pytest.param(found[1], id=f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}")
+        pytest.param(found[1], id=f"{name_of(page)}:{text.count(chr(10), 0, found.start()) + 1}")
         for page, text in texts.items()
         for found in fenced.finditer(text)
     ]
@@ -61,20 +61,20 @@ def test_every_scorer_is_named_in_the_readme() -> None:
     """A type that is not there would not be found; asked in a process where no test has registered one."""
     script = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom otel_eval.scorers import list_scorers\nprint(*list_scorers())"
     names = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True).stdout.split()
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
     assert "tool_errors" in names
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_every_key_is_documented() -> None:
     """Each key of the schema stands in the page of the configuration."""
-    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    text = page_named("configuration")
     schema = EvalConfig.model_json_schema()
     keys = {key for shape in (schema, *schema["$defs"].values()) for key in shape["properties"]}
     assert sorted(key for key in keys if not re.search(rf"\b{key}\b", text)) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     """Each relative link names a file."""
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import get_args
 
 import pytest
+from doc_pages import README, ROOT, document, name_of, page
 
 from otel_eval.cli.commands import cli
 from otel_eval.model import SkipReason
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
+PAGE = page("troubleshooting")
 SOURCE = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in (ROOT / "otel_eval").rglob("*.py"))
 QUOTED = [
     quoted
@@ -52,4 +51,4 @@ def test_the_commands_exist():
 
 def test_the_readme_leads_there():
     """Where a user looks first."""
-    assert "docs/how-to/troubleshooting.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"({name_of(document('troubleshooting.md'))})" in README.read_text(encoding="utf-8")

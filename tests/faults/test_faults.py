@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from doc_pages import page
 from fault_rig import reference
 from fault_rig.books import balance
 from fault_rig.catalogue import SCENARIOS
@@ -26,8 +27,11 @@ def test_a_fault_costs_no_verdict(scenario: Scenario, tmp_path: Path) -> None:
 
 def test_the_page_has_a_row_for_every_fault() -> None:
     """And none of them says that something was lost, duplicated or wrong."""
-    page = (Path(__file__).parents[2] / "docs" / "development" / "faults.md").read_text()
-    told = {cells[1]: cells[4:7] for line in page.splitlines() if len(cells := [each.strip() for each in line.split("|")]) == 9}
+    told = {
+        cells[1]: cells[4:7]
+        for line in page("faults").splitlines()
+        if len(cells := [each.strip() for each in line.split("|")]) == 9
+    }
     assert {each.fault: ["0", "0", "0"] for each in SCENARIOS}.items() <= told.items()
 
 

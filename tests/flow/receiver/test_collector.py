@@ -14,11 +14,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from doc_pages import ROOT, page
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -153,19 +153,17 @@ def test_the_collectors_answers(collector: tuple[str, str]) -> None:
 
 def test_the_page_shows_the_table() -> None:
     """Each case with both answers."""
-    page = (Path(__file__).parents[3] / "docs/how-to/receiver.md").read_text(encoding="utf-8")
+    text = page("receiver")
     rows = [("HTTP", case, *row[1:]) for case, row in OVER_HTTP.items()] + [
         ("gRPC", case, *row[1:]) for case, row in OVER_GRPC.items()
     ]
-    assert [row for row in rows if "| " + " | ".join(map(str, row)).rstrip() + " |" not in page] == []
+    assert [row for row in rows if "| " + " | ".join(map(str, row)).rstrip() + " |" not in text] == []
 
 
 def test_the_page_names_tests_that_are_there() -> None:
     """Of each item of the specification."""
-    root = Path(__file__).parents[3]
-    page = (root / "docs/how-to/receiver.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)`", page))
-    texts = [file.read_text(encoding="utf-8") for file in root.glob("tests/**/test_*.py")]
+    named = set(re.findall(r"`(test_\w+)`", page("receiver")))
+    texts = [file.read_text(encoding="utf-8") for file in ROOT.glob("tests/**/test_*.py")]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert len(named) > 20
     assert named <= there

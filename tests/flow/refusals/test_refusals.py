@@ -1,15 +1,14 @@
-"""What happens to results and to requests of agents for each response of an endpoint, as `docs/reference/delivery.md` says."""
+"""What happens to results and to requests of agents for each response of an endpoint, as the page on delivery says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_pages import document
 from refusals_matrix import RESPONSES, RIGS, outcomes, page
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "delivery.md"
 BOTH = (True, False)
 LIKE_AN_OUTAGE = {"404", "405", "501", "503", "429", "UNIMPLEMENTED", "UNAVAILABLE", "connection refused", "timeout"}
 
@@ -52,4 +51,4 @@ def test_the_documentation_has_the_table(column: Column) -> None:
     """As it is printed here."""
     printed = page(column)
     print(printed)
-    assert printed in PAGE.read_text(encoding="utf-8")
+    assert printed in document("delivery.md").read_text(encoding="utf-8")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import yaml
+from doc_pages import page
 
 from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule, convention_from_mapping
 from otel_eval.conventions.wrappers import Wrapper
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "conventions.md").read_text()
+PAGE = page("conventions")
 
 
 def test_every_table_is_on_the_page():

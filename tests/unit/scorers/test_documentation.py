@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from doc_pages import page
 
 from otel_eval.scorers import create_scorer, get_scorer, list_scorers
 from otel_eval.scorers.building import parameters_of
 from otel_eval.scorers.built_in import BuiltIn
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "scorers.md").read_text(encoding="utf-8")
+PAGE = page("scorers")
 SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 BUILT_IN = [name for name in list_scorers() if isinstance(get_scorer(name), type) and issubclass(get_scorer(name), BuiltIn)]
 
@@ -44,5 +44,5 @@ def test_the_example_of_a_scorer_can_be_built(name):
 def test_the_python_on_the_page_prints_what_it_says(capsys):
     """Each block runs by itself."""
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "docs/reference/scorers.md", "exec"), {})
+        exec(compile(block, "scorers.md", "exec"), {})
         assert capsys.readouterr().out.splitlines() == re.findall(r"^#> (.*)$", block, re.MULTILINE)
