@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded_traces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,20 +28,6 @@ LIMITS = Limits(settle_s=1, settle_partial_s=6, settle_detached_s=60, late_s=30,
 Frames = dict[bytes, Frame]
 
 
-def _recorded() -> Any:
-    path = Path(__file__).parents[1] / "traces" / "loader.py"
-    spec = importlib.util.spec_from_file_location("recorded_traces_for_arrival", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-RECORDED = _recorded()
-
-
 def agents(trace: ClosedTrace) -> tuple[list[bytes], list[bytes]]:
     """Ids of the agent spans: those inside no other, and those inside one."""
     read = survey(trace, Plan(), Steps())
@@ -57,8 +41,8 @@ def agents(trace: ClosedTrace) -> tuple[list[bytes], list[bytes]]:
 def traces() -> dict[str, ClosedTrace]:
     """Every recorded trace that has an agent span, by file and number."""
     found = {}
-    for file in sorted(path.name for path in RECORDED.FOLDER.glob("*.json") if path.name != "truth.json"):
-        for number, trace in enumerate(RECORDED.traces(file)):
+    for file in recorded_traces.FILES:
+        for number, trace in enumerate(recorded_traces.traces(file)):
             if any(agents(trace)):
                 found[f"{file}-{number}"] = trace
     return found

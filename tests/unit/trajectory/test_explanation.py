@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_traces import traces
 
 from otel_eval.model import Kind
 from otel_eval.ports import ClosedTrace
@@ -47,17 +47,17 @@ def assert_agrees(trace: ClosedTrace) -> TraceExplanation:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_recorded_traces_are_explained_as_they_are_built(recorded: ModuleType, file: str) -> None:
+def test_recorded_traces_are_explained_as_they_are_built(file: str) -> None:
     """Every instrumentation."""
-    for trace in recorded.traces(file):
+    for trace in traces(file):
         assert_agrees(trace)
 
 
 @settings(max_examples=200)
 @given(file=st.sampled_from(FILES), drawn=st.data())
-def test_so_are_traces_that_lack_spans(recorded: ModuleType, file: str, drawn: st.DataObject) -> None:
+def test_so_are_traces_that_lack_spans(file: str, drawn: st.DataObject) -> None:
     """Whichever spans are missing: orphans, fragments, runs without a root."""
-    for trace in recorded.traces(file):
+    for trace in traces(file):
         kept = drawn.draw(st.sets(st.sampled_from(sorted(trace.frames)), min_size=1))
         assert_agrees(ClosedTrace(trace.trace_id, {key: trace.frames[key] for key in kept}, trace.reason))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_traces import TRUTH, traces
 
 from otel_eval.model import Kind
 from otel_eval.ports import ClosedTrace
@@ -88,10 +88,10 @@ def test_an_explanation_names_the_runs_and_calls_that_are_built(spans: list[Fake
 
 
 @pytest.mark.parametrize("reverse", [True, False])
-def test_recordings_read_the_same_backwards(recorded: ModuleType, reverse: bool):
+def test_recordings_read_the_same_backwards(reverse: bool):
     """Real traces, in order of arrival and against it."""
-    for truth in recorded.truths():
-        for trace in recorded.traces(truth["file"]):
+    for truth in TRUTH:
+        for trace in traces(truth["file"]):
             other = dict(sorted(trace.frames.items(), reverse=reverse))
             assert build(trace, PLAN) == build(replace(trace, frames=other), PLAN)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any
 
 import pytest
+from recorded_traces import traces
 
 from otel_eval.conventions import TABLES, Field
 from otel_eval.model import UNRECORDED, Completeness, ToolCall, Trajectory
@@ -34,9 +34,9 @@ CONTENT = frozenset(
 FAMILIES = tuple({row.key for table in TABLES for row in table.messages})
 
 
-def whole(recorded: ModuleType, file: str) -> tuple[ClosedTrace, Trajectory]:
+def whole(file: str) -> tuple[ClosedTrace, Trajectory]:
     """The trace of the file that holds the run, and the run as it is read without any change."""
-    found = [(trace, run) for trace in recorded.traces(f"{file}.json") for run in outermost(trace) if run.calls]
+    found = [(trace, run) for trace in traces(f"{file}.json") for run in outermost(trace) if run.calls]
     assert len(found) == 1
     return found[0]
 
@@ -82,26 +82,26 @@ def made(span_id: bytes, parent: bytes, run: Trajectory, service: str = "web", *
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_below_another_services_request(recorded: ModuleType, file: str):
+def test_below_another_services_request(file: str):
     """The request is no agent."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1", remote=True)
     (found,) = outermost(closed(frames))
     assert (told(found.calls), found.incomplete) == (told(run.calls), "")
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_below_a_remote_parent_that_never_arrives(recorded: ModuleType, file: str):
+def test_below_a_remote_parent_that_never_arrives(file: str):
     """It is somebody else's."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     (found,) = outermost(closed(hung(trace.frames, b"faraway1", remote=True)))
     assert (told(found.calls), found.incomplete) == (told(run.calls), "")
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_with_other_peoples_spans_below_each_call(recorded: ModuleType, file: str):
+def test_with_other_peoples_spans_below_each_call(file: str):
     """Requests and queries that a tool makes, in other services too."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     frames = dict(trace.frames)
     for number, call in enumerate(run.calls):
         parent = bytes.fromhex(call.span_id)
@@ -113,9 +113,9 @@ def test_with_other_peoples_spans_below_each_call(recorded: ModuleType, file: st
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_two_runs_of_one_request(recorded: ModuleType, file: str):
+def test_two_runs_of_one_request(file: str):
     """Each keeps its own calls."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     again = {key[::-1]: changed(frame, frame[0][::-1] if frame[0] in trace.frames else b"webroot1", 10**9)
              for key, frame in trace.frames.items()}  # fmt: skip
     frames = made(b"webroot1", b"", run, kind=2) | hung(trace.frames, b"webroot1") | again
@@ -129,9 +129,9 @@ def test_two_runs_of_one_request(recorded: ModuleType, file: str):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_as_a_sub_agent(recorded: ModuleType, file: str):
+def test_as_a_sub_agent(file: str):
     """Another agent's tool is what calls it; the calls are the inner agent's and lie within that call."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     op = "gen_ai.operation.name"
     agent = made(
         b"outerag1", b"", run, "lead", name="invoke_agent lead", attributes={op: "invoke_agent", "gen_ai.agent.name": "lead"}
@@ -157,9 +157,9 @@ def without_content(frames: Frames) -> Frames:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_with_capture_of_content_off(recorded: ModuleType, file: str):
+def test_with_capture_of_content_off(file: str):
     """Names, order and failures stay, and nothing is made up for what is missing."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     (found,) = outermost(closed(without_content(trace.frames)))
     assert [(call.name, call.error is not None) for call in found.calls] == [
         (call.name, call.error is not None) for call in run.calls
@@ -177,9 +177,9 @@ class Records:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_with_content_in_log_records(recorded: ModuleType, file: str):
+def test_with_content_in_log_records(file: str):
     """Joined to their spans they count like attributes."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     logs: dict[bytes, Any] = {}
     for key, frame in trace.frames.items():
         held = {k: v for k, v in frame[1].given.items() if is_content(k)}
@@ -192,9 +192,9 @@ def test_with_content_in_log_records(recorded: ModuleType, file: str):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_run_whose_own_span_is_missing_is_never_whole(recorded: ModuleType, file: str):
+def test_a_run_whose_own_span_is_missing_is_never_whole(file: str):
     """Unless an agent span within it arrived, which is a run of its own."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     frames = {key: frame for key, frame in trace.frames.items() if key.hex() != run.span_id}
     for found in outermost(closed(frames)):
         own = frames.get(bytes.fromhex(found.span_id))
@@ -230,9 +230,9 @@ LAYERS = {
 
 @pytest.mark.parametrize("added", LAYERS)
 @pytest.mark.parametrize("file", FILES)
-def test_a_second_layer_of_spans_doubles_no_call(recorded: ModuleType, file: str, added: str):
+def test_a_second_layer_of_spans_doubles_no_call(file: str, added: str):
     """One call, one call."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     (found,) = outermost(closed(LAYERS[added](trace, run)))
     assert [(call.name, call.arguments, call.error) for call in found.calls] == [
         (call.name, call.arguments, call.error) for call in run.calls
@@ -240,9 +240,9 @@ def test_a_second_layer_of_spans_doubles_no_call(recorded: ModuleType, file: str
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_retry_is_a_call_of_its_own(recorded: ModuleType, file: str):
+def test_a_retry_is_a_call_of_its_own(file: str):
     """A span like the last call's, later, with the same id."""
-    trace, run = whole(recorded, file)
+    trace, run = whole(file)
     key = bytes.fromhex(run.calls[-1].span_id)
     length = (run.calls[-1].end_ns or 0) - (run.calls[-1].start_ns or 0)
     frames = trace.frames | {b"again001": changed(trace.frames[key], later=length + 1)}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from recorded_traces import TRUTH, traces
 
 from otel_eval.model import UNRECORDED, ToolCall, Trajectory
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
-TRUTH = json.loads((Path(__file__).parents[2] / "traces" / "truth.json").read_text())
 PLAN = Plan(needs=ALL_NEEDS)
 
 
-def outermost(recorded: ModuleType, file: str, plan: Plan = PLAN) -> list[Trajectory]:
-    runs = [run for trace in recorded.traces(file) for run in build(trace, plan)]
+def outermost(file: str, plan: Plan = PLAN) -> list[Trajectory]:
+    runs = [run for trace in traces(file) for run in build(trace, plan)]
     return [run.trajectory for run in runs if run.trajectory.outermost]
 
 
@@ -27,9 +24,9 @@ def seen(call: ToolCall) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("truth", [t for t in TRUTH if t["calls"] is not None], ids=lambda t: t["file"])
-def test_the_calls_are_what_happened(recorded: ModuleType, truth: dict[str, Any]):
+def test_the_calls_are_what_happened(truth: dict[str, Any]):
     """Names, arguments, errors and order; calls that overlapped may stand in either order."""
-    (run,) = outermost(recorded, truth["file"])
+    (run,) = outermost(truth["file"])
     got = [seen(call) for call in run.calls]
     want = truth["calls"]
     for actual, expected in zip(got, want, strict=True):
@@ -45,9 +42,9 @@ def test_the_calls_are_what_happened(recorded: ModuleType, truth: dict[str, Any]
 
 
 @pytest.mark.parametrize("truth", [t for t in TRUTH if "agents" in t], ids=lambda t: t["file"])
-def test_whose_the_calls_are_and_what_was_asked_and_answered(recorded: ModuleType, truth: dict[str, Any]):
+def test_whose_the_calls_are_and_what_was_asked_and_answered(truth: dict[str, Any]):
     """Agents within agents each make their own calls; `null` is what nobody recorded, `ANY` what is not compared."""
-    (run,) = outermost(recorded, truth["file"])
+    (run,) = outermost(truth["file"])
     assert run.agent == truth["agent"]
     made_by = [call.agent_path[-1] if call.agent_path else "" for call in run.calls]
     assert sorted(zip(made_by, (call.name for call in run.calls), strict=True)) == sorted(
@@ -58,18 +55,18 @@ def test_whose_the_calls_are_and_what_was_asked_and_answered(recorded: ModuleTyp
 
 
 @pytest.mark.parametrize("file", [t["file"] for t in TRUTH if t["calls"] is None])
-def test_the_calls_of_a_run_that_recorded_none_are_unknown(recorded: ModuleType, file: str):
+def test_the_calls_of_a_run_that_recorded_none_are_unknown(file: str):
     """It is never a run without calls."""
-    (run,) = outermost(recorded, file)
+    (run,) = outermost(file)
     assert run.calls == ()
     assert run.calls_unknown
 
 
 @pytest.mark.parametrize("file", [t["file"] for t in TRUTH])
-def test_what_is_not_needed_is_not_read_and_changes_nothing(recorded: ModuleType, file: str):
+def test_what_is_not_needed_is_not_read_and_changes_nothing(file: str):
     """The lean reading sees the same calls, times and errors."""
-    lean = outermost(recorded, file, Plan())
-    full = outermost(recorded, file)
+    lean = outermost(file, Plan())
+    full = outermost(file)
     for thin, thick in zip(lean, full, strict=True):
         assert [(c.name, c.span_id, c.start_ns, c.error) for c in thin.calls] == [
             (c.name, c.span_id, c.start_ns, c.error) for c in thick.calls
@@ -78,29 +75,29 @@ def test_what_is_not_needed_is_not_read_and_changes_nothing(recorded: ModuleType
         assert (thin.agent, thin.calls_unknown, thin.model_calls) == (thick.agent, thick.calls_unknown, thick.model_calls)
 
 
-def test_results_and_ids_come_out_of_their_envelopes(recorded: ModuleType):
+def test_results_and_ids_come_out_of_their_envelopes():
     """LangChain messages in three spellings, Strands blocks, Vercel's quoted text."""
     for file in ("langchain_openinference", "langchain_openllmetry", "mlflow_langchain", "strands_default", "vercel_ai_sdk_v6",
                  "adot_langchain", "adot_openinference_langchain", "bedrock_agentcore_strands"):  # fmt: skip
-        (run,) = outermost(recorded, f"{file}.json")
+        (run,) = outermost(f"{file}.json")
         by_id = {call.call_id: call.result for call in run.calls}
         assert by_id["call_1"] == {"city": "Paris", "temp_c": 21}
         assert by_id["call_4"] == "confirmed Paris 2026-12-01"
 
 
-def test_a_runs_own_facts_are_read(recorded: ModuleType):
+def test_a_runs_own_facts_are_read():
     """Agent, conversation, tokens, question and answer."""
-    (run,) = outermost(recorded, "pydantic_ai_v5.json")
+    (run,) = outermost("pydantic_ai_v5.json")
     assert (run.agent, run.model_calls, run.input_tokens, run.output_tokens) == ("travel_agent", 4, 305, 84)
     assert run.input == "Book me a flight to the warmer of Paris and Oslo"
     assert run.output == "Booked Paris on 2026-12-01; it is 21C there."
     assert len(run.spans) == 9
 
 
-def test_a_workflow_around_one_agent_bears_its_name(recorded: ModuleType):
+def test_a_workflow_around_one_agent_bears_its_name():
     """Its calls say who made them; the inner run is there too."""
     for file in ("openai_agents_openinference.json", "openai_agents_otelv2.json"):
-        trajectories = [run.trajectory for trace in recorded.traces(file) for run in build(trace, PLAN)]
+        trajectories = [run.trajectory for trace in traces(file) for run in build(trace, PLAN)]
         assert [(t.agent, t.outermost, len(t.calls)) for t in trajectories] == [
             ("travel_agent", True, 4),
             ("travel_agent", False, 4),
@@ -108,24 +105,24 @@ def test_a_workflow_around_one_agent_bears_its_name(recorded: ModuleType):
         assert trajectories[0].calls[0].agent_path == ("travel_agent",)
 
 
-def test_the_id_of_a_task_is_no_conversation(recorded: ModuleType):
+def test_the_id_of_a_task_is_no_conversation():
     """CrewAI writes it where a conversation's id would be."""
-    (run,) = outermost(recorded, "crewai_own.json")
+    (run,) = outermost("crewai_own.json")
     assert (run.conversation_id, run.model_calls, run.input_tokens) == ("", 4, 200)
     assert "null" not in str(run.input)
 
 
-def test_a_failure_that_no_span_records_is_unknown(recorded: ModuleType):
+def test_a_failure_that_no_span_records_is_unknown():
     """pydantic-ai 0.2 ends the span of a call that asked for a retry like any other, and records no result."""
-    (early,) = outermost(recorded, "pydantic_ai_0_2.json")
+    (early,) = outermost("pydantic_ai_0_2.json")
     assert [call.failure_unknown for call in early.calls] == [True] * 4
-    (later,) = outermost(recorded, "pydantic_ai_1_0.json")
+    (later,) = outermost("pydantic_ai_1_0.json")
     assert [call.failure_unknown for call in later.calls] == [False] * 4
 
 
-def test_what_logfire_masks_is_not_recorded(recorded: ModuleType):
+def test_what_logfire_masks_is_not_recorded():
     """Neither the arguments that hold a password, nor a result, wherever they stand."""
-    (run,) = outermost(recorded, "logfire_scrubbed.json")
+    (run,) = outermost("logfire_scrubbed.json")
     assert [(call.arguments, call.result) for call in run.calls] == [
         (UNRECORDED, UNRECORDED),
         ({"user": "ann"}, "opened for ann"),

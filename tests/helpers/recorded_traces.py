@@ -12,12 +12,9 @@ from otel_eval.model import Completeness
 from otel_eval.ports import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.testing import FakeEnvelope, FakeSpan
 
-FOLDER = Path(__file__).parent
-
-
-def truths() -> list[dict[str, Any]]:
-    """What really happened in each recorded trace."""
-    return json.loads((FOLDER / "truth.json").read_text())
+FOLDER = Path(__file__).parents[1] / "traces"
+TRUTH: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())  # what really happened in each recorded trace
+FILES = sorted(path.name for path in FOLDER.glob("*.json") if path.name != "truth.json")
 
 
 def traces(file: str) -> list[ClosedTrace]:
