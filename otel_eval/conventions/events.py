@@ -1,6 +1,9 @@
-"""Messages that arrive as events: span events of the older conventions, and log records joined to a span.
+"""Messages and tool call fields in span events and in log records joined to a span.
 
-Knows the events' names and where they hold messages; knows no tree.
+Three sources: the events of older GenAI conventions, the log records of coding agents, and content that AWS's distribution of
+OpenTelemetry (ADOT) moves from a span into the body of a log record (aws-opentelemetry-distro 0.21 llo_handler.py). Such a body
+holds `input.messages` and `output.messages`; each message has a role and, as `content`, the value of one attribute of the span or
+the attributes of one of its events.
 """
 
 from __future__ import annotations
@@ -8,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from otel_eval.conventions.decode import decode
-from otel_eval.conventions.messages import Answered, Asked, known_id, read_messages, said
-from otel_eval.conventions.moved import moved_messages, moved_speech
+from otel_eval.conventions.message_formats import RESULT_WRAPPERS
+from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, message_text, read_messages
 from otel_eval.conventions.table import Field, Side
-from otel_eval.conventions.wrappers import RESULT_WRAPPERS, unwrap
+from otel_eval.conventions.values import decode, unwrap
 from otel_eval.ports import SpanEvent
 
-__all__ = ["exception_of", "output_of", "read_event", "said_in_events"]
+__all__ = ["adot_call_fields", "adot_messages", "adot_text", "exception_of", "output_of", "read_event", "text_in_events"]
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
 _SIDES: Final = {
@@ -44,7 +46,7 @@ _TOOL_RESULT: Final = "tool_result"
 _ASSISTANT: Final = "assistant_response"
 
 
-def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]]:
+def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | ToolResult]]]:
     """The calls and answers in an event, with the part of the conversation they belong to.
 
     An empty list says that messages were recorded and held neither.
@@ -54,7 +56,7 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[Asked | Answered]]
         yield Side.HISTORY, _answers(held)
         return
     if event.name == _TOOL_RESULT and "tool_input" in held:
-        yield Side.HISTORY, [Asked("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))]
+        yield Side.HISTORY, [ToolRequest("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))]
         return
     side = _SIDES.get(event.name)
     if side is not None and not (held.keys() & _DETAILS.keys()):
@@ -78,27 +80,27 @@ def output_of(event: SpanEvent) -> Iterator[Any]:
 
 def _held(event: SpanEvent) -> dict[str, Any]:
     """What the event holds: attributes, body, and the message that some put into one attribute as JSON text."""
-    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **moved_messages(event)}
+    held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **adot_messages(event)}
     packed = decode(held.get(_PACKED), literals=False)
     return {**held, **packed} if isinstance(packed, dict) else held
 
 
-def _answers(held: dict[str, Any]) -> list[Asked | Answered]:
+def _answers(held: dict[str, Any]) -> list[ToolRequest | ToolResult]:
     found = read_messages({"content": held.get("content")})
     if found or "content" not in held:
         return found
     taken = unwrap(held["content"], RESULT_WRAPPERS)
     call_id = known_id(held.get("id")) or known_id(held.get("tool_call_id"))
-    return [Answered(call_id=call_id, name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
+    return [ToolResult(call_id=call_id, name=str(held.get("name", "")), result=taken.value, failed=taken.failed)]
 
 
-def said_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
+def text_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
     """What the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`) says, or None."""
     found = None
     for event in events:
         value, roles = _speech(event, asked=wanted is Field.INPUT)
         if value is not None:
-            found = said(decode(value), roles, last=True)
+            found = message_text(decode(value), roles, last=True)
     return found
 
 
@@ -113,7 +115,7 @@ def _speech(event: SpanEvent, *, asked: bool) -> tuple[Any, frozenset[str]]:
         return held.get("content", held.get("message")), frozenset()
     if event.name == _ASSISTANT and not asked:
         return held.get("response"), frozenset()
-    value, single = moved_speech(event, asked=asked)
+    value, single = adot_text(event, asked=asked)
     return value, frozenset() if single else roles
 
 
@@ -124,3 +126,55 @@ def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:
         if event.name == "exception":
             found = (str(event.attributes.get("exception.type", "")), str(event.attributes.get("exception.message", "")))
     return found
+
+
+# These record all messages of a side as one attribute. Elsewhere a content can be what a user wrote: it is not read as messages.
+_ADOT_WHOLE: Final = ("amazon.opentelemetry.distro.instrumentation.", "opentelemetry.instrumentation.genai.")
+_ADOT_SIDES: Final = {"input": "gen_ai.input.messages", "output": "gen_ai.output.messages"}
+
+
+def adot_messages(event: SpanEvent) -> dict[str, Any]:
+    """Attribute → the messages that it held before they were moved; empty where the instrumentation has other attributes."""
+    if not event.name.startswith(_ADOT_WHOLE):
+        return {}
+    found = {key: [each for content in _contents(event, side) for each in _listed(content)] for side, key in _ADOT_SIDES.items()}
+    return {key: messages for key, messages in found.items() if messages}
+
+
+def adot_call_fields(event: SpanEvent) -> Iterator[tuple[Field, Any]]:
+    """The arguments and the result of a tool span, and its call's id where an event of the span held it."""
+    for side, field in (("input", Field.ARGUMENTS), ("output", Field.RESULT)):
+        content = next(_contents(event, side), None)
+        if isinstance(content, dict) and "id" in content:
+            yield Field.CALL_ID, content["id"]
+        value = _inner(content)
+        if value is not None:
+            yield field, value
+
+
+def adot_text(event: SpanEvent, *, asked: bool) -> tuple[Any, bool]:
+    """What the run was asked (the first content) or what it answered (the last), or None; and whether it is a single message."""
+    contents = [*_contents(event, "input" if asked else "output")]
+    if not contents:
+        return None, False
+    content = contents[0 if asked else -1]
+    return _inner(content), isinstance(content, dict)
+
+
+def _contents(event: SpanEvent, side: str) -> Iterator[Any]:
+    """The contents of one side but for what the system said."""
+    held = event.body.get(side) if isinstance(event.body, dict) else None
+    messages = held.get("messages") if isinstance(held, dict) else None
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict) and message.get("role") != "system" and message.get("content") is not None:
+            yield message["content"]
+
+
+def _inner(content: Any) -> Any:
+    """The content of an event's attributes, else the value itself."""
+    return content.get("content", content.get("message")) if isinstance(content, dict) else content
+
+
+def _listed(content: Any) -> list[Any]:
+    value = decode(content, literals=False)
+    return value if isinstance(value, list) else []

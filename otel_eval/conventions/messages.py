@@ -1,7 +1,6 @@
-"""Read tool calls and their answers out of recorded messages, whatever format they are in.
+"""Read tool calls, their results and texts out of recorded messages in any of the formats of `message_formats`.
 
-Knows how to walk messages; which formats there are is data (`shapes`). Knows no attribute name beyond the flattened
-families' dots. Never raises; looks no deeper than `MAX_DEPTH`.
+Never raises; looks no deeper than `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_eval.conventions.decode import MAX_DEPTH, decode
-from otel_eval.conventions.shapes import ANSWERS, CONTAINERS, REQUESTS, Shape
-from otel_eval.conventions.wrappers import RESULT_WRAPPERS, at, unwrap
+from otel_eval.conventions.message_formats import ANSWERS, CONTAINERS, REQUESTS, RESULT_WRAPPERS, MessageShape
+from otel_eval.conventions.values import MAX_DEPTH, decode, unwrap, value_at
 from otel_eval.model import UNRECORDED
 
-__all__ = ["Answered", "Asked", "nested", "read_messages", "said"]
+__all__ = ["ToolRequest", "ToolResult", "message_text", "nested", "read_messages"]
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
 # Where events and flattened families hold messages as JSON text. The content of a message proper is what somebody
@@ -34,7 +32,7 @@ _WRAPPERS_OF_ANSWERS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ToolRequest:
     """A call that a model asked for. `arguments` is a JSON value or `UNRECORDED`; without a name, it was not recorded."""
 
     name: str
@@ -43,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ToolResult:
     """What came back for a call."""
 
     call_id: str = ""
@@ -52,14 +50,14 @@ class Answered:
     failed: bool = False
 
 
-def read_messages(value: Any, *, plain: bool = False) -> list[Asked | Answered]:
+def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | ToolResult]:
     """Every call and answer in the messages, in the order in which they stand.
 
     Args:
         value: messages as an attribute holds them: JSON text, or lists and objects.
         plain: whether the value is as `decode` gives it.
     """
-    found: list[Asked | Answered] = []
+    found: list[ToolRequest | ToolResult] = []
     # (value, key it was found under, depth); a stack keeps hostile nesting off Python's own.
     stack: list[tuple[Any, str, int]] = [(value if plain else decode(value), "", 0)]
     while stack:
@@ -85,7 +83,7 @@ def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, i
             yield value, key, depth + 1
 
 
-def _mention(value: dict[str, Any], key: str) -> Asked | Answered | None:
+def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
     shape = _ANSWERS.find(value, key)
     if shape is not None:
         return _answered(value, shape)
@@ -93,7 +91,7 @@ def _mention(value: dict[str, Any], key: str) -> Asked | Answered | None:
     if shape is not None:
         return _asked(value, shape)
     listed = key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys()
-    return Asked("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
+    return ToolRequest("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
 
 
 class _Shapes:
@@ -102,14 +100,14 @@ class _Shapes:
     There are two dozen shapes and most objects in a message have none, so trying each of them would be most of the work.
     """
 
-    def __init__(self, shapes: tuple[Shape, ...]) -> None:
+    def __init__(self, shapes: tuple[MessageShape, ...]) -> None:
         self._shapes: Final = shapes
         self._by_key: Final[dict[str, dict[str, list[int]]]] = {}
         for number, shape in enumerate(shapes):
             for key, text in _marks(shape):
                 self._by_key.setdefault(key, {}).setdefault(text, []).append(number)
 
-    def find(self, value: dict[str, Any], key: str) -> Shape | None:
+    def find(self, value: dict[str, Any], key: str) -> MessageShape | None:
         """The first shape that the object has; `key` is where it was found."""
         numbers: list[int] = []
         for held in self._by_key.keys() & value.keys():
@@ -120,7 +118,7 @@ class _Shapes:
         return next((shape for shape in fitting if _fits(value, shape, key)), None)
 
 
-def _marks(shape: Shape) -> list[tuple[str, str]]:
+def _marks(shape: MessageShape) -> list[tuple[str, str]]:
     """The key that every object of the shape has, with each text that it may have."""
     for name, texts in shape.equals:
         if "" not in texts.split("|"):  # such a key may also be missing
@@ -128,26 +126,26 @@ def _marks(shape: Shape) -> list[tuple[str, str]]:
     return [(shape.needs[0].split(".")[0], _ANY_TEXT)]
 
 
-def _fits(value: dict[str, Any], shape: Shape, key: str) -> bool:
+def _fits(value: dict[str, Any], shape: MessageShape, key: str) -> bool:
     if shape.within and shape.within != key:
         return False
     for name, texts in shape.equals:
         if value.get(name, "") not in texts.split("|"):
             return False
-    return all(at(value, path) is not None for path in shape.needs)
+    return all(value_at(value, path) is not None for path in shape.needs)
 
 
-def _asked(value: dict[str, Any], shape: Shape) -> Asked:
+def _asked(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
     payload = _first(value, shape.payload)
     arguments = UNRECORDED if payload is None else decode(payload)
-    return Asked(name=_text(value, shape.name), call_id=known_id(_text(value, shape.call_id)), arguments=arguments)
+    return ToolRequest(name=_text(value, shape.name), call_id=known_id(_text(value, shape.call_id)), arguments=arguments)
 
 
-def _answered(value: dict[str, Any], shape: Shape) -> Answered:
+def _answered(value: dict[str, Any], shape: MessageShape) -> ToolResult:
     payload = _first(value, shape.payload)
     taken = unwrap(payload, _WRAPPERS_OF_ANSWERS)
-    failed = taken.failed or any(_says_failed(at(value, path)) for path in shape.error)
-    return Answered(
+    failed = taken.failed or any(_is_failure(value_at(value, path)) for path in shape.error)
+    return ToolResult(
         call_id=known_id(_text(value, shape.call_id)),
         name=_text(value, shape.name),
         result=UNRECORDED if payload is None else taken.value,
@@ -155,12 +153,14 @@ def _answered(value: dict[str, Any], shape: Shape) -> Answered:
     )
 
 
-def _says_failed(said: Any) -> bool:
-    return said is True or (isinstance(said, str) and said.lower() in ("error", "true", "tool-error", "error-text", "error-json"))
+def _is_failure(status: Any) -> bool:
+    return status is True or (
+        isinstance(status, str) and status.lower() in ("error", "true", "tool-error", "error-text", "error-json")
+    )
 
 
 def _first(value: dict[str, Any], paths: Iterable[str]) -> Any:
-    return next((inner for inner in (at(value, path) for path in paths) if inner is not None), None)
+    return next((inner for inner in (value_at(value, path) for path in paths) if inner is not None), None)
 
 
 def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
@@ -228,7 +228,7 @@ _SPEECHES: Final = (
 _ENVELOPES: Final = frozenset({"input", "input_args"})
 
 
-def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
+def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     """What somebody said in messages: the text of the last (or first) one with such a role that has any.
 
     Where none has any it is "" if one says so, else the value itself.
@@ -240,10 +240,10 @@ def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     messages = value
     if isinstance(value, dict):
         if len(value) == 1 and value.keys() <= _ENVELOPES:
-            return said(next(iter(value.values())), roles, last=last)
+            return message_text(next(iter(value.values())), roles, last=last)
         messages = next((value[key] for key, mark in _SPEECHES if key in value and (not mark or mark in value)), [value])
         if isinstance(messages, dict):
-            return said(messages, roles, last=last)
+            return message_text(messages, roles, last=last)
         if isinstance(messages, str):
             return messages
     if not isinstance(messages, list):
@@ -252,7 +252,7 @@ def said(value: Any, roles: frozenset[str], *, last: bool) -> Any:
     for message in reversed(messages) if last else messages:
         found: Any = None
         if isinstance(message, list):
-            found = said(message, roles, last=last)
+            found = message_text(message, roles, last=last)
         elif isinstance(message, dict) and (not roles or _role(message) in roles):
             found = _content_text(message) or ("" if _says_nothing(message) else None)
         if isinstance(found, str) and found:

@@ -1,159 +1,28 @@
-"""Tables made fit for use: what a span is, and which attributes tell more about it.
+"""Recognise what kind of span a span is, by the rules of the tables.
 
-Knows how rules and rows are applied; knows no instrumentation (tables do) and no tree. A reader asks a span once for
-the few attributes that decide its kind and remembers each combination it has seen, so that a span costs two look-ups.
+A reader decodes only the few attributes that decide the kind and remembers each combination, so that recognising a span costs two
+look-ups.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from otel_eval.conventions.decode import decode, text_of
-from otel_eval.conventions.own import EVALUATION_MARKS, OWN_SCOPE
-from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark, Rule
-from otel_eval.conventions.wrappers import RESULT_WRAPPERS
-from otel_eval.globs import Alternatives, alternatives_of, captured, fits, glob
+from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, ReadTable
+from otel_eval.conventions.table import EVALUATION_MARKS, OWN_SCOPE, Convention, Mark, Rule
+from otel_eval.conventions.values import decode, text_of
+from otel_eval.globs import Alternatives, alternatives_of, fits, glob
 from otel_eval.model import Kind
-from otel_eval.ports import LONG_TEXT, SpanEvent, View, Wanted
+from otel_eval.ports import LONG_TEXT, View, Wanted
 
-__all__ = ["DROPPED", "NOTHING", "ReadTable", "Reader", "Reading", "Recognition", "ScopeReader"]
-
-# More combinations than this, or longer ones, come from attributes with free text: memory matters more than speed then.
-MEMO_LIMIT: Final = 4096
-MEMO_BYTES: Final = 1024
-_NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
-
-
-class ReadTable:
-    """A convention with its globs compiled and its attributes gathered by use."""
-
-    def __init__(self, convention: Convention) -> None:
-        self.convention = convention
-        self.name = convention.name
-        self.tool_spans = convention.tool_spans
-        self.events = tuple((glob(row.event), row) for row in convention.events)
-        self.fields_in_events = frozenset(row.field for row in convention.events)
-        self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
-        self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
-        self._encoded = convention.json_encoded
-        self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
-        self._masks = convention.masks
-        self._title = convention.title
-        self._span_names = tuple(glob(each) for each in convention.span_name)
-        self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
-        self._marks = {
-            mark: glob(mark.value.lower())
-            for mark in (*convention.errors, *convention.not_call_marks, *convention.unreliable_finish_reasons)
-        }
-        self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
-        self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
-        self._not_requests = tuple(glob(each) for each in convention.not_requests)
-        self.finish_wanted = Wanted(
-            frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
-        )
-        self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
-        self.messages_wanted = Wanted(
-            self._marked({row.key for row in convention.messages if not row.key.endswith(".")})
-            | self._keys(Field.FIRST_NEW_MESSAGE),
-            tuple(row.key for row in self.flattened),
-        )
-
-    def _keys(self, *fields: Field) -> frozenset[str]:
-        keys = {key for each in fields for key in self.convention.fields.get(each, ())}
-        if self._title and not _NAMES.isdisjoint(fields):
-            keys.add(self._title)
-        return self._marked(keys)
-
-    def _marked(self, keys: set[str]) -> frozenset[str]:
-        """The attributes, and those that say of some of them that their value was cut."""
-        return frozenset(keys) | {mark for key, mark in self.convention.truncated.items() if key in keys}
-
-    def keys_wanted(self, *fields: Field) -> Wanted:
-        """The attributes of these fields."""
-        return Wanted(self._keys(*fields))
-
-    def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
-        """The recorded value of a field, or None: the first of its attributes that holds anything but a placeholder."""
-        for key in self._fields.get(wanted, ()):
-            value = read.get(key)
-            if value is None or (isinstance(value, str) and value in self.nothing and self.stands_for_nothing(key, value)):
-                continue
-            if not self.is_cut(read, key) and not self.is_masked(value):
-                return decode(value, literals=False) if self._encoded else value
-        return None
-
-    def is_cut(self, read: Mapping[str, Any], key: str) -> bool:
-        """Whether another attribute says that this one holds only a part of the value."""
-        mark = self.convention.truncated.get(key)
-        return mark is not None and text_of(read.get(mark)).lower() == "true"
-
-    def is_masked(self, value: Any) -> bool:
-        """Whether a part of the value was replaced by a word that says so."""
-        return bool(self._masks) and isinstance(value, str) and any(mask in value for mask in self._masks)
-
-    def text(self, read: Mapping[str, Any], wanted: Field) -> str:
-        """The same as text, "" if there is none."""
-        return text_of(self.value(read, wanted))
-
-    def stands_for_nothing(self, key: str, value: Any) -> bool:
-        """Whether the value is a word for "not recorded"."""
-        known = self.convention.placeholders
-        return isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
-
-    def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
-        """The fields of its tool span that an event or a log record holds."""
-        body = event.body if isinstance(event.body, dict) else {}
-        for pattern, row in self.events:
-            match = pattern.fullmatch(event.name)
-            if match is not None:
-                named = next((group for group in match.groups() if group), None) if row.key == "*" else None
-                value = event.attributes.get(row.key, body.get(row.key, named))
-                if value is not None and not self.stands_for_nothing(row.key, value):
-                    yield row.field, value
-
-    def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
-        return self.text(read, Field.TOOL_NAME) or captured(self._span_names, self._titled(read, span_name))
-
-    def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The agent's name, found likewise."""
-        return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
-
-    def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
-        return text_of(read.get(self._title)) or span_name
-
-    def name_in_mcp(self, name: str) -> str:
-        """The name by which an MCP server knows the tool, if the table says how it is written; else the name itself."""
-        found = next((match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None)
-        return name if found is None else found.groups()[-1] or name
-
-    def is_call(self, read: Mapping[str, Any], name: str) -> bool:
-        """False for tool spans that are artefacts."""
-        return name not in self.convention.not_calls and not self.marked(read, self.convention.not_call_marks)
-
-    def is_request(self, name: str) -> bool:
-        """False for names that are asked for and that no tool answers."""
-        return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
-
-    def asks_for_tools(self, finish_reason: str) -> bool:
-        """Whether a model call with this finish reason ended in order to call tools."""
-        return any(each.fullmatch(finish_reason.lower()) for each in self._tool_finishes)
-
-    def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
-        """Whether one of the marks is there."""
-        return bool(marks) and any(
-            mark.key in read and self._marks[mark].fullmatch(text_of(self._plain(read[mark.key])).lower()) for mark in marks
-        )
-
-    def _plain(self, value: Any) -> Any:
-        return decode(value, literals=False) if self.convention.json_encoded else value
+__all__ = ["DROPPED", "UNRECOGNIZED", "Classification", "ReadTable", "Reader", "Recognition", "ScopeReader"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Classification:
     """What a span is, and the table that knew it (None: no table did); `handoff` as in `Rule`."""
 
     kind: Kind
@@ -177,8 +46,8 @@ class Recognition:
     looked_at: Mapping[str, Any] = field(default_factory=dict)
 
 
-NOTHING: Final = Reading(Kind.OTHER)
-DROPPED: Final = Reading(Kind.OTHER)
+UNRECOGNIZED: Final = Classification(Kind.OTHER)
+DROPPED: Final = Classification(Kind.OTHER)
 
 
 @dataclass(slots=True)
@@ -187,14 +56,14 @@ class _Compiled:
     table: ReadTable
     value: Alternatives | None
     name: re.Pattern[str] | None
-    reading: Reading = field(init=False)
+    reading: Classification = field(init=False)
 
     own: bool = field(init=False)
     encoded: bool = field(init=False)
     _searches: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reading = Reading(self.rule.kind, self.table, self.rule.handoff)
+        self.reading = Classification(self.rule.kind, self.table, self.rule.handoff)
         self.own = "{name}" in self.rule.value
         self.encoded = self.table.convention.json_encoded
         short = "*" not in self.rule.value and not any(map(_is_long, self.rule.value.split("|")))
@@ -244,7 +113,7 @@ class _Open(NamedTuple):
     key: str
     value: Alternatives | None
     encoded: bool
-    reading: Reading
+    reading: Classification
 
 
 _Rules = tuple[_Open, ...]
@@ -266,12 +135,12 @@ class ScopeReader:
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
         self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True)
-        self._memo: dict[Any, Reading | _Rules] = {}
+        self._memo: dict[Any, Classification | _Rules] = {}
         self._open: dict[Any, _Rules] = {}
-        self.marks: dict[Any, Reading] = {}
+        self.marks: dict[Any, Classification] = {}
         self.unsure = False  # whether a model span was seen whose instrumentation is not known to record tool spans
 
-    def read(self, view: View) -> Reading:
+    def read(self, view: View) -> Classification:
         """What the span is."""
         fingerprint = getattr(view, "fingerprint", None)
         mark = fingerprint(self.wanted) if fingerprint is not None else None
@@ -282,7 +151,7 @@ class ScopeReader:
         known = self.marks.get(key)
         return self._read_marked(view, key, len(mark)) if known is None else known
 
-    def _read_marked(self, view: View, key: Any, size: int) -> Reading:
+    def _read_marked(self, view: View, key: Any, size: int) -> Classification:
         read, name = self._looked_at(view)
         found = self._open.get(key)
         entry = self._decided(read, name) if found is None else found
@@ -290,10 +159,10 @@ class ScopeReader:
             _keep(self._open if isinstance(entry, tuple) else self.marks, key, entry)
         return self._finished(entry, read)
 
-    def _read(self, view: View) -> Reading:
+    def _read(self, view: View) -> Classification:
         read, name = self._looked_at(view)
         if not read and not name:
-            return NOTHING
+            return UNRECOGNIZED
         try:
             key = (name, *map(self._stands_for, read, read.values()))
             entry = self._memo.get(key)
@@ -312,7 +181,7 @@ class ScopeReader:
             return key
         return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
 
-    def _decided(self, read: Mapping[str, Any], name: str) -> Reading | _Rules:
+    def _decided(self, read: Mapping[str, Any], name: str) -> Classification | _Rules:
         """The reading, if it does not depend on long texts; else the rules that may still decide, in order."""
         if self._evaluation_mark(read) is not None:  # the marks are short
             return DROPPED
@@ -325,17 +194,17 @@ class ScopeReader:
                 break
         if left and left[0].value is not None:
             return tuple(left)
-        return self._noted(left[0].reading if left else NOTHING)
+        return self._noted(left[0].reading if left else UNRECOGNIZED)
 
-    def _finished(self, entry: Reading | _Rules, read: Mapping[str, Any]) -> Reading:
-        if isinstance(entry, Reading):
+    def _finished(self, entry: Classification | _Rules, read: Mapping[str, Any]) -> Classification:
+        if isinstance(entry, Classification):
             return entry
         for key, value, encoded, reading in entry:
             if value is None or fits(value, _text(read[key], encoded)):
                 return self._noted(reading)
-        return NOTHING
+        return UNRECOGNIZED
 
-    def _noted(self, found: Reading) -> Reading:
+    def _noted(self, found: Classification) -> Classification:
         if found.kind is Kind.MODEL and found.table is not None and found.table.tool_spans is not True:
             self.unsure = True
         return found
@@ -353,7 +222,7 @@ class ScopeReader:
         return Recognition(table=decided.table.name, rule=decided.rule, looked_at=read)
 
 
-def _keep(memo: dict[Any, Any], key: Any, entry: Reading | _Rules) -> None:
+def _keep(memo: dict[Any, Any], key: Any, entry: Classification | _Rules) -> None:
     if len(memo) >= MEMO_LIMIT:
         memo.clear()
     memo[key] = entry

@@ -1,7 +1,4 @@
-"""The shape of a convention: how one instrumentation spells agents, models and tools, as data.
-
-Knows what a row may say; knows no instrumentation and reads no span.
-"""
+"""The shape of a convention: how one instrumentation records agents, models and tools, as data."""
 
 from __future__ import annotations
 
@@ -10,11 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from otel_eval.conventions.wrappers import Wrapper
+from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.model import Kind
 
 __all__ = [
+    "EVALUATION_MARKS",
     "FINISH_REASONS",
+    "OWN_SCOPE",
     "TOOL_FINISH_REASONS",
     "UNRELIABLE",
     "Convention",
@@ -156,7 +155,7 @@ class Convention:
         errors: marks of a failed call beside the span's status.
         events: fields of tool spans that events hold.
         messages: message attributes of model and agent spans.
-        wrappers: shapes to take arguments and results out of, tried in order: names of `wrappers.WRAPPERS`, or shapes of
+        wrappers: shapes to take arguments and results out of, tried in order: names of `message_formats.WRAPPERS`, or shapes of
             the table's own.
         not_calls: names of tool spans that are no calls.
         not_requests: globs of names asked for in messages that no tool ever answers, such as output tools and handoffs.
@@ -201,3 +200,13 @@ class Convention:
     unreliable_finish_reasons: tuple[Mark, ...] = UNRELIABLE
     own_content: tuple[Field, ...] = ()
     failures_in_results: bool = False
+
+
+OWN_SCOPE: Final = "otel_eval"
+
+EVALUATION_MARKS: Final = (
+    # OpenInference spec/semantic_conventions.md @2026-08-21: span kinds.
+    Mark("openinference.span.kind", "EVALUATOR"),
+    # OpenTelemetry GenAI conventions, change #185: operation of evaluation spans (proposed).
+    Mark("gen_ai.operation.name", "evaluation"),
+)

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions import Field, ReadTable, ToolReader, ToolWords, unwrap
-from otel_eval.conventions.decode import frozen, text_of
-from otel_eval.conventions.events import exception_of
+from otel_eval.conventions import Field, ReadTable, ToolFields, ToolReader, unwrap
+from otel_eval.conventions.events import adot_call_fields, exception_of
+from otel_eval.conventions.fields import FAILURE_WORDS
 from otel_eval.conventions.messages import known_id
-from otel_eval.conventions.moved import moved_call
-from otel_eval.conventions.tool_spans import FAILURE_WORDS
-from otel_eval.conventions.wrappers import Taken, by_name
+from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.ports import SpanEvent, View
 from otel_eval.steps import TooLarge, steps_of
@@ -27,7 +25,7 @@ __all__ = ["Draft", "arguments_key", "drafts", "mcp_name", "named"]
 
 # Some write a whole stack into the status; what the exception itself said is the message then.
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_NOTHING: Final = Taken(UNRECORDED)
+_NOTHING: Final = Unwrapped(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 
 
@@ -84,7 +82,7 @@ class _ToolSpan:
     place: int
     view: View
     table: ReadTable
-    words: ToolWords
+    words: ToolFields
     read: Mapping[str, Any]
 
 
@@ -160,7 +158,7 @@ def _read_arguments(draft: Draft, raw: Any, parameters: Any) -> None:
         return
     found = unwrap(raw, draft.table.convention.wrappers)
     draft.call_id = draft.call_id or known_id(found.call_id)
-    value = by_name(found, parameters)
+    value = named_arguments(found, parameters)
     # Nothing at all is how a call without arguments is written.
     draft.arguments = {} if value is None or value == "" else value
 
@@ -175,12 +173,12 @@ def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
             if span.table.fields_in_events <= recorded.keys():
                 break  # what follows is not decoded
     for event in read.logs(span.place):
-        for each, value in moved_call(event):
+        for each, value in adot_call_fields(event):
             recorded.setdefault(each, value)
     return recorded
 
 
-def _with_events(words: ToolWords, recorded: Mapping[Field, Any]) -> ToolWords:
+def _with_events(words: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
     """What the span says of itself, with what only its events say."""
     name = text_of(recorded.get(Field.TOOL_NAME)) if words.unnamed else ""
     error = words.error_type or text_of(recorded.get(Field.ERROR_TYPE))
@@ -211,10 +209,10 @@ def _recorded_arguments(read: Survey, draft: Draft) -> Any:
     if raw is None:
         return UNRECORDED
     read.steps.take(steps_of(raw))
-    return by_name(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
+    return named_arguments(unwrap(raw, table.convention.wrappers), table.value(held, Field.PARAMETERS))
 
 
-def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Taken:
+def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Unwrapped:
     if not wanted and isinstance(raw, str) and not any(word in raw for word in FAILURE_WORDS):
         return _NOTHING
     return unwrap(raw, span.table.result_wrappers)

@@ -12,7 +12,18 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions import Answered, Asked, Field, Histories, MessageRow, ReadTable, Side, decode, nested, read_messages
+from otel_eval.conventions import (
+    Field,
+    Histories,
+    MessageRow,
+    ReadTable,
+    Side,
+    ToolRequest,
+    ToolResult,
+    decode,
+    nested,
+    read_messages,
+)
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.steps import Steps, steps_of
 from otel_eval.trajectory.calls import Draft, named
@@ -148,7 +159,7 @@ class Conversation:
         outer = [place for place in models if not self._repeats(place)]
         tellers = outer if any(self.told(place).asked for place in outer) else [*outer, *agents]
         heard = self._joined([*models, *agents], [])
-        requests: list[tuple[int, Asked]] = []
+        requests: list[tuple[int, ToolRequest]] = []
         seen: set[str] = set()
         for place in tellers:
             table = self._read.table(place)
@@ -215,7 +226,7 @@ def _tell(read: Survey, place: int, table: ReadTable, histories: Histories) -> T
 
 def _history(
     row: MessageRow, attributes: dict[str, Any], table: ReadTable, agent: int, histories: Histories
-) -> Sequence[Asked | Answered]:
+) -> Sequence[ToolRequest | ToolResult]:
     if row.key.endswith("."):
         return histories.of_family(attributes, row.key) if _is_captured(attributes, row.key) else ()
     value = _recorded(row, attributes, table)
@@ -257,7 +268,7 @@ def _new_messages(value: Any, first_new: Any) -> Any:
     return value
 
 
-def _recovered(asked: Asked, call_id: str, heard: Dialogue, needs: frozenset[str]) -> ToolCall:
+def _recovered(asked: ToolRequest, call_id: str, heard: Dialogue, needs: frozenset[str]) -> ToolCall:
     answer = heard.answers.get(call_id) if call_id else None
     if answer is None and heard.nameless.get(asked.name):
         answer = heard.nameless[asked.name].pop(0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_eval.conventions import Answered, Asked, Side
+from otel_eval.conventions import Side, ToolRequest, ToolResult
 from otel_eval.model import UNRECORDED
 from otel_eval.steps import Steps
 from otel_eval.trajectory.calls import Draft, named
@@ -30,16 +30,16 @@ class Told:
         broken: a call was asked for whose name was not recorded.
     """
 
-    asked: list[Asked] = field(default_factory=list)
-    earlier: list[Asked] = field(default_factory=list)
-    answers: list[Answered] = field(default_factory=list)
+    asked: list[ToolRequest] = field(default_factory=list)
+    earlier: list[ToolRequest] = field(default_factory=list)
+    answers: list[ToolResult] = field(default_factory=list)
     recorded: bool = False
     broken: bool = False
 
-    def add(self, side: Side, mentions: Iterable[Asked | Answered], *, conclusive: bool) -> None:
+    def add(self, side: Side, mentions: Iterable[ToolRequest | ToolResult], *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
         for mention in mentions:
-            if isinstance(mention, Answered):
+            if isinstance(mention, ToolResult):
                 self.answers.append(mention)
             elif side is not Side.OUTPUT:
                 self.earlier.extend([mention] if mention.name or mention.call_id else [])
@@ -63,14 +63,14 @@ class Dialogue:
         by_name: see `of_tool`, before which all requests must be there.
     """
 
-    requests: list[Asked] = field(default_factory=list)
-    by_id: dict[str, Asked] = field(default_factory=dict)
-    answers: dict[str, Answered] = field(default_factory=dict)
-    nameless: dict[str, list[Answered]] = field(default_factory=dict)
+    requests: list[ToolRequest] = field(default_factory=list)
+    by_id: dict[str, ToolRequest] = field(default_factory=dict)
+    answers: dict[str, ToolResult] = field(default_factory=dict)
+    nameless: dict[str, list[ToolResult]] = field(default_factory=dict)
     windows: dict[int, Window] = field(default_factory=dict)
     by_name: dict[str, Requests] | None = None
 
-    def request(self, asked: Iterable[Asked], window: Window = _ANY_TIME) -> None:
+    def request(self, asked: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
         """Add requests of a model call; of those with the same id the first one counts."""
         for each in asked:
             self.windows.setdefault(id(each), window)
@@ -124,7 +124,7 @@ def join(models: list[Told], agents: list[Told], windows: Sequence[Window] = ())
     return dialogue
 
 
-def ids_of(heard: Dialogue, requests: Sequence[tuple[Told, Asked]]) -> list[str]:
+def ids_of(heard: Dialogue, requests: Sequence[tuple[Told, ToolRequest]]) -> list[str]:
     """The call id of each request, in order of time: its own, else the one that the history of a later model call gives it.
 
     A request without an id is the first of its name and arguments in the history that was not there when it was made. "" where
@@ -150,7 +150,7 @@ def _first_new(ids: deque[str], known: set[str]) -> str:
     return ""
 
 
-def _content(asked: Asked) -> tuple[str, str]:
+def _content(asked: ToolRequest) -> tuple[str, str]:
     return asked.name, json.dumps(asked.arguments, sort_keys=True, default=str)
 
 
@@ -187,12 +187,12 @@ def _claim_by_id(dialogue: Dialogue, drafts: list[Draft], needs: frozenset[str])
     return claimed
 
 
-def _take(draft: Draft, asked: Asked, needs: frozenset[str]) -> None:
+def _take(draft: Draft, asked: ToolRequest, needs: frozenset[str]) -> None:
     if "arguments" in needs and not named(draft.arguments) and asked.arguments is not UNRECORDED:
         draft.arguments = asked.arguments
     draft.call_id = draft.call_id or asked.call_id
 
 
-def _take_answer(draft: Draft, answer: Answered, needs: frozenset[str]) -> None:
+def _take_answer(draft: Draft, answer: ToolResult, needs: frozenset[str]) -> None:
     if "results" in needs and draft.result is UNRECORDED:
         draft.result = answer.result

@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, Side, decode
-from otel_eval.conventions.events import said_in_events
-from otel_eval.conventions.messages import said
+from otel_eval.conventions.events import text_in_events
+from otel_eval.conventions.messages import message_text
 from otel_eval.model import UNRECORDED, Kind, SpanVisit
 from otel_eval.steps import steps_of
 from otel_eval.trajectory.runs import Candidate
@@ -162,10 +162,10 @@ class Facts:
         read = self._read.views[place].attributes(table.keys_wanted(wanted))
         value = table.value(read, wanted)
         if value is None or value == "[]":
-            return said_in_events(chain(self._read.views[place].events(), self._read.logs(place)), wanted)
+            return text_in_events(chain(self._read.views[place].events(), self._read.logs(place)), wanted)
         self._read.steps.take(steps_of(value))
         last = wanted is Field.OUTPUT
-        return said(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
+        return message_text(decode(value), frozenset() if last else _USER, last=last or not _whole(table, read))
 
     def _table_for_content(self, place: int) -> ReadTable | None:
         """The span's table; a root that no table knows is spelt like the model and tool spans below it."""

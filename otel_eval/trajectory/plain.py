@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from otel_eval.conventions import DROPPED, Field, Reading
+from otel_eval.conventions import DROPPED, Classification, Field
 from otel_eval.model import UNRECORDED, Kind, ToolCall, Trajectory
 from otel_eval.native import extension, maker
 from otel_eval.ports import ClosedTrace, Envelope, View
@@ -31,7 +31,7 @@ def plain_run(trace: ClosedTrace, plan: Plan) -> Run | None:
     if _forest is None or plan.needs or unusual or type(trace.frames) is not dict:
         return None
 
-    def facts(view: View, reading: Reading) -> _Facts:
+    def facts(view: View, reading: Classification) -> _Facts:
         return _facts(view, reading, plan)
 
     kinds = (Kind.OTHER, Kind.AGENT, Kind.MODEL)
@@ -55,7 +55,7 @@ def _needs_a_look(trace: ClosedTrace, plan: Plan) -> bool:
     return any(plan.reader.of_scope(scope).unsure and not plan.declared(scope) for scope in scopes)
 
 
-def _facts(view: View, reading: Reading, plan: Plan) -> _Facts:
+def _facts(view: View, reading: Classification, plan: Plan) -> _Facts:
     table = reading.table
     if table is None:  # a rule always belongs to a table
         return (), "", ""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_eval.conventions import Asked
-from otel_eval.conventions.decode import frozen
+from otel_eval.conventions import ToolRequest
+from otel_eval.conventions.values import frozen
 from otel_eval.model import UNRECORDED
 from otel_eval.steps import Steps
 from otel_eval.trajectory.calls import Draft, named
@@ -31,13 +31,13 @@ class Requests:
         places: identity of a request → its place among them.
     """
 
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ToolRequest] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
     _by_arguments: dict[Hashable, list[int]] | None = None
     _by_value: dict[Hashable, list[int]] | None = None
 
-    def add(self, asked: Asked, window: Window) -> None:
+    def add(self, asked: ToolRequest, window: Window) -> None:
         """Add one."""
         self.places[id(asked)] = len(self.asked)
         self.asked.append(asked)
@@ -63,7 +63,7 @@ class Requests:
         return found
 
 
-def pair(requests: Requests, waiting: list[Draft], taken: set[int], steps: Steps) -> Iterator[tuple[Draft, Asked]]:
+def pair(requests: Requests, waiting: list[Draft], taken: set[int], steps: Steps) -> Iterator[tuple[Draft, ToolRequest]]:
     """Equal arguments first, then a bare value with the object that holds it, then what is left in order, if that is known.
 
     Args:
@@ -106,7 +106,7 @@ def _first_left(
     return found
 
 
-def _in_order(requests: Requests, gone: set[int], waiting: list[Draft]) -> Iterator[tuple[Draft, Asked]]:
+def _in_order(requests: Requests, gone: set[int], waiting: list[Draft]) -> Iterator[tuple[Draft, ToolRequest]]:
     """Each request that is left, with the first call that started in its window."""
     starts = [draft.start for draft in waiting]
     following = list(range(len(waiting) + 1))  # each call's place, or once it is paired one after it

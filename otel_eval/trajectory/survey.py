@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_eval.conventions import Reading, ReadTable
+from otel_eval.conventions import Classification, ReadTable
 from otel_eval.model import Kind, SpanVisit
 from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View
 from otel_eval.steps import Steps
@@ -42,7 +42,7 @@ class Survey:
     forest: Forest
     views: list[View]
     envelopes: list[Envelope]
-    readings: list[Reading]
+    readings: list[Classification]
     kinds: list[Kind]
     steps: Steps
     above: list[int] = field(default_factory=list)

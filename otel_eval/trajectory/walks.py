@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from otel_eval.conventions import DROPPED, Reading, ScopeReader
+from otel_eval.conventions import DROPPED, Classification, ScopeReader
 from otel_eval.model import Kind
 from otel_eval.native import extension
 from otel_eval.ports import Envelope, Frame, View
@@ -18,7 +18,7 @@ _Key = TypeVar("_Key", bytes, int)
 
 __all__ = ["Lines", "Recognised", "link", "link_slowly", "recognise", "recognise_slowly"]
 
-Recognised = tuple[list[View], list[Envelope], list[Reading], list[Kind], set[_Key]]
+Recognised = tuple[list[View], list[Envelope], list[Classification], list[Kind], set[_Key]]
 """By place: view, envelope, reading and kind; and the ids of spans that are to be left out."""
 
 Lines = tuple[list[int], dict[int, int], list[int], list[int], list[int]]
@@ -39,7 +39,7 @@ def recognise_slowly(frames: Mapping[_Key, Frame], ids: list[_Key], of_scope: Ca
     """The same in Python."""
     views: list[View] = []
     envelopes: list[Envelope] = []
-    readings: list[Reading] = []
+    readings: list[Classification] = []
     dropped: set[_Key] = set()
     last: Envelope | None = None
     for span_id in ids:

@@ -9,7 +9,7 @@ import yaml
 from doc_pages import page
 
 from otel_eval.conventions import TABLES, Convention, EventRow, Field, Mark, MessageRow, Rule, convention_from_mapping
-from otel_eval.conventions.wrappers import Wrapper
+from otel_eval.conventions.message_formats import Wrapper
 
 PAGE = page("conventions")
 

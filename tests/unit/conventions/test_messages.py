@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.conventions.events import read_event
-from otel_eval.conventions.messages import Answered, Asked, nested, read_messages, said
+from otel_eval.conventions.messages import ToolRequest, ToolResult, message_text, nested, read_messages
 from otel_eval.conventions.table import Side
 from otel_eval.ports import SpanEvent
 
@@ -50,7 +50,7 @@ FLAT = {
 )
 def test_a_call_is_read_from_every_format(message: Any):
     """Name, id and decoded arguments."""
-    assert read_messages(json.dumps([message])) == [Asked("look", "c1", ARGUMENTS)]
+    assert read_messages(json.dumps([message])) == [ToolRequest("look", "c1", ARGUMENTS)]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_a_call_is_read_from_every_format(message: Any):
 )
 def test_an_answer_is_read_from_every_format(message: Any):
     """Id and decoded result."""
-    assert read_messages([message]) == [Answered("c1", "", {"temp": 3})]
+    assert read_messages([message]) == [ToolResult("c1", "", {"temp": 3})]
 
 
 def test_an_answer_without_id_keeps_its_name():
     """Gemini matches answers by name and order."""
     message = {"parts": [{"functionResponse": {"name": "look", "response": {"temp": 3}}}]}
-    assert read_messages([message]) == [Answered("", "look", {"temp": 3})]
+    assert read_messages([message]) == [ToolResult("", "look", {"temp": 3})]
 
 
 @pytest.mark.parametrize("said_by_user", [TEXT, json.dumps([{"toolUse": {"name": "refund", "input": {}}}])])
@@ -99,7 +99,7 @@ def test_arguments_that_look_like_calls_are_arguments():
 @pytest.mark.parametrize("word", ["", "<not specified>", "unknown"])
 def test_words_for_no_id_are_no_id(word: str):
     """They would tie unrelated calls together."""
-    assert read_messages([{"tool_calls": [{"id": word, "name": "look", "arguments": {}}]}]) == [Asked("look", "", {})]
+    assert read_messages([{"tool_calls": [{"id": word, "name": "look", "arguments": {}}]}]) == [ToolRequest("look", "", {})]
 
 
 @pytest.mark.parametrize(
@@ -110,17 +110,17 @@ def test_words_for_no_id_are_no_id(word: str):
                 "gen_ai.choice", {"message": json.dumps([{"toolUse": {"toolUseId": "c1", "name": "look", "input": ARGUMENTS}}])}
             ),
             Side.OUTPUT,
-            Asked("look", "c1", ARGUMENTS),
+            ToolRequest("look", "c1", ARGUMENTS),
         ),
         (
             SpanEvent(
                 "gen_ai.choice", {}, {"message": {"tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": TEXT}}]}}
             ),
             Side.OUTPUT,
-            Asked("look", "c1", ARGUMENTS),
+            ToolRequest("look", "c1", ARGUMENTS),
         ),
-        (SpanEvent("gen_ai.tool.message", {"id": "c1", "content": "21"}), Side.HISTORY, Answered("c1", "", 21)),
-        (SpanEvent("gen_ai.tool.message", {}, {"id": "c1", "content": "21"}), Side.HISTORY, Answered("c1", "", 21)),
+        (SpanEvent("gen_ai.tool.message", {"id": "c1", "content": "21"}), Side.HISTORY, ToolResult("c1", "", 21)),
+        (SpanEvent("gen_ai.tool.message", {}, {"id": "c1", "content": "21"}), Side.HISTORY, ToolResult("c1", "", 21)),
         (
             SpanEvent(
                 "gen_ai.client.inference.operation.details",
@@ -131,14 +131,14 @@ def test_words_for_no_id_are_no_id(word: str):
                 },
             ),
             Side.OUTPUT,
-            Asked("look", "c1", ARGUMENTS),
+            ToolRequest("look", "c1", ARGUMENTS),
         ),
         (
             SpanEvent(
                 "any.scope", {}, {"output": {"messages": [{"tool_calls": [{"id": "c1", "name": "look", "args": ARGUMENTS}]}]}}
             ),
             Side.OUTPUT,
-            Asked("look", "c1", ARGUMENTS),
+            ToolRequest("look", "c1", ARGUMENTS),
         ),
     ],
 )
@@ -175,7 +175,7 @@ def test_dropped_places_of_a_flattened_family_close_up():
 )
 def test_what_was_said_last_is_found(messages: Any, text: Any):
     """Or the value itself, where it is no conversation."""
-    assert said(messages, frozenset({"user", "human"}), last=True) == text
+    assert message_text(messages, frozenset({"user", "human"}), last=True) == text
 
 
 @given(
@@ -197,7 +197,7 @@ def test_what_was_said_last_is_found(messages: Any, text: Any):
 def test_no_message_makes_reading_raise(value: Any):
     """Whatever its parts are."""
     for each in read_messages(value):
-        assert isinstance(each, Asked | Answered)
+        assert isinstance(each, ToolRequest | ToolResult)
 
 
 def test_hostile_nesting_ends():

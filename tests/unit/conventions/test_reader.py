@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.conventions import DROPPED, NOTHING, TABLES, Convention, Reader, Rule, ScopeReader
+from otel_eval.conventions import DROPPED, TABLES, UNRECOGNIZED, Convention, Reader, Rule, ScopeReader
 from otel_eval.model import Kind
 from otel_eval.ports import LONG_TEXT, View
 from otel_eval.sources.otlp.views import read_span
@@ -104,4 +104,4 @@ def test_ids_and_long_texts_take_one_entry() -> None:
         reader.read(wired("execute_tool x", call))
     assert len(reader._memo) <= 2  # one for each order of attributes
     assert len(reader.marks) <= 1
-    assert reader.read(alone("", {})) is NOTHING
+    assert reader.read(alone("", {})) is UNRECOGNIZED

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from otel_eval.conventions import DROPPED, TABLES, Convention, Reader, Rule
-from otel_eval.conventions.wrappers import TEXT_WRAPPERS, WRAPPERS
+from otel_eval.conventions.message_formats import WRAPPERS
+from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.model import Kind
 from otel_eval.testing import span
 

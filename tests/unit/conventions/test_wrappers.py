@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from otel_eval.conventions.wrappers import RESULT_WRAPPERS, WRAPPERS, by_name, unwrap
+from otel_eval.conventions.message_formats import RESULT_WRAPPERS, WRAPPERS
+from otel_eval.conventions.values import named_arguments, unwrap
 
 MESSAGE = {"content": '{"temp": 3}', "tool_call_id": "c1", "status": "error"}
 
@@ -79,7 +80,7 @@ def test_wrappers_within_wrappers_come_off_in_bounded_time():
 )
 def test_arguments_by_position_get_the_names_of_the_parameters(call: Any, parameters: Any, value: Any):
     """In the order in which the tool declares them; without enough names nothing is guessed."""
-    assert by_name(unwrap(json.dumps(call), ("python_call",)), parameters) == value
+    assert named_arguments(unwrap(json.dumps(call), ("python_call",)), parameters) == value
 
 
 def test_a_command_of_langgraph_answers_with_its_last_message():

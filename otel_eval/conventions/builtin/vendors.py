@@ -1,16 +1,13 @@
-"""Tracing products and general frameworks with attribute families of their own.
-
-Data only.
-"""
+"""Tracing products and general frameworks with attribute families of their own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.gen_ai import MESSAGES, PLACEHOLDERS, with_fields
-from otel_eval.conventions.openinference import FIELDS as OPENINFERENCE_FIELDS
+from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
+from otel_eval.conventions.builtin.genai import MESSAGES, PLACEHOLDERS, with_fields
+from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 

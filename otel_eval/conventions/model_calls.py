@@ -1,21 +1,24 @@
-"""Read the messages that came before a model call, which mostly repeat those before the previous one and add to them."""
+"""What model spans record in their messages: earlier calls in the history, and why the model stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
 from typing import Any, Final
 
-from otel_eval.conventions.decode import decode, json_list, literal_list, rise
-from otel_eval.conventions.events import read_event
-from otel_eval.conventions.messages import Answered, Asked, nested, read_messages
-from otel_eval.conventions.table import Side
+from otel_eval.conventions.events import output_of, read_event
+from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read_messages
+from otel_eval.conventions.reader import ReadTable
+from otel_eval.conventions.table import Field, Side
+from otel_eval.conventions.values import decode, depth_change, json_list, literal_list
 from otel_eval.ports import SpanEvent
 from otel_eval.steps import Steps, steps_of_text
 
-__all__ = ["Histories"]
+__all__ = ["Finish", "Histories", "finish_of", "finish_of_messages"]
 
-_Mentions = Sequence[Asked | Answered]
+_Mentions = Sequence[ToolRequest | ToolResult]
 _Flat = tuple[tuple[str, Any], ...]
 _SPACES: Final = " \t\n\r"  # JSON's
 
@@ -86,7 +89,7 @@ class Histories:
         messages = self._literal(tail, known, text) if known.python else json_list(tail, known.depth)
         if not messages:
             return None
-        depth = known.depth + rise(tail)
+        depth = known.depth + depth_change(tail)
         found = [*known.found, *read_messages(messages, plain=True)]
         return _Read(text.rstrip(_SPACES)[:-1], depth, found, known.python)
 
@@ -136,3 +139,76 @@ class Histories:
 def _is_text(values: Mapping[str, Any]) -> bool:
     """Whether all values are text, so that equal ones are the same: 1 and true are equal, and are not."""
     return all(type(value) is str for value in values.values())
+
+
+# Texts that tell nothing; Responses API's `completed` and `incomplete` are states, which do not tell of tools.
+_NO_REASON: Final = frozenset(
+    {"", "none", "null", "unknown", "unspecified", "finish_reason_unspecified", "other", "completed", "incomplete", "in_progress"}
+)
+# OpenAI and most others; Vercel and Gemini; Anthropic; Bedrock; Ollama.
+_KEYS: Final = frozenset({"finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason"})
+_WITHIN: Final = ("choices", "message", "candidates", "generations", "generation_info", "response_metadata", "raw", "kwargs")
+_MOST: Final = 1000  # objects looked at in one value
+
+
+class Finish(Enum):
+    """How a model call ended."""
+
+    UNKNOWN = "no finish reason that could be relied on was recorded"
+    TOOLS = "in order to call tools"
+    OTHER = "for another reason"
+
+
+def finish_of(table: ReadTable, attributes: Mapping[str, Any]) -> Finish:
+    """What the span's attributes tell.
+
+    Args:
+        table: the table that recognised the model span.
+        attributes: those of `table.finish_wanted`.
+    """
+    return _finish(table, attributes, _texts(table.value(attributes, Field.FINISH_REASONS)))
+
+
+def finish_of_messages(
+    table: ReadTable, attributes: Mapping[str, Any], values: Iterable[Any], events: Iterable[SpanEvent]
+) -> Finish:
+    """What the span's output messages tell.
+
+    Args:
+        table: the table that recognised the model span.
+        attributes: those of `table.finish_wanted`.
+        values: the output messages, as attributes hold them.
+        events: the span's events and log records.
+    """
+    held = chain(values, (output for event in events for output in output_of(event)))
+    return _finish(table, attributes, (text for each in held for text in _within(decode(each, literals=False))))
+
+
+def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
+    known = False
+    for reason in reasons:
+        if reason.lower() in _NO_REASON:
+            continue
+        if table.asks_for_tools(reason):
+            return Finish.TOOLS  # what follows is not decoded
+        known = True
+    unreliable = table.marked(attributes, table.convention.unreliable_finish_reasons)
+    return Finish.OTHER if known and not unreliable else Finish.UNKNOWN
+
+
+def _texts(value: Any) -> list[str]:
+    """One reason or several, as text, list, or JSON text of a list."""
+    read = decode(value, literals=False)
+    return [each for each in (read if isinstance(read, list) else [read]) if isinstance(each, str)]
+
+
+def _within(value: Any) -> Iterator[str]:
+    """The finish reasons in output messages, of whatever format."""
+    stack, looked = [value], 0
+    while stack and looked < _MOST:
+        each, looked = stack.pop(), looked + 1
+        if isinstance(each, list):
+            stack.extend(each[:_MOST])
+        elif isinstance(each, dict):
+            yield from (each[key] for key in _KEYS & each.keys() if isinstance(each[key], str))
+            stack.extend(each[key] for key in _WITHIN if key in each)

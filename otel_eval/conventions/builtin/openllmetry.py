@@ -1,7 +1,6 @@
 """OpenLLMetry: Traceloop's SDK and the instrumentations that came from it.
 
-Data only. Its spans often carry GenAI attributes too, filled with the framework's own envelopes, so these tables
-stand before the GenAI ones.
+Its spans often carry GenAI attributes too, filled with the framework's own envelopes, so these tables precede the GenAI ones.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.gen_ai import MESSAGES, PLACEHOLDERS, with_fields
-from otel_eval.conventions.gen_ai import RULES as GEN_AI_RULES
+from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
+from otel_eval.conventions.builtin.genai import MESSAGES, PLACEHOLDERS, with_fields
+from otel_eval.conventions.builtin.genai import RULES as GEN_AI_RULES
 from otel_eval.conventions.table import Convention, Field, Mark, Rule
 from otel_eval.model import Kind
 

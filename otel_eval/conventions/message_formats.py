@@ -1,6 +1,6 @@
-"""How the message formats of model providers and frameworks spell a tool call and its answer.
+"""How message formats and frameworks write tool calls, their results, and envelopes around values, as data.
 
-Data only: each row cites the format it was taken from. Knows no attribute name; reads nothing.
+Each row cites the format it was taken from.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ANSWERS", "CONTAINERS", "REQUESTS", "Shape"]
+__all__ = ["ANSWERS", "ANY", "CONTAINERS", "REQUESTS", "RESULT_WRAPPERS", "WRAPPERS", "MessageShape", "Wrapper"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MessageShape:
     """An object inside a message that is a call or an answer.
 
     Attributes:
@@ -34,74 +34,74 @@ class Shape:
     within: str = ""
 
 
-REQUESTS: Final[tuple[Shape, ...]] = (
-    Shape(
+REQUESTS: Final[tuple[MessageShape, ...]] = (
+    MessageShape(
         "OpenTelemetry GenAI message parts (gen-ai-output-messages.json, 1.37 and later); LangChain tool_calls (`args`)",
         needs=("name",),
         equals=(("type", "tool_call|tool_call_request|server_tool_call"),),
         payload=("arguments", "args", "server_tool_call"),
     ),
-    Shape(
+    MessageShape(
         "OpenAI Chat Completions message.tool_calls; Mistral, Groq and LiteLLM write the same",
         needs=("function.name",),
         name=("function.name",),
         payload=("function.arguments",),
     ),
-    Shape(
+    MessageShape(
         "OpenInference semantic conventions, flattened message.tool_calls and message.contents",
         needs=("tool_call.function.name",),
         call_id=("tool_call.id",),
         name=("tool_call.function.name",),
         payload=("tool_call.function.arguments",),
     ),
-    Shape(
+    MessageShape(
         "Anthropic Messages content blocks",
         needs=("name",),
         equals=(("type", "tool_use|server_tool_use"),),
         payload=("input", "arguments"),
     ),
-    Shape(
+    MessageShape(
         "Amazon Bedrock Converse; Strands",
         needs=("toolUse.name",),
         call_id=("toolUse.toolUseId",),
         name=("toolUse.name",),
         payload=("toolUse.input",),
     ),
-    Shape(
+    MessageShape(
         "Gemini parts (JSON)",
         needs=("functionCall.name",),
         call_id=("functionCall.id",),
         name=("functionCall.name",),
         payload=("functionCall.args",),
     ),
-    Shape(
+    MessageShape(
         "Gemini parts (Python)",
         needs=("function_call.name",),
         call_id=("function_call.id",),
         name=("function_call.name",),
         payload=("function_call.args", "function_call.arguments"),
     ),
-    Shape(
+    MessageShape(
         "Genkit parts",
         needs=("toolRequest.name",),
         call_id=("toolRequest.ref",),
         name=("toolRequest.name",),
         payload=("toolRequest.input",),
     ),
-    Shape(
+    MessageShape(
         "Haystack ChatMessage contents",
         needs=("tool_call.tool_name",),
         call_id=("tool_call.id",),
         name=("tool_call.tool_name",),
         payload=("tool_call.arguments",),
     ),
-    Shape(
+    MessageShape(
         "OpenAI Responses output items",
         needs=("name",),
         equals=(("type", "function_call"),),
         call_id=("call_id", "id"),
     ),
-    Shape(
+    MessageShape(
         "Vercel AI SDK content parts and ai.response.toolCalls (versions 3 to 7)",
         needs=("toolName", "toolCallId"),
         equals=(("type", "tool-call|"),),
@@ -109,7 +109,7 @@ REQUESTS: Final[tuple[Shape, ...]] = (
         name=("toolName",),
         payload=("input", "args"),
     ),
-    Shape(
+    MessageShape(
         "OpenLLMetry flattened gen_ai.completion.N.tool_calls.M; Ollama; anything listed as tool_calls",
         needs=("name",),
         payload=("arguments", "args", "input"),
@@ -117,14 +117,14 @@ REQUESTS: Final[tuple[Shape, ...]] = (
     ),
 )
 
-ANSWERS: Final[tuple[Shape, ...]] = (
-    Shape(
+ANSWERS: Final[tuple[MessageShape, ...]] = (
+    MessageShape(
         "OpenTelemetry GenAI message parts (`response`; `result` in older texts)",
         equals=(("type", "tool_call_response|server_tool_call_response"),),
         payload=("response", "result", "content"),
         error=("is_error",),
     ),
-    Shape(
+    MessageShape(
         "OpenAI Chat Completions tool messages; LiteLLM puts the content into a part",
         needs=("tool_call_id",),
         equals=(("role", "tool|function"),),
@@ -132,7 +132,7 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         payload=("content", "parts.0.content"),
         error=("is_error",),
     ),
-    Shape(
+    MessageShape(
         "LangChain ToolMessage as model_dump writes it",
         needs=("tool_call_id", "content"),
         equals=(("type", "tool"),),
@@ -140,7 +140,7 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         payload=("content",),
         error=("status",),
     ),
-    Shape(
+    MessageShape(
         "Anthropic Messages content blocks",
         needs=("tool_use_id",),
         equals=(("type", "tool_result"),),
@@ -148,7 +148,7 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         payload=("content",),
         error=("is_error",),
     ),
-    Shape(
+    MessageShape(
         "Amazon Bedrock Converse; Strands",
         needs=("toolResult",),
         call_id=("toolResult.toolUseId",),
@@ -156,28 +156,28 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         payload=("toolResult.content",),
         error=("toolResult.status",),
     ),
-    Shape(
+    MessageShape(
         "Gemini parts (JSON)",
         needs=("functionResponse.name",),
         call_id=("functionResponse.id",),
         name=("functionResponse.name",),
         payload=("functionResponse.response",),
     ),
-    Shape(
+    MessageShape(
         "Gemini parts (Python)",
         needs=("function_response.name",),
         call_id=("function_response.id",),
         name=("function_response.name",),
         payload=("function_response.response",),
     ),
-    Shape(
+    MessageShape(
         "Genkit parts",
         needs=("toolResponse.name",),
         call_id=("toolResponse.ref",),
         name=("toolResponse.name",),
         payload=("toolResponse.output",),
     ),
-    Shape(
+    MessageShape(
         "Haystack ChatMessage contents",
         needs=("tool_call_result.origin",),
         call_id=("tool_call_result.origin.id",),
@@ -185,8 +185,10 @@ ANSWERS: Final[tuple[Shape, ...]] = (
         payload=("tool_call_result.result",),
         error=("tool_call_result.error",),
     ),
-    Shape("OpenAI Responses input items", equals=(("type", "function_call_output"),), call_id=("call_id",), payload=("output",)),
-    Shape(
+    MessageShape(
+        "OpenAI Responses input items", equals=(("type", "function_call_output"),), call_id=("call_id",), payload=("output",)
+    ),
+    MessageShape(
         "Vercel AI SDK content parts (versions 3 to 7)",
         needs=("toolCallId",),
         equals=(("type", "tool-result|tool-error"),),
@@ -203,3 +205,99 @@ CONTAINERS: Final = frozenset({
     "generations", "kwargs", "data", "update", "output", "outputs", "input", "inputs", "candidates", "delta", "items",
     "replies", "_content", "tool_messages", "tool.result", "gen_ai.input.messages", "gen_ai.output.messages",
 })  # fmt: skip
+
+
+ANY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """An object that only wraps a value.
+
+    Attributes:
+        needs: keys it must have, each with a type of its value or with texts that it may be, separated by `|` ("*": any).
+        only: every key it may have; None: any.
+        take: where the value is, dotted; the first that is there and not null.
+        call_id, error: where they are, dotted, or "".
+        failed: the text (in any case) that `error` has for a failure.
+    """
+
+    needs: tuple[tuple[str, str | type], ...]
+    take: tuple[str, ...]
+    only: frozenset[str] | None = None
+    call_id: str = ""
+    error: str = ""
+    failed: str = "error"
+
+
+_PYTHON_CALL: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs", "self", "tags", "metadata"})
+
+WRAPPERS: Final[dict[str, Wrapper]] = {
+    # Function wrappers record the Python call: smolagents, LlamaIndex, Traceloop's decorators.
+    "python_call": Wrapper((("kwargs", dict), ("args", list)), ("kwargs",), only=_PYTHON_CALL),
+    "kwargs": Wrapper((("kwargs", dict),), ("kwargs",), only=frozenset({"kwargs"})),
+    # LangChain callbacks: on_tool_start(serialized, input_str, inputs=…).
+    "langchain_tool_start": Wrapper((("input_str", ANY),), ("inputs", "input_str"), call_id="kwargs.tool_call_id"),
+    "langchain_input": Wrapper((("input", str),), ("input",), only=frozenset({"input"})),
+    "langchain_output": Wrapper((("output", ANY),), ("output",), only=frozenset({"output", "kwargs", "tags", "metadata"})),
+    # BeeAI's `Tool.run(input, options)`.
+    "beeai_input": Wrapper((("input", ANY), ("options", ANY)), ("input",), only=frozenset({"input", "options"})),
+    # A LangChain message as `dumps`, `message_to_dict` and `model_dump` write it.
+    "langchain_constructor": Wrapper(
+        (("lc", "1"), ("kwargs", dict)), ("kwargs.content",), call_id="kwargs.tool_call_id", error="kwargs.status"
+    ),
+    "langchain_message": Wrapper(
+        (("type", "tool"), ("data", dict)), ("data.content",), call_id="data.tool_call_id", error="data.status"
+    ),
+    "langchain_dump": Wrapper(
+        (("type", "tool"), ("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"
+    ),
+    # LangGraph's Command: a tool that hands over or changes the state answers with the last message of the update.
+    "langgraph_command": Wrapper((("graph", ANY), ("update", dict), ("goto", ANY)), ("update.messages.-1", "update")),
+    # LlamaIndex ToolOutput.
+    "llama_index_output": Wrapper((("raw_output", ANY), ("tool_name", ANY)), ("raw_output",), error="is_error", failed="true"),
+    # MCP CallToolResult in both spellings; structured content is the value the tool returned.
+    "mcp_result": Wrapper(
+        (("content", list), ("isError", bool)), ("structuredContent", "content"), error="isError", failed="true"
+    ),
+    "mcp_result_snake": Wrapper(
+        (("content", list), ("is_error", bool)), ("structured_content", "content"), error="is_error", failed="true"
+    ),
+    "mcp_structured": Wrapper(
+        (("content", list), ("structuredContent", dict)),
+        ("structuredContent",),
+        only=frozenset({"content", "structuredContent", "_meta", "meta"}),
+    ),
+    # Bedrock and Strands toolResult.
+    "tool_result": Wrapper((("toolUseId", ANY), ("content", list)), ("content",), call_id="toolUseId", error="status"),
+    "uipath_output": Wrapper((("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"),
+    # Gemini's FunctionResponse, as OpenInference records the result of an ADK tool.
+    "function_response": Wrapper(
+        (("name", ANY), ("response", dict)),
+        ("response",),
+        only=frozenset({"id", "name", "response", "will_continue", "scheduling", "parts"}),
+        call_id="id",
+    ),
+    # Gemini CLI: a ToolCallRequestInfo, and a CompletedToolCall.
+    "gemini_cli_request": Wrapper((("callId", ANY), ("name", ANY), ("args", dict)), ("args",), call_id="callId"),
+    "gemini_cli_result": Wrapper(
+        (("status", "success|error|cancelled"), ("response", dict)),
+        ("response.responseParts.0.functionResponse.response", "response.resultDisplay"),
+        call_id="request.callId",
+        error="status",
+    ),
+    "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
+}
+
+# Strict enough to be tried on every result, whoever recorded it.
+RESULT_WRAPPERS: Final = (
+    "langchain_constructor",
+    "langchain_message",
+    "langchain_dump",
+    "langgraph_command",
+    "llama_index_output",
+    "mcp_result",
+    "mcp_result_snake",
+    "mcp_structured",
+    "tool_result",
+)

@@ -1,14 +1,11 @@
-"""Coding agents that run in a terminal and trace themselves.
-
-Data only.
-"""
+"""Coding agents that run in a terminal and trace themselves."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.gen_ai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.gen_ai import OPERATION, PLACEHOLDERS, with_fields
+from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
+from otel_eval.conventions.builtin.genai import OPERATION, PLACEHOLDERS, with_fields
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, Rule
 from otel_eval.model import Kind
 

@@ -1,7 +1,7 @@
 """OpenInference and the instrumentations that write it.
 
-Data only. One trap decides the order of its rows: `tool.parameters` is the JSON schema of the tool nearly everywhere
-and the arguments in one place, so it is read as arguments only there.
+One trap decides the order of its rows: `tool.parameters` is the JSON schema of the tool nearly everywhere and the arguments in
+one place, so it is read as arguments only there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.gen_ai import with_fields
+from otel_eval.conventions.builtin.genai import with_fields
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 

@@ -1,0 +1,52 @@
+"""The built-in conventions: one module for each family, all of them data.
+
+The order of `TABLES` matters, because the first table that recognises a span decides: products that mark their spans
+explicitly, then dialects recognised by their scope, then the general conventions, then spans that hold little more than a
+tool's name. A user's own tables go before all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_eval.conventions.builtin import coding_agents, frameworks, genai, openinference, openllmetry, vendors
+from otel_eval.conventions.table import Convention
+
+__all__ = ["TABLES"]
+
+TABLES: Final[tuple[Convention, ...]] = (
+    vendors.LANGFUSE,
+    *openinference.DIALECTS,
+    openinference.OPENINFERENCE,
+    genai.LITELLM,
+    *genai.DIALECTS,
+    vendors.LANGSMITH,
+    *openllmetry.DIALECTS,
+    openllmetry.TRACELOOP,
+    genai.LITELLM_CALLER,
+    openllmetry.TRACELOOP_MODELS,
+    vendors.MLFLOW_LANGCHAIN,
+    vendors.MLFLOW,
+    vendors.VERCEL,
+    vendors.SPRING_AI,
+    vendors.MCP,
+    coding_agents.CLAUDE_CODE,
+    coding_agents.GEMINI_CLI,
+    frameworks.LIVEKIT,
+    frameworks.LOGFIRE_WORKFLOW,
+    frameworks.LOGFIRE_AGENTS,
+    frameworks.CAMEL,
+    frameworks.LOONGSUITE,
+    frameworks.AG2,
+    frameworks.LETTA,
+    frameworks.CREWAI,
+    frameworks.CREWAI_STEPS,
+    frameworks.WEAVE,
+    frameworks.AGENTOPS,
+    genai.GEN_AI,
+    frameworks.HAYSTACK,
+    frameworks.GENKIT,
+    frameworks.FLUE,
+    genai.BARE_TOOL,
+    vendors.PLAIN,
+)

@@ -1,0 +1,229 @@
+"""Read the fields of a span (tool name, arguments, result, …) by the rows of the table that recognised it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_eval.conventions.message_formats import RESULT_WRAPPERS
+from otel_eval.conventions.messages import NO_ID
+from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark
+from otel_eval.conventions.values import decode, text_of
+from otel_eval.globs import captured, glob
+from otel_eval.ports import SpanEvent, View, Wanted
+
+__all__ = ["FAILURE_WORDS", "MEMO_BYTES", "MEMO_LIMIT", "ReadTable", "ToolFields", "ToolReader"]
+
+# More combinations than this, or longer ones, come from attributes with free text: memory matters more than speed then.
+MEMO_LIMIT: Final = 4096
+MEMO_BYTES: Final = 1024
+_NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
+
+
+class ReadTable:
+    """A convention with its globs compiled and its attributes gathered by use."""
+
+    def __init__(self, convention: Convention) -> None:
+        self.convention = convention
+        self.name = convention.name
+        self.tool_spans = convention.tool_spans
+        self.events = tuple((glob(row.event), row) for row in convention.events)
+        self.fields_in_events = frozenset(row.field for row in convention.events)
+        self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
+        self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
+        self._encoded = convention.json_encoded
+        self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
+        self._masks = convention.masks
+        self._title = convention.title
+        self._span_names = tuple(glob(each) for each in convention.span_name)
+        self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
+        self._marks = {
+            mark: glob(mark.value.lower())
+            for mark in (*convention.errors, *convention.not_call_marks, *convention.unreliable_finish_reasons)
+        }
+        self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
+        self._mcp_names = tuple(glob(each) for each in convention.mcp_names)
+        self._not_requests = tuple(glob(each) for each in convention.not_requests)
+        self.finish_wanted = Wanted(
+            frozenset({*self._fields[Field.FINISH_REASONS], *(mark.key for mark in convention.unreliable_finish_reasons)})
+        )
+        self.flattened = tuple(row for row in convention.messages if row.key.endswith("."))
+        self.messages_wanted = Wanted(
+            self._marked({row.key for row in convention.messages if not row.key.endswith(".")})
+            | self._keys(Field.FIRST_NEW_MESSAGE),
+            tuple(row.key for row in self.flattened),
+        )
+
+    def _keys(self, *fields: Field) -> frozenset[str]:
+        keys = {key for each in fields for key in self.convention.fields.get(each, ())}
+        if self._title and not _NAMES.isdisjoint(fields):
+            keys.add(self._title)
+        return self._marked(keys)
+
+    def _marked(self, keys: set[str]) -> frozenset[str]:
+        """The attributes, and those that say of some of them that their value was cut."""
+        return frozenset(keys) | {mark for key, mark in self.convention.truncated.items() if key in keys}
+
+    def keys_wanted(self, *fields: Field) -> Wanted:
+        """The attributes of these fields."""
+        return Wanted(self._keys(*fields))
+
+    def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
+        """The recorded value of a field, or None: the first of its attributes that holds anything but a placeholder."""
+        for key in self._fields.get(wanted, ()):
+            value = read.get(key)
+            if value is None or (isinstance(value, str) and value in self.nothing and self.stands_for_nothing(key, value)):
+                continue
+            if not self.is_cut(read, key) and not self.is_masked(value):
+                return decode(value, literals=False) if self._encoded else value
+        return None
+
+    def is_cut(self, read: Mapping[str, Any], key: str) -> bool:
+        """Whether another attribute says that this one holds only a part of the value."""
+        mark = self.convention.truncated.get(key)
+        return mark is not None and text_of(read.get(mark)).lower() == "true"
+
+    def is_masked(self, value: Any) -> bool:
+        """Whether a part of the value was replaced by a word that says so."""
+        return bool(self._masks) and isinstance(value, str) and any(mask in value for mask in self._masks)
+
+    def text(self, read: Mapping[str, Any], wanted: Field) -> str:
+        """The same as text, "" if there is none."""
+        return text_of(self.value(read, wanted))
+
+    def stands_for_nothing(self, key: str, value: Any) -> bool:
+        """Whether the value is a word for "not recorded"."""
+        known = self.convention.placeholders
+        return isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
+
+    def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
+        """The fields of its tool span that an event or a log record holds."""
+        body = event.body if isinstance(event.body, dict) else {}
+        for pattern, row in self.events:
+            match = pattern.fullmatch(event.name)
+            if match is not None:
+                named = next((group for group in match.groups() if group), None) if row.key == "*" else None
+                value = event.attributes.get(row.key, body.get(row.key, named))
+                if value is not None and not self.stands_for_nothing(row.key, value):
+                    yield row.field, value
+
+    def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
+        """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
+        return self.text(read, Field.TOOL_NAME) or captured(self._span_names, self._titled(read, span_name))
+
+    def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
+        """The agent's name, found likewise."""
+        return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
+
+    def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
+        return text_of(read.get(self._title)) or span_name
+
+    def name_in_mcp(self, name: str) -> str:
+        """The name by which an MCP server knows the tool, if the table says how it is written; else the name itself."""
+        found = next((match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None)
+        return name if found is None else found.groups()[-1] or name
+
+    def is_call(self, read: Mapping[str, Any], name: str) -> bool:
+        """False for tool spans that are artefacts."""
+        return name not in self.convention.not_calls and not self.marked(read, self.convention.not_call_marks)
+
+    def is_request(self, name: str) -> bool:
+        """False for names that are asked for and that no tool answers."""
+        return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
+
+    def asks_for_tools(self, finish_reason: str) -> bool:
+        """Whether a model call with this finish reason ended in order to call tools."""
+        return any(each.fullmatch(finish_reason.lower()) for each in self._tool_finishes)
+
+    def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
+        """Whether one of the marks is there."""
+        return bool(marks) and any(
+            mark.key in read and self._marks[mark].fullmatch(text_of(self._plain(read[mark.key])).lower()) for mark in marks
+        )
+
+    def _plain(self, value: Any) -> Any:
+        return decode(value, literals=False) if self.convention.json_encoded else value
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFields:
+    """What a tool span says of itself.
+
+    Attributes:
+        name: the tool's name.
+        is_call: False for artefacts that are no calls.
+        error_type: the class of error that was recorded, or "".
+        failed: a mark of failure is there.
+        unnamed: nothing names the tool, so that `name` is the span's.
+    """
+
+    name: str
+    is_call: bool
+    error_type: str
+    failed: bool
+    unnamed: bool = False
+
+
+# A result is opened although nobody needs it only if it could say that the call failed.
+FAILURE_WORDS: Final = ("rror", "ERROR")
+_RAW_FAILURE_WORDS: Final = tuple(word.encode() for word in FAILURE_WORDS)
+
+
+class ToolReader:
+    """Reads the tool spans of one table, of their content only what is needed.
+
+    Attributes:
+        content: the attributes that hold arguments, result and call id.
+        everything: these and what `words` looks at.
+        plain: for whoever can tell without decoding that a call did not fail: what to make a fingerprint of, where ids and
+            results are, words that a result must not hold, (span's name, fingerprint) → tool's name of what surely is a
+            call that did not fail as far as these attributes say, and texts that are no ids. None of it holds
+            where values are JSON text.
+    """
+
+    def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
+        marks = (*table.convention.errors, *table.convention.not_call_marks)
+        held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else [])]
+        self.table: Final = table
+        self.content: Final = table.keys_wanted(*held)
+        self._said: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})
+        self.everything: Final = Wanted(self.content.keys | self._said.keys)
+        self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
+        self._names: Final[dict[tuple[str, bytes], str]] = {}
+        keys = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
+        self.plain: Final = (self._said, *keys, _RAW_FAILURE_WORDS, self._names, (table.nothing | NO_ID) - {""})
+
+    def words(self, view: View) -> ToolFields:
+        """What the span says of itself."""
+        fingerprint = getattr(view, "fingerprint", None)
+        mark = None if fingerprint is None else fingerprint(self._said)
+        if mark is None:
+            return self.read(view.attributes(self._said), view.name)
+        return self._known.get((view.name, mark)) or self._remember(view, mark)
+
+    def _remember(self, view: View, mark: bytes) -> ToolFields:
+        name = view.name
+        words = self.read(view.attributes(self._said), name)
+        if len(self._known) >= MEMO_LIMIT:
+            self._known.clear()
+            self._names.clear()
+        if len(mark) + len(name) <= MEMO_BYTES:
+            self._known[name, mark] = words
+            if words.is_call and not words.error_type and not words.failed:
+                self._names[name, mark] = words.name
+        return words
+
+    def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:
+        """The same of attributes that were read already."""
+        table = self.table
+        told = table.tool_name(attributes, span_name)
+        name = told or span_name
+        error = table.value(attributes, Field.ERROR_TYPE)
+        return ToolFields(
+            name,
+            table.is_call(attributes, name),
+            "" if error is None else text_of(error),
+            table.marked(attributes, table.convention.errors),
+            not told,
+        )

@@ -1,0 +1,337 @@
+"""Decode the values of attributes, and take arguments and results out of the envelopes around them.
+
+Decoding reads JSON, JSON within JSON and Python literals. It never raises: text that cannot be read, or that nests deeper than
+`MAX_DEPTH`, stays text. An envelope is recognised by its keys alone, so a table names those that its instrumentation uses, and a
+tool whose real argument is called `kwargs` is safe everywhere else.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from otel_eval.conventions.message_formats import ANY, WRAPPERS, Wrapper
+from otel_eval.model import UNRECORDED
+
+__all__ = [
+    "MAX_DEPTH",
+    "TEXT_WRAPPERS",
+    "Unwrapped",
+    "decode",
+    "depth_change",
+    "frozen",
+    "json_list",
+    "literal",
+    "literal_list",
+    "named_arguments",
+    "text_of",
+    "unwrap",
+    "value_at",
+]
+
+MAX_DEPTH: Final = 64
+# Longer literals, and those with more parts, are left as text: Python's own parser takes half a kilobyte for each part.
+_MAX_LITERAL: Final = 262_144
+_MAX_PARTS: Final = 4096
+_OPENING: Final = ("{", "[", "(")
+_CLOSING: Final = ("}", "]", ")")
+_PARTS: Final = (*_OPENING, ",", ":")
+# An escape that Python does not know makes its parser warn, and a warning is output that nobody asked for.
+_ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
+
+
+def decode(value: Any, *, literals: bool = True) -> Any:
+    """The value that a recorded one stands for.
+
+    Text that is JSON is read, once more if the outcome is text that itself holds an object or array; else a Python
+    literal of a container is read (as `repr` writes it); else the text is the value. NaN and infinities become
+    their names, since JSON has none.
+
+    Args:
+        value: anything an attribute can hold.
+        literals: whether Python literals are tried.
+    """
+    if not isinstance(value, str):
+        return plain(value)
+    read = _json(value)
+    if isinstance(read, str) and read is not value and read.lstrip()[:1] in ("{", "["):
+        inner = _json(read)
+        return inner if isinstance(inner, (dict, list)) else read
+    if read is value and literals:
+        return _literal(value)
+    return read
+
+
+def _json(text: str) -> Any:
+    """The JSON value of the text, or the very same text."""
+    if too_deep(text):
+        return text
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def json_list(text: str, depth: int = 0) -> list[Any] | None:
+    """The list that the text is in JSON; None if it is anything else, or too deep below `depth` brackets."""
+    if too_deep(text, depth):
+        return None
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _finite(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=str, parse_float=_finite)
+
+
+def _literal(text: str) -> Any:
+    stripped = text.strip()
+    if not stripped.startswith(_OPENING):
+        return text
+    value = literal(stripped)
+    return value if isinstance(value, (dict, list)) else text
+
+
+def literal_list(text: str, depth: int, whole: str) -> list[Any] | None:
+    """The list that the text is as a Python literal, below `depth` brackets of the text `whole`, whose end it is; else None."""
+    value = literal(text, depth, whole)
+    return value if isinstance(value, list) else None
+
+
+def literal(text: str, depth: int = 0, whole: str = "") -> Any:
+    """The value of a Python literal, or the very same text; `depth` and `whole` as for `literal_list`."""
+    if _is_long(whole or text) or too_deep(text, depth) or _ODD_ESCAPE.search(text):
+        return text
+    try:
+        return plain(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > _MAX_LITERAL or _count(text, _PARTS) > _MAX_PARTS
+
+
+def too_deep(text: str, depth: int = 0) -> bool:
+    """Whether brackets in the text nest deeper than `MAX_DEPTH` (brackets inside strings count too, which is safe).
+
+    Args:
+        text: the text.
+        depth: how many brackets are open before it.
+    """
+    if depth + _count(text, _OPENING) <= MAX_DEPTH:
+        return False
+    for match in re.finditer(r"[\[\]{}()]", text):
+        depth += 1 if match[0] in _OPENING else -1
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def depth_change(text: str) -> int:
+    """How many more brackets the text opens than it closes."""
+    return _count(text, _OPENING) - _count(text, _CLOSING)
+
+
+def _count(text: str, characters: Iterable[str]) -> int:
+    return sum(map(text.count, characters))
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The value made of dicts with text keys, lists, text, numbers, booleans and None only."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if depth >= MAX_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        return {str(key): plain(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each, depth + 1) for each in value]
+    return str(value)
+
+
+def frozen(value: Any) -> Any:
+    """A hashable stand-in: two are equal if and only if the JSON values are."""
+    if isinstance(value, Mapping):
+        return "object", frozenset((key, frozen(below)) for key, below in value.items())
+    if isinstance(value, list | tuple):
+        return "array", tuple(frozen(below) for below in value)
+    return value
+
+
+def text_of(value: Any) -> str:
+    """An attribute's value as the text that rules compare: booleans as `true` and `false`, nothing for containers."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else ""
+
+
+@dataclass(slots=True)
+class Unwrapped:
+    """What was inside, and what the wrappers said on the way; `positional` are arguments of a Python call without names."""
+
+    value: Any
+    call_id: str = ""
+    failed: bool = False
+    positional: tuple[Any, ...] = ()
+
+
+_BEFORE_ID: Final = re.compile(r"(?: name='[^']*')?(?: id='[^']*')?$")
+
+
+def _tool_message(text: str) -> Unwrapped | None:
+    """A LangChain ToolMessage as `str` writes it: `content='…' name='…' tool_call_id='…' status='error'`."""
+    head, mark, tail = text.rpartition(" tool_call_id='")
+    if not mark or not head.startswith("content="):
+        return None
+    written = _BEFORE_ID.sub("", head).removeprefix("content=")
+    value = literal(written)
+    call_id, _, rest = tail.partition("'")
+    return None if value is written else Unwrapped(value, call_id, rest.endswith(" status='error'"))
+
+
+TEXT_WRAPPERS: Final[Mapping[str, Callable[[str], Unwrapped | None]]] = {"langchain_text": _tool_message}
+
+_BLOCK_KEYS: Final = ("text", "json")
+
+
+def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
+    """The value without these wrappers and content blocks around it, decoded again after each of them.
+
+    Args:
+        value: a recorded value.
+        wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or shapes; the first that fits is opened.
+    """
+    taken = Unwrapped(decode(value))
+    for _ in range(MAX_DEPTH):
+        inner = _unwrap_once(taken, wrappers)
+        if inner is taken.value:
+            break
+        taken.value = decode(inner)
+    return taken
+
+
+def named_arguments(taken: Unwrapped, parameters: Any) -> Any:
+    """The arguments that were taken out, those given by position under the names of the tool's parameters.
+
+    Args:
+        taken: what `unwrap` took out of a recorded Python call.
+        parameters: the tool's parameters, in order, by name, or a JSON schema of them.
+
+    Returns:
+        the arguments; `UNRECORDED` if some of them cannot be named and others have names.
+    """
+    known = decode(parameters)
+    names = known.get("properties", known) if isinstance(known, dict) else ()
+    if not taken.positional:
+        return taken.value
+    if not isinstance(names, dict) or len(names) < len(taken.positional):
+        # Arguments by name beside some by position that cannot be named are not all arguments.
+        partial = isinstance(taken.value, dict) and taken.value not in taken.positional
+        return UNRECORDED if partial else taken.value
+    given = dict(zip(names, taken.positional, strict=False))
+    return {**given, **taken.value} if isinstance(taken.value, dict) and taken.value.keys().isdisjoint(given) else given
+
+
+def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
+    value = taken.value
+    if isinstance(value, str):
+        return _from_text(taken, value, wrappers)
+    if isinstance(value, list):
+        return _blocks(value)
+    if not isinstance(value, dict):
+        return value
+    for each in wrappers:
+        wrapper = WRAPPERS.get(each) if isinstance(each, str) else each
+        if wrapper is not None and _is_wrapped(value, wrapper):
+            return _take_out(taken, value, wrapper)
+    return value
+
+
+def _from_text(taken: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...]) -> Any:
+    for each in wrappers:
+        read = TEXT_WRAPPERS.get(each) if isinstance(each, str) else None
+        found = read(text) if read is not None else None
+        if found is not None:
+            taken.call_id = taken.call_id or found.call_id
+            taken.failed = taken.failed or found.failed
+            return found.value
+    return text
+
+
+def _is_wrapped(value: dict[str, Any], wrapper: Wrapper) -> bool:
+    for key, needed in wrapper.needs:
+        if key not in value:
+            return False
+        if isinstance(needed, type):
+            if not isinstance(value[key], needed):
+                return False
+        elif needed != ANY and text_of(value[key]) not in needed.split("|"):
+            return False
+    return wrapper.only is None or wrapper.only.issuperset(value)
+
+
+def _take_out(taken: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
+    if wrapper.call_id and not taken.call_id:
+        taken.call_id = str(value_at(value, wrapper.call_id) or "")
+    if wrapper.error and str(value_at(value, wrapper.error)).lower() == wrapper.failed:
+        taken.failed = True
+    positional = value.get("args") if wrapper.take == ("kwargs",) else None
+    if isinstance(positional, list) and positional:
+        taken.positional = tuple(positional)
+        if not value.get("kwargs"):
+            return positional[0] if len(positional) == 1 else positional
+    for path in wrapper.take:
+        inner = value_at(value, path)
+        if inner is not None:
+            return inner
+    return None
+
+
+def value_at(value: Any, path: str) -> Any:
+    """What is at the dotted path (`0` is the first of a list, `-1` the last), or None."""
+    for part in _path(path):
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and value and part in ("0", "-1"):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+@cache  # the paths are those of tables
+def _path(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _blocks(blocks: list[Any]) -> Any:
+    """The value of a list of content blocks (`{"text": …}`, `{"json": …}`, `{"type": "text", "text": …}`), else the list."""
+    values = [block[key] for block in blocks if isinstance(block, dict) and (key := _block_key(block))]
+    if not values or len(values) < len(blocks):
+        return blocks
+    return values[0] if len(values) == 1 else [decode(each) for each in values]
+
+
+def _block_key(block: dict[str, Any]) -> str:
+    """The key that holds the value of a content block, or ""."""
+    if block.get("type") == "text" and isinstance(block.get("text"), str):
+        return "text"
+    return next((key for key in _BLOCK_KEYS if key in block), "") if len(block) == 1 else ""
