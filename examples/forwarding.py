@@ -68,7 +68,7 @@ def show(span: Span) -> None:
 backend = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
 threading.Thread(target=backend.serve_forever, args=(0.05,), daemon=True).start()
 config = {
-    "traces": {"settle": "200ms"},
+    "traces": {"decision_wait": "200ms"},
     "evaluations": [{"name": "support-policy", "scorers": [{"type": "tool_call_order", "expected": ["search", "refund"]}]}],
     "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
     "exporters": {"forward": {"endpoint": f"http://127.0.0.1:{backend.server_port}", "protocol": "http/protobuf"}},
@@ -76,7 +76,7 @@ config = {
 server = Server(load(config))
 try:
     agent(server.start().http or "")
-    scored.wait(10)  # a run leaves when it has been still for `settle`
+    scored.wait(10)  # a run leaves when it has been still for `decision_wait`
 finally:
     server.stop(5.0)
     backend.shutdown()

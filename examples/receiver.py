@@ -17,7 +17,7 @@ from otel_eval.config import load
 
 config = load(
     {
-        "traces": {"settle": "200ms"},
+        "traces": {"decision_wait": "200ms"},
         "evaluations": [{"name": "support", "scorers": [{"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1000}]}],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"jsonl": {"path": "-"}},

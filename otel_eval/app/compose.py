@@ -31,11 +31,11 @@ def limits_of(config: EvalConfig) -> Limits:
     """The limits of assembly."""
     traces = config.traces
     return Limits(
-        settle_s=traces.settle,
-        settle_partial_s=traces.settle_partial,
-        settle_detached_s=min(max(traces.settle_detached, traces.settle_partial), traces.idle_timeout),
+        settle_s=traces.decision_wait,
+        settle_partial_s=traces.decision_wait_partial,
+        settle_detached_s=min(max(traces.decision_wait_detached, traces.decision_wait_partial), traces.idle_timeout),
         keep_s=traces.max_age,
-        late_s=traces.late,
+        late_s=traces.grace_period,
         idle_s=traces.idle_timeout,
         max_age_s=traces.max_age,
         max_traces=traces.max_traces,
@@ -116,6 +116,6 @@ def later_of(
         return None
     from otel_eval.judges import Later  # deferred: it loads asyncio
 
-    given = config.judging
+    given = config.async_scoring
     bounds = {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
     return Later(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)

@@ -61,14 +61,14 @@ Framed = tuple[bytes, bytes, Frame, int]
 class EvalSpanExporter(SpanExporter):
     """Wraps an exporter: every span passes at once, but a run's own span waits for its scores and carries them as events.
 
-    A run is judged when its trace has settled: `traces.settle` after its last span, here 0.2 s unless configured, or
-    `traces.settle_partial`, here 1 s. A span waits at most `max_wait` seconds, then it leaves without scores.
+    A run is evaluated `traces.decision_wait` after the last span of its trace, here 0.2 s unless configured, or
+    `traces.decision_wait_partial`, here 1 s. A span waits at most `max_wait` seconds, then it leaves without scores.
 
     Args:
         inner: the exporter to which everything goes; never called by two threads at once.
         config: a path to a YAML file, a mapping, an `EvalConfig`, or None for the default evaluation. Its `exporters` get the
             results as well.
-        max_wait: seconds. A scorer of your own that does not return in a third of it, or in `judging.function_timeout`, fails.
+        max_wait: seconds. A scorer of your own fails that does not return in a third of it or in `async_scoring.scorer_timeout`.
 
     Raises:
         ConfigError: the configuration cannot be used.
@@ -95,7 +95,7 @@ class EvalSpanExporter(SpanExporter):
 
     def _begin(self) -> None:
         """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
-        patience_s = min(self._settings.judging.function_timeout, self._max_wait / MOST_HUNG)
+        patience_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._tally.add)
         engine = engine_of(self._settings, Guard(patience_s, self._tally), lines=lines, clients=clients)
         if engine.waits and not self._others:
@@ -293,8 +293,8 @@ class _OnSpans:
 def _limits(settings: EvalConfig) -> Limits:
     """Those configured; where no wait is, a process's own, which are shorter."""
     limits, said = limits_of(settings), settings.traces.model_fields_set
-    settle = limits.settle_s if "settle" in said else _SETTLE_S
-    partial = limits.settle_partial_s if "settle_partial" in said else max(_SETTLE_PARTIAL_S, settle)
+    settle = limits.settle_s if "decision_wait" in said else _SETTLE_S
+    partial = limits.settle_partial_s if "decision_wait_partial" in said else max(_SETTLE_PARTIAL_S, settle)
     return replace(limits, settle_s=settle, settle_partial_s=max(partial, settle))
 
 

@@ -114,7 +114,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def _begin(self) -> None:
         """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
-        guard = Guard(self._settings.judging.function_timeout, self._counters)
+        guard = Guard(self._settings.async_scoring.scorer_timeout, self._counters)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
         engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
-_NEEDS_RESTART: Final = ("traces", "judging", "receivers", "exporters", "storage", "telemetry", "window")
+_NEEDS_RESTART: Final = ("traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
 
 _REQUESTS: Final = (
     "requests",
@@ -139,7 +139,7 @@ class Server:
         return Readiness(now.state != "stalled", paused, shown)
 
     def _engine_of(self, config: EvalConfig) -> Engine:
-        guard = Guard(config.judging.function_timeout, self._counters)
+        guard = Guard(config.async_scoring.scorer_timeout, self._counters)
         return engine_of(config, guard, lines=writes_lines(self._config), clients=self._clients)
 
     def _later_of(self, config: EvalConfig, engine: Engine) -> Later | None:
@@ -197,7 +197,7 @@ class Server:
             self._delivery.expect_repeats()
         unfinished = recovery.unfinished(self._engine) if self._later is not None else []
         if self._later is not None and unfinished:
-            timeout_s = self._config.judging.timeout
+            timeout_s = self._config.async_scoring.timeout
             self._asking_again = AskingAgain(
                 unfinished, self._durable, self._later, self._emit, self._pipeline.caught_up, timeout_s
             )

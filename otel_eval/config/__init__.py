@@ -2,13 +2,13 @@
 
 Knows pydantic and YAML, which nothing below it does; starts nothing.
 
->>> load({"traces": {"settle": "250ms"}}).traces.settle
+>>> load({"traces": {"decision_wait": "250ms"}}).traces.decision_wait
 0.25
 """
 
 from __future__ import annotations
 
-from otel_eval.config.judges import JudgeEndpoint, Judging
+from otel_eval.config.judges import AsyncScoring, JudgeEndpoint
 from otel_eval.config.places import (
     Auth,
     Exporters,
@@ -31,6 +31,7 @@ from otel_eval.config.telemetry import MetricsOtlp, Telemetry
 from otel_eval.config.window import Window
 
 __all__ = [
+    "AsyncScoring",
     "Auth",
     "EvalConfig",
     "Evaluation",
@@ -40,7 +41,6 @@ __all__ = [
     "HttpServer",
     "JsonlExporter",
     "JudgeEndpoint",
-    "Judging",
     "Match",
     "MetricsOtlp",
     "OtlpExporter",

@@ -5,17 +5,20 @@ Knows pydantic and how its complaints are told to a person; knows no key of the 
 
 from __future__ import annotations
 
+import logging
 import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from otel_eval.errors import ConfigError
 from otel_eval.telling import nearest, shown
 
-__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "refused"]
+__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys", "refused"]
+
+_log = logging.getLogger("otel_eval")
 
 # Tags of the two forms that one key may have; they are no part of a path.
 LIST: Final = "[]"
@@ -33,11 +36,17 @@ class Shape(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True)
 
+    # Deprecated keys -> the keys that replace them. They are accepted for one minor version, with a warning.
+    deprecated_keys: ClassVar[Mapping[str, str]] = {}
+
     def __init__(self, **values: Any) -> None:
+        current = present_keys(type(self), values)
         try:
-            super().__init__(**values)
+            super().__init__(**current.values)
         except ValidationError as error:
-            raise ConfigError(*lines_of(error, type(self))) from None
+            raise ConfigError(*current.problems, *lines_of(error, type(self))) from None
+        if current.problems:
+            raise ConfigError(*current.problems)
 
     # Tells pydantic that nested parts are built without this constructor, so that their errors keep their full path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -65,6 +74,46 @@ class Shape(BaseModel):
         if found := dict.fromkeys([*seen, *made.contradictions()]):
             raise ConfigError(*found)
         return made
+
+
+class Renamed(NamedTuple):
+    """Values under their present keys, and one problem for each key that is given under both of its names."""
+
+    values: Any
+    problems: list[str]
+
+
+def present_keys(shape: type[BaseModel], given: Any, *, where: str = "") -> Renamed:
+    """Replace the deprecated keys of a shape and of the shapes within it; each is logged as a warning.
+
+    Args:
+        shape: the shape that the values are for.
+        given: values before validation; returned as they are unless they are a mapping.
+        where: prefix of the warnings, usually the name of the file.
+    """
+    problems: list[str] = []
+    return Renamed(_present(shape, given, where, ("", ""), problems), problems)
+
+
+def _present(shape: type[BaseModel], given: Any, where: str, paths: tuple[str, str], problems: list[str]) -> Any:
+    if not isinstance(given, Mapping):
+        return given
+    deprecated: Mapping[str, str] = getattr(shape, "deprecated_keys", {})
+    values = {}
+    for key, value in given.items():
+        new = deprecated.get(key, key)
+        old_path, new_path = (f"{path}.{name}".lstrip(".") for path, name in zip(paths, (key, new), strict=True))
+        if new != key and new in given:
+            problems.append(f"{old_path}: is the deprecated name of {new_path}, which is given as well; leave {key} out")
+            continue
+        if new != key:
+            _log.warning("%s%s is deprecated and will be removed in the next minor version; write %s", where, old_path, new_path)
+        field = shape.model_fields.get(new)
+        part = field.annotation if field else None
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            value = _present(part, value, where, (old_path, new_path), problems)
+        values[new] = value
+    return values
 
 
 def _further(shape: type[Shape], given: Any, problems: Sequence[Any], handler: Any) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator
 
@@ -19,7 +19,7 @@ from otel_eval.config.units import url_of, whole_of
 from otel_eval.errors import ConfigError
 from otel_eval.telling import holds_credentials, redacted, shown
 
-__all__ = ["JudgeEndpoint", "JudgeSpec", "Judging"]
+__all__ = ["AsyncScoring", "JudgeEndpoint", "JudgeSpec"]
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
@@ -119,20 +119,21 @@ def _judge(given: Any, endpoint: Any) -> Any:
 JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_judge)]
 
 
-class Judging(Shape):
-    """How results are waited for that come later: those of judges and of other scorers that wait for somebody."""
+class AsyncScoring(Shape):
+    """Limits for scorers that are awaited, such as judges, and for functions of your own."""
 
+    deprecated_keys: ClassVar[Mapping[str, str]] = {"function_timeout": "scorer_timeout"}
     max_queue: Count = 1000
     """Results that may be pending at one time; further ones fail with `judge_queue_full`."""
     concurrency: Count = 8
     """How many of them are worked on at one time."""
     timeout: Seconds = 300.0
     """How long one may be worked on, with all its attempts; then it fails with `timeout`."""
-    function_timeout: Seconds = 30.0
+    scorer_timeout: Seconds = 30.0
     """In `serve`: how long a function of your own that is no coroutine may take for one run; then it fails with `timeout`."""
 
     def contradictions(self) -> Iterator[str]:
         """Both leave some time."""
-        for key, remedy in (("timeout", "5m"), ("function_timeout", "30s")):
+        for key, remedy in (("timeout", "5m"), ("scorer_timeout", "30s")):
             if getattr(self, key) == 0:
                 yield f"{key}: 0 leaves no time for an answer; write e.g. {remedy}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from otel_eval.config.door import LIST, MAPPING, Shape
-from otel_eval.config.judges import JudgeSpec, Judging
+from otel_eval.config.judges import AsyncScoring, JudgeSpec
 from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
 from otel_eval.config.storing import Storage
 from otel_eval.config.telemetry import Telemetry
@@ -30,16 +30,22 @@ _RENAME: Final = "rename one of them"
 
 
 class Traces(Shape):
-    """When a trace is judged, and how much may be held."""
+    """When a trace is evaluated, and how much may be held."""
 
-    settle: Seconds = 1.0
-    """How long after its last span a whole trace of one service is judged. 0: at once."""
-    settle_partial: Seconds = 6.0
+    deprecated_keys: ClassVar[Mapping[str, str]] = {
+        "settle": "decision_wait",
+        "settle_partial": "decision_wait_partial",
+        "settle_detached": "decision_wait_detached",
+        "late": "grace_period",
+    }
+    decision_wait: Seconds = 1.0
+    """Wait after the last span of a complete trace of one service before it is evaluated. 0: none."""
+    decision_wait_partial: Seconds = 6.0
     """The same where a parent is missing or several services take part."""
-    settle_detached: Seconds = 60.0
+    decision_wait_detached: Seconds = 60.0
     """How long after the last span of its subtree an agent's run is evaluated whose parent has not arrived."""
-    late: Seconds = 30.0
-    """How long a judged trace is kept for late spans, which make a new revision. 0: not at all."""
+    grace_period: Seconds = 30.0
+    """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not kept."""
     idle_timeout: Seconds = 300.0
     """How long a trace that never ends may stay without a new span."""
     max_age: Seconds = 3600.0
@@ -55,14 +61,15 @@ class Traces(Shape):
 
     def contradictions(self) -> Iterator[str]:
         """Times and sizes that cannot be reached because of others."""
-        times = ("settle", "settle_partial", "idle_timeout", "max_age")
+        times = ("decision_wait", "decision_wait_partial", "idle_timeout", "max_age")
         for lesser, greater in [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]:
             if getattr(self, lesser) > getattr(self, greater):
                 limit = f"{getattr(self, greater):g}"
                 yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
-        if "settle_detached" in self.model_fields_set and not self.settle_partial <= self.settle_detached <= self.idle_timeout:
+        partial, detached = self.decision_wait_partial, self.decision_wait_detached
+        if "decision_wait_detached" in self.model_fields_set and not partial <= detached <= self.idle_timeout:
             yield (
-                f"settle_detached: {self.settle_detached:g} is not between settle_partial ({self.settle_partial:g}) and "
+                f"decision_wait_detached: {detached:g} is not between decision_wait_partial ({partial:g}) and "
                 f"idle_timeout ({self.idle_timeout:g}); change it or one of them"
             )
         if self.max_age == 0:
@@ -221,16 +228,17 @@ class EvalConfig(Shape):
         ConfigError: one line for each value that cannot be used, joined by `; `.
     """
 
+    deprecated_keys: ClassVar[Mapping[str, str]] = {"judging": "async_scoring"}
     traces: Traces = Traces()
-    """When a trace is judged, and how much may be held."""
+    """When a trace is evaluated, and how much may be held."""
     evaluations: Annotated[tuple[Evaluation, ...], AfterValidator(_some)] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
     results: Results = Results()
     """What results carry besides their scores."""
     judges: Mapping[str, JudgeSpec] = Field(default_factory=dict)
     """Endpoints, or coroutine functions from Python, that scorers name as their `judge`."""
-    judging: Judging = Judging()
-    """How the results of judges are waited for."""
+    async_scoring: AsyncScoring = AsyncScoring()
+    """Limits for scorers that are awaited, such as judges, and for your own functions."""
     receivers: Receivers = Receivers()
     """Where `otel-eval serve` takes spans from."""
     exporters: Exporters = Exporters()

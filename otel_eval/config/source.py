@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from otel_eval.config.door import lines_of
+from otel_eval.config.door import lines_of, present_keys
 from otel_eval.config.expand import expand
 from otel_eval.config.shapes import EvalConfig
 from otel_eval.config.yaml12 import parse
@@ -45,10 +45,11 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None 
 
 def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None) -> EvalConfig:
     unset: dict[str, str] = {}
-    expanded = expand(given, os.environ, always_text=_TEXT, missing=unset)
+    current = present_keys(EvalConfig, given, where=where)
+    expanded = expand(current.values, os.environ, always_text=_TEXT, missing=unset)
     if folder is not None and "evaluations" in expanded:
         expanded = {**expanded, "evaluations": _beside(folder, expanded["evaluations"])}
-    problems = [*unset.values()]
+    problems = [*current.problems, *unset.values()]
     blamed = tuple(path + end for path in unset for end in ":.[")
     try:
         config = EvalConfig.model_validate(expanded)

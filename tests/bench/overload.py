@@ -28,7 +28,7 @@ from load import BATCHES_PER_CYCLE, SPANS_PER_BATCH, batches
 from receiver import CONFIG, METHOD
 
 TRACES_PER_CYCLE = 256
-REST_S = 45.0  # `late` is 30 s
+REST_S = 45.0  # `grace_period` is 30 s
 QUIET_S, MOST_S = 5.0, 300.0
 
 

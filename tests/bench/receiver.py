@@ -91,7 +91,7 @@ print(f"scored={scored}", file=sys.stderr, flush=True)
 
 ONE_SCORER = {"type": "tool_call_order", "expected": ["search", "fetch", "refund"]}
 CONFIG = {
-    "traces": {"settle": "500ms", "late": "1s", "max_bytes": "2GiB"},
+    "traces": {"decision_wait": "500ms", "grace_period": "1s", "max_bytes": "2GiB"},
     "evaluations": [
         {
             "name": "bench",

@@ -61,14 +61,14 @@ def restart(options: argparse.Namespace, folder: Path) -> None:
     """Seconds to `ready` and to the first line of results with 100,000 spans on disk, and the share of reading."""
     config, results = folder / "restart.json", folder / "restarted.jsonl"
     storage = {"directory": str(folder / "restart"), "max_size": "20GiB"}
-    traces = CONFIG["traces"] | {"settle": "1h", "settle_partial": "1h", "idle_timeout": "1h"}
+    traces = CONFIG["traces"] | {"decision_wait": "1h", "decision_wait_partial": "1h", "idle_timeout": "1h"}
     bodies = list(batches(-(-100_000 // SPANS_PER_BATCH), fat=False))
     config.write_text(json.dumps(CONFIG | {"storage": storage, "traces": traces}))
     first = _served(config)
     send(first[1], bodies)
     first[0].kill()
     first[0].wait()
-    traces |= {"settle": "1s", "settle_partial": "6s"}
+    traces |= {"decision_wait": "1s", "decision_wait_partial": "6s"}
     config.write_text(json.dumps(CONFIG | {"storage": storage, "traces": traces, "exporters": {"jsonl": {"path": str(results)}}}))
     empty = folder / "empty.json"
     empty.write_text(json.dumps(CONFIG | {"storage": {"directory": str(folder / "empty")}}))

@@ -42,7 +42,7 @@ EVALUATIONS: list[dict[str, Any]] = [
     },
     {"name": "of others", "match": {"attributes": {"tenant": "b*"}}, "scorers": [{"type": "tool_errors"}]},
 ]
-CONFIG: dict[str, Any] = {"evaluations": EVALUATIONS, "traces": {"settle": "300ms", "settle_partial": "400ms"}}
+CONFIG: dict[str, Any] = {"evaluations": EVALUATIONS, "traces": {"decision_wait": "300ms", "decision_wait_partial": "400ms"}}
 RESOURCE = {
     "service.name": "shop",
     "deployment.environment.name": "prod",

@@ -41,7 +41,7 @@ def _serve(folder: Path, logs_first: bool) -> list[dict[str, Any]]:
     server = Server(
         load(
             {
-                "traces": {"settle": "400ms"},
+                "traces": {"decision_wait": "400ms"},
                 "evaluations": [{"name": "content", "scorers": SCORERS}],
                 "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
                 "exporters": {"jsonl": {"path": str(results)}},

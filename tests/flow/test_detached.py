@@ -90,7 +90,7 @@ def part_of(run: str) -> str:
 
 @pytest.mark.parametrize("parents", [pytest.param({}, id="no flags"), pytest.param({"remote": False}, id="a local parent")])
 def test_a_run_under_a_span_that_never_ends_is_evaluated_once_its_subtree_is_quiet(parents: dict[str, Any]):
-    """`settle_detached` after its last span, not after `idle_timeout`."""
+    """`decision_wait_detached` after its last span, not after `idle_timeout`."""
     life = Life().send(tool("t", "a"), agent("a", "websocket", **parents))
     assert life.wait(59) == []
     assert life.wait(2) == [("a", 0, 1.0, "detached")]
@@ -99,7 +99,7 @@ def test_a_run_under_a_span_that_never_ends_is_evaluated_once_its_subtree_is_qui
 
 @pytest.mark.parametrize("entry", [{"remote": True}, {"kind": 2}, {"kind": 5}])
 def test_a_run_with_a_parent_in_another_process_waits_no_longer_than_its_trace(entry: dict[str, Any]):
-    """`settle_partial`, also where the rest of the trace goes on."""
+    """`decision_wait_partial`, also where the rest of the trace goes on."""
     life = Life().send(tool("t", "a"), agent("a", "remote", **entry), tool("u", "running", 500, remote=False))
     life.wait(3)
     life.send(tool("v", "running", 500, remote=False))
@@ -282,7 +282,7 @@ def test_a_span_that_is_late_for_a_forgotten_run_says_nothing_about_it():
 
 
 def test_a_part_below_a_local_root_is_kept_as_long_as_a_whole_trace():
-    """`late`; what is called from another process is no session that lasts for hours."""
+    """`grace_period`; what is called from another process is no session that lasts for hours."""
     life = Life().send(tool("t", "a"), agent("a", "remote", remote=True))
     assert len(life.wait(7)) == 1
     assert life.counts["held_bytes"] > 0
@@ -293,7 +293,7 @@ def test_a_part_below_a_local_root_is_kept_as_long_as_a_whole_trace():
 
 
 def test_a_trace_with_a_root_that_goes_on_is_looked_at_and_waits():
-    """A span in each half of `settle`, with the root among them: the check before the trace is quiet ends."""
+    """A span in each half of `decision_wait`, with the root among them: the check before the trace is quiet ends."""
     life = Life().send(agent("a", ""))
     for turn in range(10):
         life.send(tool(f"t{turn}", "a", turn))

@@ -60,9 +60,9 @@ def hanging() -> Iterator[Hanging]:
     scorer.released.set()
 
 
-def config(hanging: Hanging, function_timeout: str) -> dict[str, Any]:
+def config(hanging: Hanging, scorer_timeout: str) -> dict[str, Any]:
     scorers = [hanging, {"type": "tool_errors"}]
-    return {"judging": {"function_timeout": function_timeout}, "evaluations": [{"name": "e", "scorers": scorers}]}
+    return {"async_scoring": {"scorer_timeout": scorer_timeout}, "evaluations": [{"name": "e", "scorers": scorers}]}
 
 
 def run_agents(provider: TracerProvider, count: int) -> None:

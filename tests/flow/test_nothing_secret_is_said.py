@@ -97,7 +97,7 @@ def test_a_receiver_with_secrets_tells_none(config: Any, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["eval.yaml", "results.jsonl", "tokens"]
 
 
-@pytest.mark.parametrize("more", ["", "unknown: 1", "traces: {settle: -1}", "evaluations: 3"])
+@pytest.mark.parametrize("more", ["", "unknown: 1", "traces: {decision_wait: -1}", "evaluations: 3"])
 def test_a_check_tells_none(config: Any, tmp_path: Path, more: str) -> None:
     """Of a configuration that is good, and of one that is not."""
     done = subprocess.run(
@@ -164,7 +164,7 @@ def test_credentials_in_a_url_are_redacted_in_a_process(
     """Where they come from a variable of the environment: a warning, nothing raised, nothing shown when the export fails."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
     exporter = {"endpoint": "${env:OTEL_EXPORTER_OTLP_ENDPOINT}", "protocol": protocol, "signals": ["logs"], "timeout": "200ms"}
-    processor = EvalSpanProcessor({"traces": {"settle": 0}, "exporters": {"otlp": exporter}})
+    processor = EvalSpanProcessor({"traces": {"decision_wait": 0}, "exporters": {"otlp": exporter}})
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor)
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}

@@ -28,7 +28,7 @@ def test_a_new_version_counts_from_then_on_and_a_broken_one_changes_nothing(tmp_
     reference = {"dataset": str(cases), "key": "case.id", "column": "id"}
     scorers = [{"type": "tool_call_order", "reference": reference}]
     evaluation = {"name": "cases", "scorers": scorers}
-    config = {"evaluations": [evaluation], "traces": {"settle": 0}, "exporters": {"jsonl": {"path": str(results)}}}
+    config = {"evaluations": [evaluation], "traces": {"decision_wait": 0}, "exporters": {"jsonl": {"path": str(results)}}}
     provider = TracerProvider(shutdown_on_exit=False)
     processor = EvalSpanProcessor(config, tracer_provider=TracerProvider(shutdown_on_exit=False))
     provider.add_span_processor(processor)

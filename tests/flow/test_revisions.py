@@ -49,7 +49,7 @@ def test_a_late_span_makes_a_revision_of_its_own_run_only(tmp_path: Path) -> Non
     """Two agents in one trace; a tool span of the second comes after both were scored."""
     results = tmp_path / "results.jsonl"
     config = {
-        "traces": {"settle": "200ms", "settle_partial": "200ms", "late": "5s"},
+        "traces": {"decision_wait": "200ms", "decision_wait_partial": "200ms", "grace_period": "5s"},
         "conventions": {"records_tool_spans": ["*"]},
         "evaluations": [{"name": "calls", "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}]}],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},

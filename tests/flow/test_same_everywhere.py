@@ -37,7 +37,7 @@ def _programs() -> Any:
 
 
 programs = _programs()
-QUICK = {"traces": {"settle": "400ms", "settle_partial": "600ms"}}
+QUICK = {"traces": {"decision_wait": "400ms", "decision_wait_partial": "600ms"}}
 
 
 def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:

@@ -27,7 +27,13 @@ __all__ = ["Service", "configuration", "free_port"]
 ROOT: Final = Path(__file__).parents[3]
 START_S: Final = 30.0
 STOP_S: Final = 20.0
-QUICK: Final = {"settle": "300ms", "settle_partial": "500ms", "late": "10s", "idle_timeout": "60s", "max_age": "120s"}
+QUICK: Final = {
+    "decision_wait": "300ms",
+    "decision_wait_partial": "500ms",
+    "grace_period": "10s",
+    "idle_timeout": "60s",
+    "max_age": "120s",
+}
 
 
 def free_port() -> int:

@@ -69,7 +69,7 @@ def post(ready_line: str, trace: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_is_pending_is_scored_before_it_ends(config: Write, recorded: Path, number: int) -> None:
     """A signal right after the last span: the run is scored, marked `shutdown`, and the exit code is 0."""
-    with serving(config(SCORER, more=ANYWHERE + "\ntraces: {settle: 5s, settle_partial: 6s}")) as process:
+    with serving(config(SCORER, more=ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}")) as process:
         line = ready(process)
         assert re.fullmatch(r"ready grpc=127\.0\.0\.1:[1-9]\d* http=127\.0\.0\.1:[1-9]\d*\n", line)
         post(line, recorded)
@@ -82,7 +82,7 @@ def test_what_is_pending_is_scored_before_it_ends(config: Write, recorded: Path,
 
 def test_a_run_is_scored_while_it_serves(config: Write, recorded: Path) -> None:
     """After settling, into the file that the configuration names."""
-    more = ANYWHERE + "\ntraces: {settle: 100ms}\nexporters: {jsonl: {path: '-'}}"
+    more = ANYWHERE + "\ntraces: {decision_wait: 100ms}\nexporters: {jsonl: {path: '-'}}"
     with serving(config(SCORER, more=more)) as process:
         post(ready(process), recorded)
         assert process.stdout is not None
@@ -140,7 +140,7 @@ def said(process: subprocess.Popen[str], wanted: str) -> str:
 
 def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> None:
     """Open traces are judged by the new ones; a file that cannot be used is one line, and the old ones stay."""
-    settle = ANYWHERE + "\ntraces: {settle: 5s, settle_partial: 6s}"
+    settle = ANYWHERE + "\ntraces: {decision_wait: 5s, decision_wait_partial: 6s}"
     path = config(SCORER, more=settle)
     with serving(path) as process:
         post(ready(process), recorded)
@@ -187,7 +187,7 @@ def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
 
 def test_debug_logs_a_line_for_each_run(config: Write, recorded: Path) -> None:
     """By the configuration; the line tells how the results came out."""
-    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_level: debug}\ntraces: {settle: 100ms}")
+    path = config(SCORER, more=ANYWHERE + "\ntelemetry: {log_level: debug}\ntraces: {decision_wait: 100ms}")
     with serving(path) as process:
         post(ready(process), recorded)
         line = said(process, "run trace_id=")

@@ -11,7 +11,7 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SLIPS = """
-traces: {setle: 1s}
+traces: {decision_wiat: 1s}
 evaluations:
   - name: one
     scorers: [{type: tool_call_cuont}, {type: time_cost, max_ms: -1}]
@@ -20,7 +20,7 @@ evaluations:
 exporters: {otlp: {endpoint: "http://me:hunter2@", headers: [hunter2]}}
 """
 TOLD = [
-    "traces.setle: unknown key; did you mean 'settle'?",
+    "traces.decision_wiat: unknown key; did you mean 'decision_wait'?",
     "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean 'tool_call_count'?",
     "evaluations[0].scorers[1].max_ms: -1 is not a positive number",
     "evaluations[1].scorers[0].criteria.search: '=< 3' is not an operator",

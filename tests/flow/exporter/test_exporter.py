@@ -96,7 +96,7 @@ def test_a_root_leaves_by_itself_with_its_scores(until: Any):
 def test_flush_and_shutdown_bring_the_scores_out_at_once(end: str):
     """However long the configuration would have waited."""
     backend = Backend()
-    exporter = EvalSpanExporter(backend, {"traces": {"settle": "50s", "settle_partial": "60s"}})
+    exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "50s", "decision_wait_partial": "60s"}})
     provider, tracer = traced(exporter)
     run_agent(tracer)
     started = time.monotonic()
@@ -186,7 +186,7 @@ def test_an_exporter_that_fails_on_roots_is_said_once_and_counted(how: str, capl
 def test_no_export_runs_beside_another():
     """Four threads that end spans, flushes between them, and roots that leave by themselves."""
     backend = Backend()
-    exporter = EvalSpanExporter(backend, {"traces": {"settle": "10ms"}})
+    exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "10ms"}})
     provider = TracerProvider(shutdown_on_exit=False)
     for _ in range(2):
         provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=5, max_export_batch_size=3))
@@ -247,7 +247,7 @@ def test_a_root_that_comes_again_passes_at_once():
 def test_held_spans_stay_within_what_assembly_may_hold():
     """The oldest run is judged on what it has when room is short."""
     backend = Backend()
-    exporter = EvalSpanExporter(backend, {"traces": {"settle": "50s", "settle_partial": "50s", "max_traces": 10}})
+    exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "50s", "decision_wait_partial": "50s", "max_traces": 10}})
     provider, tracer = traced(exporter)
     for _ in range(200):
         run_agent(tracer)
@@ -262,7 +262,7 @@ def test_held_spans_stay_within_what_assembly_may_hold():
 def test_a_forked_child_exports_its_own_roots_only(tmp_path: Path):
     """What the parent held is the parent's."""
     backend = Backend()
-    exporter = EvalSpanExporter(backend, {"traces": {"settle": "5s"}})
+    exporter = EvalSpanExporter(backend, {"traces": {"decision_wait": "5s"}})
     provider, tracer = traced(exporter)
     run_agent(tracer, "parent")
     told = tmp_path / "child"

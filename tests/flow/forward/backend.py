@@ -117,7 +117,7 @@ BACKENDS = {"grpc": grpc_backend, "http/protobuf": http_backend}
 def forwarding(backend: Backend, protocol: str = "grpc", *, forward: Any = None, **config: Any) -> Iterator[tuple[Server, Any]]:
     """A receiver that passes on to the backend."""
     settings = {
-        "traces": {"settle": "200ms", "settle_partial": "300ms"},
+        "traces": {"decision_wait": "200ms", "decision_wait_partial": "300ms"},
         "evaluations": [{"name": "policy", "scorers": [{"type": "tool_errors"}]}],
         **config,
         "receivers": ANYWHERE,

@@ -105,7 +105,7 @@ def test_a_signal_that_the_backend_never_supported_is_dropped(
 def test_held_roots_leave_with_their_scores_at_the_end(backend: Any) -> None:
     """Marked `shutdown`."""
     spans = sys.modules["programs"].play(5, traces=2)
-    with backends.forwarding(backend, traces={"settle": "50s", "settle_partial": "50s"}) as (server, bound):
+    with backends.forwarding(backend, traces={"decision_wait": "50s", "decision_wait_partial": "50s"}) as (server, bound):
         export(bound, sys.modules["programs"].protobuf(spans))
         assert server.counts()["forward.held_spans"] > 0
     text = b"".join(backend.got["traces"])
@@ -138,7 +138,10 @@ def test_a_root_that_comes_after_everything_was_forgotten_does_not_wait(backend:
     """No verdict would ever come for it."""
     programs = sys.modules["programs"]
     body = programs.protobuf(programs.play(5, traces=1))
-    with backends.forwarding(backend, traces={"settle": "50ms", "settle_partial": "50ms", "late": 0}) as (server, bound):
+    with backends.forwarding(backend, traces={"decision_wait": "50ms", "decision_wait_partial": "50ms", "grace_period": 0}) as (
+        server,
+        bound,
+    ):
         export(bound, body)
         deadline = time.monotonic() + 5
         while server.counts()["held_bytes"] and time.monotonic() < deadline:

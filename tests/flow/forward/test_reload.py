@@ -33,7 +33,7 @@ def evaluation(scorer: str, **match: str) -> dict[str, Any]:
 
 def written(path: Path, endpoint: str, evaluation: dict[str, Any], **traces: str) -> Path:
     """A configuration that passes on to the endpoint."""
-    settle = {"settle": "4s", "settle_partial": "5s"} | traces
+    settle = {"decision_wait": "4s", "decision_wait_partial": "5s"} | traces
     places = {name: {"endpoint": "127.0.0.1:0"} for name in ("grpc", "http")}
     exporters = {"forward": {"endpoint": endpoint}}
     whole = {"traces": settle, "evaluations": [evaluation], "receivers": {"otlp": {"protocols": places}}, "exporters": exporters}
@@ -150,12 +150,12 @@ def test_open_traces_are_passed_on_whole_with_the_scores_of_the_new_evaluations(
 
 def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any, tmp_path: Path) -> None:
     """A run's span that waited is let go when its trace is over; the next one does not wait at all."""
-    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), settle="1s", settle_partial="1s")
+    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
     before, after = run_of(1), run_of(2)
     with serving(path) as service:
         service.export(*before)
         nobody = evaluation("tool_errors", span="somebody else")
-        written(path, backend.url, nobody, settle="1s", settle_partial="1s")
+        written(path, backend.url, nobody, decision_wait="1s", decision_wait_partial="1s")
         assert "done" in service.reload()
         service.export(*after)
         assert backend.wait(lambda: (after[0].trace_id, after[0].span_id) in arrived(backend))
@@ -168,7 +168,7 @@ def test_a_span_that_left_before_somebody_wanted_it_gets_no_scores(backend: Any)
     """They are counted; its trace is judged by the new evaluations all the same."""
     run = run_of(1)
     nobody = {"evaluations": [evaluation("tool_errors", span="somebody else")]}
-    with backends.forwarding(backend, **nobody, traces={"settle": "1s", "settle_partial": "1s"}) as (server, bound):
+    with backends.forwarding(backend, **nobody, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}) as (server, bound):
         export(bound.grpc, *run)
         assert backend.wait(lambda: len(arrived(backend)) == len(run))
         server.reload(load({"evaluations": [evaluation("tool_errors")]}))
@@ -182,7 +182,7 @@ def test_a_span_that_left_before_somebody_wanted_it_gets_no_scores(backend: Any)
 @pytest.mark.parametrize("mistake", ["evaluations: 3", '{"evaluations": [{"name": "x", "scorers": [{"type": "no_such"}]}]}'])
 def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_path: Path, mistake: str) -> None:
     """One line is said; what is passed on has the scores of before."""
-    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), settle="1s", settle_partial="1s")
+    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
     run = run_of(1)
     with serving(path) as service:
         service.export(*run)
@@ -194,10 +194,12 @@ def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_p
 
 def test_another_backend_needs_a_restart_and_that_is_said(backend: Any, tmp_path: Path) -> None:
     """The spans go where they went before."""
-    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), settle="200ms", settle_partial="200ms")
+    path = written(
+        tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms"
+    )
     run = run_of(1)
     with serving(path) as service:
-        written(path, "http://127.0.0.1:9", evaluation("tool_errors"), settle="200ms", settle_partial="200ms")
+        written(path, "http://127.0.0.1:9", evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms")
         assert re.search("exporters changed; that needs a restart", service.reload())
         service.export(*run)
         assert backend.wait(lambda: len(arrived(backend)) == len(run))

@@ -181,7 +181,7 @@ def test_only_a_runs_own_span_waits(backend: Any) -> None:
     """Children leave while their trace is open, the root only when it is judged."""
     programs = sys.modules["programs"]
     spans = programs.play(5, traces=2)
-    with backends.forwarding(backend, traces={"settle": "3s", "settle_partial": "3s"}) as (server, bound):
+    with backends.forwarding(backend, traces={"decision_wait": "3s", "decision_wait_partial": "3s"}) as (server, bound):
         begun = time.monotonic()
         export(bound, programs.protobuf(spans))
         held = server.counts()["forward.held_spans"]
@@ -201,7 +201,10 @@ def test_what_no_evaluation_wants_does_not_wait(backend: Any, evaluation: dict[s
     programs = sys.modules["programs"]
     body = programs.protobuf(programs.play(3, traces=2))
     wanted = {"name": "none", "scorers": [{"type": "tool_errors"}], **evaluation}
-    with backends.forwarding(backend, traces={"settle": "20s", "settle_partial": "20s"}, evaluations=[wanted]) as (_, bound):
+    with backends.forwarding(backend, traces={"decision_wait": "20s", "decision_wait_partial": "20s"}, evaluations=[wanted]) as (
+        _,
+        bound,
+    ):
         export(bound, body)
         assert arrived(backend, len(spans_of(body)))
     assert backend.got["traces"] == [body]

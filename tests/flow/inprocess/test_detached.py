@@ -115,7 +115,7 @@ def test_runs_side_by_side_below_one_open_span_do_not_wait_for_one_another(tmp_p
 
 def test_thousands_of_runs_below_one_span_cost_what_the_last_ones_do(tmp_path: Path):
     """Neither memory nor time grows with what is over, and no span is dropped."""
-    provider, processor, tracer = program(results := tmp_path / "results.jsonl", traces={"late": 0})
+    provider, processor, tracer = program(results := tmp_path / "results.jsonl", traces={"grace_period": 0})
     seconds, held = [], []
     with tracer.start_as_current_span("websocket"):
         tracemalloc.start()

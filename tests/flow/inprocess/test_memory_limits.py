@@ -101,7 +101,7 @@ def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def received(requests: list[Any], results: Path, limits: Any) -> list[dict[str, Any]]:
     """What `otel-eval serve` makes of the spans, one request after the other."""
     protocols = {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}
-    traces = {"settle": 0, "settle_partial": 0, "settle_detached": 0, **limits}
+    traces = {"decision_wait": 0, "decision_wait_partial": 0, "decision_wait_detached": 0, **limits}
     config = {"traces": traces, "evaluations": EVALUATIONS, "exporters": {"jsonl": {"path": str(results)}}}
     server = Server(load({**config, "receivers": {"otlp": {"protocols": protocols}}}))
     try:
@@ -119,7 +119,7 @@ def test_beyond_max_bytes_the_oldest_trace_is_evaluated_early_and_once_more_at_i
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """The newer trace is not touched; one warning names key and remedy."""
-    program = Program(tmp_path / "results.jsonl", max_bytes_per_trace="1MiB", max_bytes="1MiB", late="1m")
+    program = Program(tmp_path / "results.jsonl", max_bytes_per_trace="1MiB", max_bytes="1MiB", grace_period="1m")
     old = program.tracer.start_span("invoke_agent a", attributes=AGENT)
     tools(program.tracer, old, 3, 100_000)
     new = program.tracer.start_span("invoke_agent a", attributes=AGENT)

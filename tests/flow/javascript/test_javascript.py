@@ -59,7 +59,7 @@ def packages() -> Path:
 def receiver(results: Path, scorers: list[dict[str, Any]]) -> Iterator[tuple[Server, Any]]:
     """Scores into a file."""
     config = {
-        "traces": {"settle": "200ms", "settle_partial": "300ms"},
+        "traces": {"decision_wait": "200ms", "decision_wait_partial": "300ms"},
         "evaluations": [{"name": "policy", "scorers": scorers}],
         "receivers": ANYWHERE,
         "exporters": {"jsonl": {"path": str(results)}},

@@ -39,7 +39,7 @@ def config_of(url: str, path: Path | None = None, **more: Any) -> dict[str, Any]
         {"type": "tool_correctness", "expected": ["search"], "available_tools": list(TOOLS), "judge": "main"},
     ]
     return {
-        "traces": {"settle": "100ms", "settle_partial": "100ms"},
+        "traces": {"decision_wait": "100ms", "decision_wait_partial": "100ms"},
         "judges": {"main": {"base_url": url, "model": "m", "retries": 0, "timeout": "10s"}},
         "evaluations": [{"name": "e", "scorers": [judged[0], {"type": "tool_errors"}, judged[1]]}],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},

@@ -158,7 +158,11 @@ def receiver(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path) ->
 
 def _receiving(endpoint: Any, tmp_path: Path) -> EvalConfig:
     receivers = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
-    more = {"receivers": receivers, "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}}, "traces": {"settle": 0.1}}
+    more = {
+        "receivers": receivers,
+        "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}},
+        "traces": {"decision_wait": 0.1},
+    }
     return load(config_of(endpoint, per_minute=3).model_dump(include={"judges", "evaluations"}) | more)
 
 

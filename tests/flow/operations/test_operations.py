@@ -149,7 +149,7 @@ def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.
     """The body and the page tell why; it is ready again when the evaluation ends."""
     _released.clear()
     evaluations = [{"name": "e", "scorers": [{"type": "readiness_waits"}]}]
-    server, bound = begin(traces={"settle": 0}, evaluations=evaluations, conventions={"records_tool_spans": ["t"]})
+    server, bound = begin(traces={"decision_wait": 0}, evaluations=evaluations, conventions={"records_tool_spans": ["t"]})
     server._pipeline.progress.patience_s = 0.5
     assert wait_for(server, "ready") == (200, "ready\n")
     send(bound, "a")
@@ -174,7 +174,7 @@ def test_it_stays_ready_while_an_exporter_holds_evaluation_up(begin: Begin) -> N
         unserved.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unserved.getsockname()[1]}"
         server, bound = begin(
-            traces={"settle": 0}, exporters={"otlp": {"endpoint": endpoint, "signals": ["logs"]}, "max_queue": 1}
+            traces={"decision_wait": 0}, exporters={"otlp": {"endpoint": endpoint, "signals": ["logs"]}, "max_queue": 1}
         )
         server._pipeline.progress.patience_s = 0.2
         send(bound, "a")
@@ -201,7 +201,7 @@ def metrics(server: Server) -> dict[str, float]:
 
 def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
     """What came, what was refused, what is open, what left."""
-    server, bound = begin(traces={"settle": 5, "settle_partial": 6})
+    server, bound = begin(traces={"decision_wait": 5, "decision_wait_partial": 6})
     send(bound, "a", "b")
     told = metrics(server)
     assert told['otel_eval_receiver_accepted_spans{receiver="otlp",transport="grpc"}'] == 2
@@ -233,7 +233,7 @@ def delivered(server: Server, runs: int) -> dict[str, float]:
 
 def test_no_name_from_a_span_is_in_the_metrics(begin: Begin, capfd: Any) -> None:
     """However many there are, however long, and whatever a reader of them might take them for; nor in the log."""
-    server, bound = begin(traces={"settle": 0.05, "settle_partial": 0.1})
+    server, bound = begin(traces={"decision_wait": 0.05, "decision_wait_partial": 0.1})
     send(bound, "first")
     before = set(delivered(server, 1))
     send(bound, 'x"} 1\n# TYPE x counter\r\n\x1b[31m</script>', "a" * 100_000, *(f"agent {number}" for number in range(30)))
@@ -250,7 +250,7 @@ def test_names_of_metrics_are_each_of_one_type(begin: Begin) -> None:
 
 def test_the_status_tells_what_was_lost_and_why(begin: Begin) -> None:
     """For a program as JSON, for a person as a page; nothing that a span said is in it."""
-    server, bound = begin(traces={"max_spans_per_trace": 1, "settle": 5, "settle_partial": 6})
+    server, bound = begin(traces={"max_spans_per_trace": 1, "decision_wait": 5, "decision_wait_partial": 6})
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"http://{bound.grpc}", insecure=True)))
     with provider.get_tracer("t").start_as_current_span("<script>a"):
@@ -271,7 +271,7 @@ def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None
     """In the metrics and on the page: traces without a run by scope, unmatched runs, skips by reason, results by scorer."""
     scorers = [{"type": "error_recovery"}, {"type": f"{__name__}:broken", "name": "mine, too"}]
     match = {"name": "policy", "match": {"agent": "a"}, "scorers": scorers}
-    server, bound = begin(traces={"settle": 0.05, "settle_partial": 0.1}, evaluations=[match])
+    server, bound = begin(traces={"decision_wait": 0.05, "decision_wait_partial": 0.1}, evaluations=[match])
     send(bound, "b")
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=f"http://{bound.grpc}", insecure=True)))
@@ -390,10 +390,10 @@ def test_a_backend_that_is_down_is_said_once(begin: Begin, caplog: pytest.LogCap
 
 def test_open_traces_are_judged_by_what_is_read_again(begin: Begin, tmp_path: Path) -> None:
     """A reload loses no trace."""
-    server, bound = begin(traces={"settle": 1, "settle_partial": 1})
+    server, bound = begin(traces={"decision_wait": 1, "decision_wait_partial": 1})
     send(bound, "a")
     new = {"name": "new", "scorers": [{"type": "tool_errors"}]}
-    again = load({"evaluations": [new], "traces": {"settle": 0.5, "settle_partial": 1}})
+    again = load({"evaluations": [new], "traces": {"decision_wait": 0.5, "decision_wait_partial": 1}})
     assert server.reload(again) == ["traces", "receivers", "exporters", "telemetry"]
     server.stop(5.0)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]

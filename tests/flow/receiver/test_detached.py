@@ -51,10 +51,10 @@ def rows(file: Path, count: int) -> list[tuple[Any, ...]]:
 
 
 def test_each_run_is_scored_while_the_trace_goes_on(tmp_path: Path):
-    """`settle_detached` for a local parent, `settle_partial` for a remote one, and a revision for a run inside another."""
+    """`decision_wait_detached` for a local parent, `decision_wait_partial` for a remote one, and a revision for an inner run."""
     results = tmp_path / "results.jsonl"
     config = {
-        "traces": {"settle": "100ms", "settle_partial": "300ms", "settle_detached": "1s"},
+        "traces": {"decision_wait": "100ms", "decision_wait_partial": "300ms", "decision_wait_detached": "1s"},
         "evaluations": [{"name": "calls", "scorers": [{"type": "tool_call_count", "criteria": {"search": [">=", 1]}}]}],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"jsonl": {"path": str(results)}},

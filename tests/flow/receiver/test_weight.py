@@ -131,7 +131,7 @@ def test_what_was_rejected_is_not_found_after_a_restart(tmp_path: Path) -> None:
     places = {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}, "max_attributes": 10}
     config = load(
         {
-            "traces": {"settle": "60s", "settle_partial": "60s"},
+            "traces": {"decision_wait": "60s", "decision_wait_partial": "60s"},
             "receivers": {"otlp": places},
             "storage": {"directory": str(tmp_path / "kept")},
             "exporters": {"jsonl": {"path": str(tmp_path / "out.jsonl")}},

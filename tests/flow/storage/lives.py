@@ -23,7 +23,13 @@ class Lives:
 
     def __init__(self, folder: Path, *, max_size: int = 2**30, segment_bytes: int = 3000, **traces: Any) -> None:
         self.segment_bytes = segment_bytes
-        waits = {"settle": "1s", "settle_partial": "2s", "settle_detached": "10s", "idle_timeout": "60s", "max_age": "1h"}
+        waits = {
+            "decision_wait": "1s",
+            "decision_wait_partial": "2s",
+            "decision_wait_detached": "10s",
+            "idle_timeout": "60s",
+            "max_age": "1h",
+        }
         self.now = 1000.0
         self.config = load(
             {

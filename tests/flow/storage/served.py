@@ -54,7 +54,7 @@ class Served:
         self.results = folder / "results.jsonl"
         self.storage = folder / "kept"
         self.config: dict[str, Any] = {
-            "traces": {"settle": "200ms", "settle_partial": "300ms", "late": "5s"},
+            "traces": {"decision_wait": "200ms", "decision_wait_partial": "300ms", "grace_period": "5s"},
             "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}]}],
             "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
             "exporters": {"jsonl": {"path": str(self.results)}},

@@ -16,7 +16,7 @@ Make = Callable[..., Served]
 
 def test_a_trace_that_was_acknowledged_is_scored_after_a_kill(served: Make) -> None:
     """Killed before it settled; the next life scores it as if nothing had been. It is older than the directory, so joined."""
-    receiver = served(traces={"settle": "1s"})
+    receiver = served(traces={"decision_wait": "1s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
     receiver.end()
@@ -67,7 +67,7 @@ def test_a_span_that_comes_late_after_a_restart_makes_the_next_revision(served: 
 
 def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_restart_too(served: Make) -> None:
     """It forms no run of its own."""
-    receiver = served(traces={"settle": "50ms", "late": "0s"})
+    receiver = served(traces={"decision_wait": "50ms", "grace_period": "0s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
     receiver.wait_for(1)
@@ -84,7 +84,7 @@ def test_a_span_that_comes_when_only_its_id_is_remembered_is_dropped_after_a_res
 @pytest.mark.slow
 def test_kills_at_any_moment_under_load_lose_nothing_and_double_nothing(served: Make) -> None:
     """Whatever was acknowledged has one verdict, and the right one."""
-    receiver = served(traces={"settle": "50ms", "settle_partial": "100ms", "late": "2s"})
+    receiver = served(traces={"decision_wait": "50ms", "decision_wait_partial": "100ms", "grace_period": "2s"})
     rng = random.Random(3)
     taken: dict[int, int] = {}
     over = threading.Event()

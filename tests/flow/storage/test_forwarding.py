@@ -97,10 +97,10 @@ def all_of(*traces: int) -> Counter[tuple[int, int, int]]:
     return Counter((trace, span, int(span == 1)) for trace in traces for span in range(1, 5))
 
 
-@pytest.mark.parametrize("settle", ["50ms", "1s"])
-def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoint: Endpoint, settle: str) -> None:
+@pytest.mark.parametrize("decision_wait", ["50ms", "1s"])
+def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoint: Endpoint, decision_wait: str) -> None:
     """Judged before the kill or after it: every span, with the score on its root."""
-    receiver = forwarding(served, endpoint, traces={"settle": settle})
+    receiver = forwarding(served, endpoint, traces={"decision_wait": decision_wait})
     for trace in (1, 2, 3):
         assert receiver.post(whole(trace)) == 200
     time.sleep(0.5)
@@ -115,7 +115,7 @@ def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoin
 
 def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> None:
     """Also where the root of a run still waits for its score: it comes alone."""
-    receiver = forwarding(served, endpoint, traces={"settle": "2s"})
+    receiver = forwarding(served, endpoint, traces={"decision_wait": "2s"})
     with endpoint.up():
         assert receiver.post(whole(1)) == 200
         endpoint.wait(lambda: len(endpoint.spans()) == 3)
@@ -132,7 +132,7 @@ def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> N
 
 def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served: Make, endpoint: Endpoint) -> None:
     """Nothing is called lost, and roots of runs that are undecided do not leave without scores."""
-    receiver = forwarding(served, endpoint, traces={"settle": "1s"})
+    receiver = forwarding(served, endpoint, traces={"decision_wait": "1s"})
     assert receiver.post(whole(1)) == 200
     assert receiver.end(signal.SIGTERM) == 0
     assert "could not be passed on" not in receiver.said()
@@ -145,7 +145,7 @@ def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served:
 
 def test_a_last_stop_passes_everything_on(served: Make, endpoint: Endpoint) -> None:
     """`--drain` judges what is undecided, and ends when the endpoint has it."""
-    receiver = forwarding(served, endpoint, traces={"settle": "5s"})
+    receiver = forwarding(served, endpoint, traces={"decision_wait": "5s"})
     assert receiver.post(whole(1)) == 200
     receiver.end()
     with endpoint.up():
@@ -186,7 +186,7 @@ def test_logs_metrics_and_spans_that_nobody_evaluates_survive_too(served: Make, 
 def test_segments_go_when_what_is_in_them_was_passed_on(served: Make, endpoint: Endpoint, tmp_path: Path) -> None:
     """And not before, though their runs are judged and forgotten."""
     storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
-    receiver = forwarding(served, endpoint, traces={"settle": "50ms", "late": "0s"}, storage=storage)
+    receiver = forwarding(served, endpoint, traces={"decision_wait": "50ms", "grace_period": "0s"}, storage=storage)
     sent = 0
     while receiver.post(whole(sent + 1)) == 200:
         sent += 1
@@ -206,7 +206,7 @@ def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint:
     paths = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)))
     environment = {"PYTHONPATH": paths, "LETHAL_NOTES": str(tmp_path / "asked")}
     evaluations = [{"name": "e", "scorers": [{"type": "lethal:dies", "name": "dies"}]}]
-    receiver = forwarding(served, endpoint, environment, traces={"settle": "500ms"}, evaluations=evaluations)
+    receiver = forwarding(served, endpoint, environment, traces={"decision_wait": "500ms"}, evaluations=evaluations)
     assert receiver.process is not None
     for body in (whole(1), request((2, 1, 0, ""), (2, 2, 1, "exit")), whole(3)):
         assert receiver.post(body) == 200
@@ -225,7 +225,9 @@ def test_spans_of_a_trace_that_is_given_up_are_passed_on(served: Make, endpoint:
 @pytest.mark.slow
 def test_kills_at_random_instants_lose_nothing_at_the_endpoint(served: Make, endpoint: Endpoint) -> None:
     """Whatever was acknowledged arrives, every root with its score; some of it twice."""
-    receiver = forwarding(served, endpoint, traces={"settle": "100ms", "settle_partial": "100ms", "late": "2s"})
+    receiver = forwarding(
+        served, endpoint, traces={"decision_wait": "100ms", "decision_wait_partial": "100ms", "grace_period": "2s"}
+    )
     rng = random.Random(11)
     acknowledged: list[int] = []
     over = threading.Event()
@@ -262,7 +264,7 @@ def test_a_run_that_takes_long_keeps_no_segment_and_none_of_its_spans_is_lost(
 ) -> None:
     """Its span that waits is written again with the rest of its trace, and arrives once."""
     storage = {"directory": str(tmp_path / "kept"), "max_size": "64KiB"}
-    traces = {"settle": "50ms", "late": "0s", "idle_timeout": "60s"}
+    traces = {"decision_wait": "50ms", "grace_period": "0s", "idle_timeout": "60s"}
     receiver = forwarding(served, endpoint, traces=traces, storage=storage)
     assert receiver.post(request((1, 1, 99, ""))) == 200
     with endpoint.up():

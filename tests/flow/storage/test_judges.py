@@ -42,7 +42,7 @@ class Judge:
 @contextmanager
 def serving(folder: Path, *judges: Judge) -> Iterator[Any]:
     config: dict[str, Any] = {
-        "traces": {"settle": "100ms"},
+        "traces": {"decision_wait": "100ms"},
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"jsonl": {"path": str(folder / "results.jsonl")}},
         "storage": {"directory": str(folder / "kept")},

@@ -55,7 +55,13 @@ class Lives:
         self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores on each copy of a span
         self.config = load(
             {
-                "traces": {"settle": "1s", "settle_partial": "2s", "late": late, "idle_timeout": "20s", "max_age": "1h"},
+                "traces": {
+                    "decision_wait": "1s",
+                    "decision_wait_partial": "2s",
+                    "grace_period": late,
+                    "idle_timeout": "20s",
+                    "max_age": "1h",
+                },
                 "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": f"<= {ALLOWED}"}}]}],
                 "storage": {"directory": str(folder), "max_size": max_size, "sync": False},
             }

@@ -28,7 +28,7 @@ def lethal(trace: int, way: str) -> bytes:
 @pytest.fixture
 def receiver(served: Make) -> Served:
     """With one scorer that dies, and one that does not."""
-    return prepared(served(evaluations=[{"name": "e", "scorers": SCORERS}], traces={"settle": "500ms"}))
+    return prepared(served(evaluations=[{"name": "e", "scorers": SCORERS}], traces={"decision_wait": "500ms"}))
 
 
 def prepared(made: Served) -> Served:
@@ -142,7 +142,7 @@ def test_several_lethal_traces_cost_two_crashes_each(receiver: Served) -> None:
 
 def test_an_orderly_stop_during_an_evaluation_does_not_count(receiver: Served) -> None:
     """Nor does it to read the configuration again: the run is evaluated at every start."""
-    receiver.config["judging"] = {"function_timeout": "50s"}
+    receiver.config["async_scoring"] = {"scorer_timeout": "50s"}
     receiver.start()
     assert receiver.post(lethal(POISON, "hang")) == 200
     for turn in (1, 2, 3):
@@ -173,7 +173,7 @@ def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_fi
 
 def test_a_kill_during_an_evaluation_counts(receiver: Served) -> None:
     """As of an orchestrator that finds the process unhealthy."""
-    receiver.config["judging"] = {"function_timeout": "50s"}
+    receiver.config["async_scoring"] = {"scorer_timeout": "50s"}
     receiver.start()
     assert receiver.post(lethal(POISON, "hang")) == 200
     for turn in (1, 2):
@@ -205,7 +205,7 @@ def test_a_process_that_cannot_handle_sigterm_and_is_killed_counts(receiver: Ser
 
 def test_a_kill_while_nothing_of_it_is_evaluated_does_not_count(receiver: Served) -> None:
     """Not even many."""
-    receiver.config["traces"] = {"settle": "1s"}
+    receiver.config["traces"] = {"decision_wait": "1s"}
     receiver.start()
     assert receiver.post(whole(1)) == 200
     for _ in range(3):

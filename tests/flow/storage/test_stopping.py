@@ -19,7 +19,7 @@ Make = Callable[..., Served]
 
 def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
     """SIGTERM leaves what is undecided for the next start, where it is a whole run."""
-    receiver = served(traces={"settle": "1s"})
+    receiver = served(traces={"decision_wait": "1s"})
     receiver.start()
     assert receiver.post(request((1, 2, 1, "search"))) == 200
     assert receiver.post(whole(2)) == 200
@@ -33,7 +33,7 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
 
 def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
     """`--drain` scores what is undecided as it is, delivers it, and leaves nothing for a next start."""
-    receiver = served(traces={"settle": "5s", "settle_partial": "6s"})
+    receiver = served(traces={"decision_wait": "5s", "decision_wait_partial": "6s"})
     receiver.start()
     assert receiver.post(whole(1)) == 200
     assert receiver.post(request((2, 2, 1, "search"))) == 200
@@ -79,7 +79,7 @@ def test_a_second_process_is_refused(served: Make) -> None:
 
 def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make) -> None:
     """Senders are told to come again; nothing that was taken is lost, and nobody restarts anything."""
-    receiver = served(traces={"settle": "100ms"})
+    receiver = served(traces={"decision_wait": "100ms"})
     full = 40_000
     receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY)))
     taken = 0
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make
 
 def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(served: Make) -> None:
     """/readyz tells what it waits for."""
-    receiver = served(traces={"settle": "1s"}, telemetry={"endpoint": "127.0.0.1:0"})
+    receiver = served(traces={"decision_wait": "1s"}, telemetry={"endpoint": "127.0.0.1:0"})
     receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY)))
     trace = 1
     while receiver.post(whole(trace, tools=5)) == 200:
@@ -132,7 +132,7 @@ def readiness(address: str) -> str:
 @pytest.mark.parametrize("cut", [1, 300])
 def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> None:
     """What comes before is scored, and the start is not the worse for it."""
-    receiver = served(traces={"settle": "500ms"})
+    receiver = served(traces={"decision_wait": "500ms"})
     receiver.start()
     for trace in range(1, 4):
         assert receiver.post(whole(trace)) == 200
@@ -146,7 +146,7 @@ def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> 
 
 def test_a_record_that_the_disk_damaged_costs_its_request_alone(served: Make) -> None:
     """The others are scored."""
-    receiver = served(traces={"settle": "500ms"})
+    receiver = served(traces={"decision_wait": "500ms"})
     receiver.start()
     for trace in range(1, 4):
         assert receiver.post(whole(trace)) == 200

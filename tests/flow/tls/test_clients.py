@@ -46,7 +46,7 @@ scripted = _load("scripted_judge", FLOW / "judges" / "scripted.py")
 Authority = _load("authorities", Path(__file__).with_name("authorities.py")).Authority
 
 RECEIVERS = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
-QUICK = {"settle": "100ms", "settle_partial": "200ms"}
+QUICK = {"decision_wait": "100ms", "decision_wait_partial": "200ms"}
 EVALUATIONS = [{"name": "policy", "scorers": [{"type": "tool_errors"}]}]
 PROTOCOLS = ("grpc", "http/protobuf")
 HEADERS = {"Content-Type": "application/x-protobuf"}

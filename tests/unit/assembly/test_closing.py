@@ -29,8 +29,10 @@ def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] |
     ("spans", "when", "reason"),
     [
         pytest.param([span("r"), span("c", "r")], 1, Completeness.COMPLETE, id="every link resolves: settle"),
-        pytest.param([span("r"), span("c", "r", service="b")], 6, Completeness.COMPLETE, id="two services: settle_partial"),
-        pytest.param([span("r"), span("c", "gone")], 6, Completeness.ORPHANED, id="a parent is missing: settle_partial"),
+        pytest.param(
+            [span("r"), span("c", "r", service="b")], 6, Completeness.COMPLETE, id="two services: decision_wait_partial"
+        ),
+        pytest.param([span("r"), span("c", "gone")], 6, Completeness.ORPHANED, id="a parent is missing: decision_wait_partial"),
         pytest.param([span("r", "gone", remote=True)], 6, Completeness.ORPHANED, id="remote parent never comes: orphaned"),
         pytest.param([span("r", "gone", kind=2)], 6, Completeness.ORPHANED, id="no flags, a server span enters"),
         pytest.param([span("r", "gone", kind=5)], 6, Completeness.ORPHANED, id="no flags, a consumer span enters"),

@@ -85,7 +85,7 @@ def test_no_mapping_does_anything_else(mapping: dict[Any, Any]) -> None:
 
 
 WHOLE = """
-traces: {settle: 250ms, max_bytes: 512MiB}
+traces: {decision_wait: 250ms, max_bytes: 512MiB}
 judges: {main: {base_url: "http://models.example/v1", model: m}}
 evaluations:
   - name: policy

@@ -204,7 +204,7 @@ def test_a_misspelt_word_is_told_with_the_one_that_was_meant(kind: str, key: str
 
 
 MANY = {
-    "traces": {"settle": "10s", "late": "soon", "max_age": 0},
+    "traces": {"decision_wait": "10s", "grace_period": "soon", "max_age": 0},
     "judges": {"main": {"base_url": "models.example", "modl": "m"}},
     "evaluations": [
         {
@@ -233,8 +233,8 @@ MANY = {
 }
 TOLD = [
     # how each problem of it begins
-    "traces.late: 'soon' is not a duration",
-    "traces.settle: 10 is more than settle_partial (6)",
+    "traces.grace_period: 'soon' is not a duration",
+    "traces.decision_wait: 10 is more than decision_wait_partial (6)",
     "traces.idle_timeout: 300 is more than max_age (0)",
     "traces.max_age: 0 would close every trace at once",
     "judges.main.base_url: 'models.example' is not a URL",
@@ -297,13 +297,17 @@ def test_a_part_that_is_built_by_itself_says_what_it_says_in_the_whole(part: typ
 
 
 def test_what_a_value_that_cannot_be_used_may_be_to_blame_for_is_not_told() -> None:
-    """`settle` is 1s only because what was written cannot be read."""
-    assert [told.split(":")[0] for told in problems_of({"traces": {"settle": "x", "settle_partial": 0.5}})] == ["traces.settle"]
-    assert [told.split(":")[0] for told in problems_of({"traces": {"setle": "1ms", "settle_partial": 0.5}})] == ["traces.setle"]
+    """`decision_wait` is 1s only because what was written cannot be read."""
+    assert [told.split(":")[0] for told in problems_of({"traces": {"decision_wait": "x", "decision_wait_partial": 0.5}})] == [
+        "traces.decision_wait"
+    ]
+    assert [told.split(":")[0] for told in problems_of({"traces": {"decision_wiat": "1ms", "decision_wait_partial": 0.5}})] == [
+        "traces.decision_wiat"
+    ]
 
 
 def test_a_variable_that_is_not_set_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it would have stood for is not told as well."""
     monkeypatch.delenv("NOWHERE", raising=False)
-    told = problems_of({"traces": {"late": "${env:NOWHERE}", "max_age": "x"}, "signals": ["${env:NOWHERE}"]})
-    assert [each.split(":")[0] for each in told] == ["traces.late", "signals[0]", "traces.max_age"]
+    told = problems_of({"traces": {"grace_period": "${env:NOWHERE}", "max_age": "x"}, "signals": ["${env:NOWHERE}"]})
+    assert [each.split(":")[0] for each in told] == ["traces.grace_period", "signals[0]", "traces.max_age"]

@@ -108,7 +108,7 @@ def test_a_judge_that_cannot_be_used_is_refused(given: Any, words: str):
 @pytest.mark.parametrize(("key", "value"), [("max_queue", 0), ("concurrency", 0), ("timeout", 0), ("timeout", "x")])
 def test_limits_that_leave_no_room_are_refused(key: str, value: Any):
     """Each by its name."""
-    assert said(judging={key: value}).startswith(f"judging.{key}: {value!r}")
+    assert said(async_scoring={key: value}).startswith(f"async_scoring.{key}: {value!r}")
 
 
 SECRET = "sk-0123456789abcdef"

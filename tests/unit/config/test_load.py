@@ -15,7 +15,7 @@ from otel_eval.scorers import create_scorer
 from otel_eval.sinks.tally import Tally
 
 SHAPE = """
-traces: {settle: 1s, settle_partial: 6s, late: 30s, idle_timeout: 5m, max_age: 1h, max_traces: 100000,
+traces: {decision_wait: 1s, decision_wait_partial: 6s, grace_period: 30s, idle_timeout: 5m, max_age: 1h, max_traces: 100000,
   max_spans_per_trace: 10000, max_bytes: 512MiB}
 evaluations:
   - name: support-policy
@@ -73,11 +73,11 @@ def test_an_empty_file_is_the_default_too(tmp_path: Path) -> None:
 def test_objects_say_the_same_as_a_mapping() -> None:
     """Each key is an argument of the same name."""
     objects = EvalConfig(
-        traces=Traces(settle="2s"),
+        traces=Traces(decision_wait="2s"),
         evaluations=[Evaluation(name="one", match=Match(agent="a*"), scorers=[{"type": "tool_errors"}])],
     )
     assert load(objects) is objects
-    assert objects == load({"traces": {"settle": 2}, **scored_by(match={"agent": "a*"})})
+    assert objects == load({"traces": {"decision_wait": 2}, **scored_by(match={"agent": "a*"})})
 
 
 def test_a_scorer_may_be_an_object() -> None:
@@ -100,18 +100,21 @@ def test_only_the_protocols_named_are_served() -> None:
 
 def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole reference has the type of its text."""
-    monkeypatch.setenv("SETTLE", "3")
-    assert load({"traces": {"settle": "${env:SETTLE}"}}).traces.settle == 3.0
+    monkeypatch.setenv("WAIT", "3")
+    assert load({"traces": {"decision_wait": "${env:WAIT}"}}).traces.decision_wait == 3.0
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"evaluation": []}, ["evaluation: unknown key", "did you mean 'evaluations'?"]),
-        ({"traces": {"setle": "1s"}}, ["traces.setle: unknown key", "did you mean 'settle'?"]),
-        ({"traces": {"settle": "1 fortnight"}}, ["traces.settle: '1 fortnight' is not a duration", "write e.g. 250ms"]),
+        ({"traces": {"decision_wiat": "1s"}}, ["traces.decision_wiat: unknown key", "did you mean 'decision_wait'?"]),
+        (
+            {"traces": {"decision_wait": "1 fortnight"}},
+            ["traces.decision_wait: '1 fortnight' is not a duration", "write e.g. 250ms"],
+        ),
         ({"traces": {"max_traces": 0}}, ["traces.max_traces: 0 is not a whole number from 1"]),
-        ({"traces": {"settle": "7s"}}, ["traces.settle: 7 is more than settle_partial (6)"]),
+        ({"traces": {"decision_wait": "7s"}}, ["traces.decision_wait: 7 is more than decision_wait_partial (6)"]),
         ({"traces": {"max_bytes": "1MiB"}}, ["traces.max_bytes_per_trace:", "max_bytes (1.04858e+06)"]),
         ({"traces": []}, ["traces: [] is not a mapping"]),
         ({"evaluations": []}, ["evaluations: the list is empty"]),
@@ -161,8 +164,8 @@ def test_the_environment_is_expanded_in_files_and_mappings(monkeypatch: pytest.M
         ({"signals": ["logs", "logs"]}, ["signals: ['logs', 'logs'] names no signal or one twice"]),
         ({"conventions": [3]}, ["conventions[0]: 3 is not a convention"]),
         (
-            {"traces": {"settle": "${env:NOT_SET_ANYWHERE}"}},
-            ["traces.settle: the environment variable NOT_SET_ANYWHERE is not set"],
+            {"traces": {"decision_wait": "${env:NOT_SET_ANYWHERE}"}},
+            ["traces.decision_wait: the environment variable NOT_SET_ANYWHERE is not set"],
         ),
     ],
 )
@@ -175,8 +178,8 @@ def test_a_mistake_is_told_with_its_path_its_value_and_the_remedy(given: Any, wo
 
 def test_every_mistake_is_told_at_once() -> None:
     """One line for each, joined."""
-    line = told({"traces": {"late": "x", "max_age": "y"}, "signals": ["z"]})
-    assert [path in line for path in ("traces.late:", "traces.max_age:", "signals[0]:")] == [True] * 3
+    line = told({"traces": {"grace_period": "x", "max_age": "y"}, "signals": ["z"]})
+    assert [path in line for path in ("traces.grace_period:", "traces.max_age:", "signals[0]:")] == [True] * 3
     assert line.count("; ") >= 2
 
 
@@ -200,7 +203,7 @@ def test_objects_refuse_as_a_file_does() -> None:
         (b"- a\n", "holds a list, not a mapping"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"#" * (2**20 + 1), "is larger than 1 MiB"),
-        (b"traces: {settle: x}", "traces.settle: 'x' is not a duration"),
+        (b"traces: {decision_wait: x}", "traces.decision_wait: 'x' is not a duration"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, words: str) -> None:

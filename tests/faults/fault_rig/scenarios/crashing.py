@@ -56,10 +56,12 @@ def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outc
     rng = random.Random(times)
     sent = [run_of(number) for number in range(runs)]
     requests = shuffled(sent, seed=runs, at_once=20) if mixed else requests_of(sent)
-    settle = {"settle": "300ms", "settle_partial": "60s", "idle_timeout": "60s", "late": "1h"} if mixed else {}
+    settle = (
+        {"decision_wait": "300ms", "decision_wait_partial": "60s", "idle_timeout": "60s", "grace_period": "1h"} if mixed else {}
+    )
     # Small, so that segments end and are removed all the time; what waits for late spans needs its room.
     storage = {"directory": str(folder / "kept"), "max_size": "1GiB" if mixed else "4MiB"}
-    config = configuration(folder, traces={"late": "1s", **settle}, storage=storage)
+    config = configuration(folder, traces={"grace_period": "1s", **settle}, storage=storage)
     with Service(config) as service:
         # Long enough for all the kills: four threads share the requests.
         with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:
@@ -83,7 +85,7 @@ def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) ->
     places = [(step, behind) for step in STEPS for behind in (False, True)][-steps:] * rounds
     sent = [run_of(number) for number in range(runs)]
     storage = {"directory": str(folder / "kept"), "max_size": "2MiB"}
-    service = Service(configuration(folder, traces={"late": "500ms"}, storage=storage))
+    service = Service(configuration(folder, traces={"grace_period": "500ms"}, storage=storage))
     died = 0
     alive: list[str] = []
     try:
@@ -121,7 +123,7 @@ def passing_on(folder: Path, *, times: int, runs: int) -> Outcome:
     with Backend() as backend:
         exporters = {"forward": {"endpoint": backend.endpoint, "timeout": "2s"}}
         storage = {"directory": str(folder / "kept"), "max_size": "4MiB"}
-        with Service(configuration(folder, traces={"late": "1s"}, storage=storage, exporters=exporters)) as service:
+        with Service(configuration(folder, traces={"grace_period": "1s"}, storage=storage, exporters=exporters)) as service:
             with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:
                 for number in range(times):
                     time.sleep(rng.random())

@@ -43,7 +43,7 @@ def torn(folder: Path, *, times: int, runs: int) -> Outcome:
     """A record that a crash left half written, at the end of the last segment, cut at any byte."""
     rng = random.Random(times)
     config = configuration(
-        folder, traces={"settle": "800ms", "settle_partial": "1s"}, storage={"directory": str(folder / "kept")}
+        folder, traces={"decision_wait": "800ms", "decision_wait_partial": "1s"}, storage={"directory": str(folder / "kept")}
     )
     acknowledged: set[int] = set()
     with Service(config) as service:
@@ -66,7 +66,7 @@ def corrupt(folder: Path, *, times: int, runs: int) -> Outcome:
     """A byte somewhere in the journal is not what was written."""
     rng = random.Random(times)
     config = configuration(
-        folder, traces={"settle": "800ms", "settle_partial": "1s"}, storage={"directory": str(folder / "kept")}
+        folder, traces={"decision_wait": "800ms", "decision_wait_partial": "1s"}, storage={"directory": str(folder / "kept")}
     )
     missing, whole = 0, Books()
     with Service(config) as service:
@@ -158,7 +158,7 @@ def _fill(ballast: Path) -> None:
 def storage_limit(folder: Path, *, runs: int) -> Outcome:
     """More than `storage.max_size` is undecided."""
     sent = [run_of(number, calls=60) for number in range(runs)]
-    traces = {"settle": "500ms", "settle_partial": "1s", "late": "0s"}
+    traces = {"decision_wait": "500ms", "decision_wait_partial": "1s", "grace_period": "0s"}
     config = configuration(folder, traces=traces, storage={"directory": str(folder / "kept"), "max_size": "1MiB"})
     with Service(config) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
@@ -176,7 +176,7 @@ def storage_limit(folder: Path, *, runs: int) -> Outcome:
 
 def restart(folder: Path, *, runs: int) -> Outcome:
     """Kill with so many undecided runs of ten spans on disk, and start again."""
-    traces = {"settle": "60s", "settle_partial": "60s"}
+    traces = {"decision_wait": "60s", "decision_wait_partial": "60s"}
     config = configuration(folder, traces=traces, storage={"directory": str(folder / "kept")})
     sent = [run_of(number, calls=9) for number in range(runs)]
     service = Service(config)

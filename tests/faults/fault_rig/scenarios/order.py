@@ -29,7 +29,7 @@ def mixed_spans(folder: Path, *, runs: int) -> Outcome:
     """Every span of all runs in random order, a third of them twice, in requests cut anywhere."""
     sent = [run_of(number) for number in range(runs)]
     requests = shuffled(sent, seed=runs)
-    config = configuration(folder, traces={"settle": "1s", "settle_partial": "3s"})
+    config = configuration(folder, traces={"decision_wait": "1s", "decision_wait_partial": "3s"})
     with Service(config) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         sender.send(requests, within_s=60)
@@ -45,7 +45,7 @@ def late_spans(folder: Path, *, runs: int) -> Outcome:
     sent = [run_of(number, calls=4) for number in range(runs)]
     late = [Request(body([run.spans()[2]]), ((run.number, 1),)) for run in sent]
     early = [Request(body(span for place, span in enumerate(run.spans()) if place != 2), ((run.number, 4),)) for run in sent]
-    config = configuration(folder, traces={"settle": "200ms", "settle_partial": "200ms", "late": "60s"})
+    config = configuration(folder, traces={"decision_wait": "200ms", "decision_wait_partial": "200ms", "grace_period": "60s"})
     with Service(config) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         sender.send(early, within_s=30)

@@ -22,7 +22,7 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
     """A scorer slower than the load: closed traces pile up to half of `max_bytes`, then senders have to wait."""
     limit = 4 * MIB
     slow = ({"type": "fault_rig.broken:sleeps"},)
-    traces = {"max_bytes": limit, "max_bytes_per_trace": MIB, "late": 0, "settle": "200ms"}
+    traces = {"max_bytes": limit, "max_bytes_per_trace": MIB, "grace_period": 0, "decision_wait": "200ms"}
     config = configuration(folder, traces=traces, scorers=slow)
     sent = [run_of(number, calls=40) for number in range(runs)]
     with Service(config) as service:
@@ -49,7 +49,7 @@ def memory_limit(folder: Path, *, runs: int) -> Outcome:
 
 def too_many_traces(folder: Path, *, runs: int) -> Outcome:
     """More whole traces at once than `max_traces`, and as many without an end: the latter are evaluated early, none is silent."""
-    config = configuration(folder, traces={"max_traces": 50, "settle": "2s", "settle_partial": "2s"})
+    config = configuration(folder, traces={"max_traces": 50, "decision_wait": "2s", "decision_wait_partial": "2s"})
     sent = [run_of(number) for number in range(runs)]
     halves = [run_of(number, calls=3) for number in range(runs, 2 * runs)]
     with Service(config) as service:

@@ -34,7 +34,7 @@ def hanging(folder: Path, *, runs: int) -> Outcome:
     """A scorer that never returns for one run in eight."""
     sent = [run_of(number) for number in range(runs)]
     scorers = ({"type": "fault_rig.broken:hangs", "name": "hangs"},)
-    with Service(configuration(folder, scorers=scorers, judging={"function_timeout": "300ms"})) as service:
+    with Service(configuration(folder, scorers=scorers, async_scoring={"scorer_timeout": "300ms"})) as service:
         sender = Sender(sent, lambda: (service.grpc, service.http))
         sender.send(requests_of(sent), within_s=60)
         books = settled(service, sent, sender, within_s=60)
