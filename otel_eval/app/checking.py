@@ -17,8 +17,8 @@ from otel_eval.config import EvalConfig, client_tls
 from otel_eval.config.credentials import refuse_credentials
 from otel_eval.errors import ConfigError
 from otel_eval.model import Skipped
+from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.references import Dataset
-from otel_eval.sinks.endpoint import for_signal, is_secure
 from otel_eval.telling import gathered
 
 __all__ = ["check", "suggestions"]

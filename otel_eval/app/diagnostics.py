@@ -13,11 +13,11 @@ from weakref import WeakSet
 
 from otel_eval.app.lost_context import LostContext
 from otel_eval.app.result_counts import ResultCounts
+from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
 from otel_eval.model import Completeness, Report, Trajectory
 from otel_eval.ports import NO_RUN, ClosedTrace
-from otel_eval.sinks.tally import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.telling import shown
 
 __all__ = ["CHECK_AFTER_S", "Diagnostics"]

@@ -18,10 +18,10 @@ from otel_eval.app.moving import records_of, weight_of
 from otel_eval.app.onward import Kept, Onward
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.config import Storage
+from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.model import Pending, Report
 from otel_eval.ports import ClosedTrace
-from otel_eval.sinks.tally import Warnings
 from otel_eval.sources.receiver import Origin
 from otel_eval.storage import (
     SEGMENT_BYTES,

@@ -26,15 +26,15 @@ from otel_eval.app.judges import Clients
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
+from otel_eval.counters import Counters, Warnings
 from otel_eval.errors import Overloaded
+from otel_eval.exporters import attributes as names
+from otel_eval.exporters.fanout import Fanout
+from otel_eval.forwarding.hold_filter import HoldFilter
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
 from otel_eval.ports import Frame
-from otel_eval.sinks import attributes as names
-from otel_eval.sinks.context import quiet
-from otel_eval.sinks.fanout import Fanout
-from otel_eval.sinks.forward.waiting import Waiting
-from otel_eval.sinks.tally import Tally, Warnings
+from otel_eval.quiet import quiet
 from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
 
 __all__ = ["EvalSpanExporter"]
@@ -83,7 +83,7 @@ class EvalSpanExporter(SpanExporter):
     ) -> None:
         self._settings: Final = load(config)
         self._inner, self._max_wait = inner, max_wait
-        self._tally: Final = Tally()
+        self._tally: Final = Counters()
         self._warnings: Final = Warnings()
         self._others: Final = exporter_sinks(self._settings, self._tally)
         self._outlet: Final = Fanout([_OnSpans(self), *self._others], self._tally)
@@ -102,7 +102,7 @@ class EvalSpanExporter(SpanExporter):
             self._warnings.once(
                 "judges", "judges answer when runs' spans have left, and their scores have no other way; %s", _REMEDY
             )
-        self._waiting = Waiting(engine)
+        self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
         self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, one_process=True)
         emit, watch = self._diagnostics.counted(self._outlet.emit), self._diagnostics.evaluated

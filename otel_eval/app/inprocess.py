@@ -20,13 +20,13 @@ from otel_eval.app.judges import Clients
 from otel_eval.app.outlets import DELIVERY_S, exporter_sinks, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
+from otel_eval.counters import Counters
+from otel_eval.exporters import global_providers as providers
+from otel_eval.exporters.fanout import Fanout
+from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import Frame
-from otel_eval.sinks import providers
-from otel_eval.sinks.ambient import AmbientSink
-from otel_eval.sinks.fanout import Fanout
-from otel_eval.sinks.tally import Tally
 from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of, neighbours
 from otel_eval.trajectory import build
 
@@ -72,10 +72,10 @@ class EvalSpanProcessor(InProcessSource):
         meter_provider: Any = None,
     ) -> None:
         settings = load(config)
-        counters = Tally()
+        counters = Counters()
         sinks = exporter_sinks(settings, counters)
         if settings.exporters.otlp is None or settings.signals is not None:
-            ambient = AmbientSink(
+            ambient = GlobalProvidersExporter(
                 settings.signals,
                 tracer_provider,
                 logger_provider,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from otel_eval.counters import Warnings
 from otel_eval.model import Trajectory
-from otel_eval.sinks.tally import Warnings
 
 __all__ = ["LostContext"]
 

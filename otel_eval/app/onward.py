@@ -14,16 +14,16 @@ from otel_eval.storage import Journal, Ledger, Segment
 from otel_eval.storage.entries import Kind, Passed, from_passed
 
 if TYPE_CHECKING:
-    from otel_eval.sinks.forward import Forward, Root, Ticket
+    from otel_eval.forwarding import Ack, Forwarder, PendingSpan
 
 __all__ = ["Kept", "Onward"]
 
 
 class Kept(NamedTuple):
-    """A request that is to be passed on as well: what it is, and the ticket of what is still to go."""
+    """A request that is to be passed on as well: what it is, and the ack of what is still to go."""
 
     origin: Any
-    ticket: Ticket
+    ack: Ack
 
 
 class Onward:
@@ -37,34 +37,34 @@ class Onward:
 
     def __init__(self, journal: Journal, ledger: Ledger, unwritten: Callable[[OSError], object]) -> None:
         self._journal, self._ledger, self._unwritten = journal, ledger, unwritten
-        self.forward: Forward | None = None
-        self._lock = threading.Lock()  # guards all tickets
+        self.forward: Forwarder | None = None
+        self._lock = threading.Lock()  # guards all acks
 
-    def kept(self, ticket: Ticket, segment: Segment, end: int) -> None:
+    def kept(self, ack: Ack, segment: Segment, end: int) -> None:
         """The request stands there. Before anybody can pass on anything of it."""
-        ticket.place = (segment, end)
+        ack.place = (segment, end)
         self.needed(segment)
 
     def needed(self, segment: Segment) -> None:
         """A request that is not passed on, or not whole, stands in the segment."""
         self._ledger.hold(segment)
 
-    def passed(self, requests: Sequence[Ticket], spans: Sequence[Ticket]) -> None:
+    def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
         """Note what was passed on, and let go of the segments that were needed for it."""
         with self._lock:
-            for ticket in requests:
-                ticket.rest = False
-            for ticket in spans:
-                ticket.left -= 1
+            for ack in requests:
+                ack.rest = False
+            for ack in spans:
+                ack.left -= 1
             # A request whose spans went first is noted when the rest of it has gone.
             noted = {*requests, *[each for each in spans if not each.left and not each.rest]}
             notes = [(*each.place, each.cut if each.left else 0) for each in noted if each.place is not None]
         self._note(notes)
 
-    def dropped(self, ticket: Ticket) -> None:
+    def dropped(self, ack: Ack) -> None:
         """Nothing is to be passed on of the request, though its spans may be under way."""
         with self._lock:
-            place, ticket.place = ticket.place, None
+            place, ack.place = ack.place, None
         self._note([] if place is None else [(*place, 0)])
 
     def _note(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
@@ -80,12 +80,12 @@ class Onward:
 
     # ------------------------------------------- traces that are written again
 
-    def waiting(self, trace_id: bytes) -> tuple[Sequence[Root], list[tuple[Kind, bytes]]]:
+    def waiting(self, trace_id: bytes) -> tuple[Sequence[PendingSpan], list[tuple[Kind, bytes]]]:
         """The spans of the trace that wait to be passed on, and the record of them."""
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
         return roots, [(Kind.HELD, request)] if roots else []
 
-    def moved(self, roots: Sequence[Root], segment: Segment, end: int) -> None:
+    def moved(self, roots: Sequence[PendingSpan], segment: Segment, end: int) -> None:
         """That record stands there."""
         if self.forward is None or not roots:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.config import MetricsOtlp, Telemetry, client_tls
 from otel_eval.operations import Readiness, Site
-from otel_eval.sinks.endpoint import Endpoint
+from otel_eval.otlp.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from otel_eval.operations.beat import Beat
@@ -66,8 +66,7 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
 
 def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> Beat:
     # Deferred: the exporters load grpc's client or requests.
+    from otel_eval.exporters.otlp import metric_exporter, own_resource
     from otel_eval.operations.beat import Beat
-    from otel_eval.sinks.otlp import metric_exporter
-    from otel_eval.sinks.resource import own_resource
 
     return Beat(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls
 from otel_eval.config.credentials import exposed_credentials, refuse_credentials
+from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
+from otel_eval.exporters.fanout import Fanout, FinalResults
+from otel_eval.exporters.window import WindowLimits
+from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
 from otel_eval.ports import Sink
+from otel_eval.retry import AcceptedBefore, SignalHistory
 from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.labels import LabelDistribution
-from otel_eval.sinks.endpoint import Endpoint, for_signal, key_of
-from otel_eval.sinks.fanout import Fanout
-from otel_eval.sinks.final import FinalResults
-from otel_eval.sinks.responses import AcceptedBefore, SignalHistory
-from otel_eval.sinks.tally import Tally
-from otel_eval.sinks.window import WindowLimits
 from otel_eval.x509 import validity_of
 
 if TYPE_CHECKING:
-    from otel_eval.sinks.delivery import DeadLetters, Delivery
-    from otel_eval.sinks.delivery.carrier import Carrier
-    from otel_eval.sinks.delivery.outbox import Settled
-    from otel_eval.sinks.jsonl import JsonLinesSink
+    from otel_eval.exporters.dead_letter import DeadLetterFile
+    from otel_eval.exporters.delivery import ExportQueues
+    from otel_eval.exporters.export_queue import Settled
+    from otel_eval.exporters.interface import Exporter
+    from otel_eval.exporters.jsonl import JsonLinesFile
 
 __all__ = [
     "DELIVERY_S",
@@ -48,7 +48,7 @@ DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
 
 
-def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
+def exporter_sinks(config: EvalConfig, counters: Counters) -> list[Sink]:
     """A sink for each exporter that is configured, in a process. Credentials in a URL are used as they are, with a warning.
 
     Raises:
@@ -59,21 +59,21 @@ def exporter_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
         sinks.append(_lines(config.exporters.jsonl))
     if config.exporters.otlp:
         # Deferred: the exporters load grpc or requests, which a file of results has no need of.
-        from otel_eval.sinks.otlp import otlp_sinks
+        from otel_eval.exporters.otlp import otlp_exporters
 
         for problem in exposed_credentials(config):
             _log.warning("%s", problem)
         otlp, window = config.exporters.otlp, window_limits(config)
         given: dict[str, Any] = {"counters": counters, "window": window, "in_process": True}
-        sinks.extend(otlp_sinks(otlp_endpoint(otlp), otlp.signals, dead_letters=partial(_own_dead_letters, config), **given))
+        sinks.extend(otlp_exporters(otlp_endpoint(otlp), otlp.signals, dead_letters=partial(_own_dead_letters, config), **given))
     return sinks
 
 
-def _lines(given: JsonlExporter | None) -> JsonLinesSink:
+def _lines(given: JsonlExporter | None) -> JsonLinesFile:
     """The file that is configured; standard output without one."""
-    from otel_eval.sinks.jsonl import JsonLinesSink
+    from otel_eval.exporters.jsonl import JsonLinesFile
 
-    return JsonLinesSink(given.path, mode=int(given.mode, 8)) if given else JsonLinesSink("-")
+    return JsonLinesFile(given.path, mode=int(given.mode, 8)) if given else JsonLinesFile("-")
 
 
 def otlp_endpoint(otlp: OtlpExporter) -> Endpoint:
@@ -112,24 +112,24 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         ConfigError: one cannot be opened, none takes what is sent, or a URL holds credentials.
     """
     refuse_credentials(config)
-    counters, exporters = Tally(), config.exporters
+    counters, exporters = Counters(), config.exporters
     sinks: list[Sink] = []
     if exporters.jsonl:
-        from otel_eval.sinks.changed_lines import ChangedLinesSink
+        from otel_eval.exporters.jsonl import ChangedLinesFile
 
-        sinks.append(ChangedLinesSink(exporters.jsonl.path, mode=int(exporters.jsonl.mode, 8)))
+        sinks.append(ChangedLinesFile(exporters.jsonl.path, mode=int(exporters.jsonl.mode, 8)))
     signals = [signal for signal in exporters.otlp.signals if signal != "metrics"] if exporters.otlp else []
     if exporters.otlp and signals:
-        from otel_eval.sinks.otlp import otlp_sinks
+        from otel_eval.exporters.otlp import otlp_exporters
 
         dead = partial(_own_dead_letters, config)
-        sinks.extend(otlp_sinks(otlp_endpoint(exporters.otlp), signals, counters=counters, dead_letters=dead))
+        sinks.extend(otlp_exporters(otlp_endpoint(exporters.otlp), signals, counters=counters, dead_letters=dead))
     if not sinks:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(sinks, counters)
 
 
-def delivery_of(config: EvalConfig, counters: Tally, settled: Settled, before: AcceptedBefore | None = None) -> Delivery:
+def delivery_of(config: EvalConfig, counters: Counters, settled: Settled, before: AcceptedBefore | None = None) -> ExportQueues:
     """Every exporter of results with its queue, and stdout if there is no exporter.
 
     Args:
@@ -138,13 +138,14 @@ def delivery_of(config: EvalConfig, counters: Tally, settled: Settled, before: A
     Raises:
         ConfigError: one cannot be opened.
     """
-    from otel_eval.sinks.delivery import Delivery, Outbox
+    from otel_eval.exporters.delivery import ExportQueues
+    from otel_eval.exporters.export_queue import ExportQueue
 
     dead_letters, histories = _dead_letters(config), _histories(config, before)
     given: dict[str, Any] = {"limit": config.exporters.max_queue, "settled": settled, "dead_letters": dead_letters}
     carriers = _carriers(config, sync=config.storage is not None and config.storage.sync)
-    made = [Outbox(each, counters, history=histories.get(each.name), **given) for each in carriers]
-    return Delivery(made, dead_letters)
+    made = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in carriers]
+    return ExportQueues(made, dead_letters)
 
 
 def writes_lines(config: EvalConfig) -> bool:
@@ -153,7 +154,7 @@ def writes_lines(config: EvalConfig) -> bool:
     return exporters.jsonl is not None or not (exporters.otlp or exporters.forward)
 
 
-def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
+def metric_sinks(config: EvalConfig, counters: Counters) -> list[Sink]:
     """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
 
     Results of detached runs enter them when they are final.
@@ -161,9 +162,9 @@ def metric_sinks(config: EvalConfig, counters: Tally) -> list[Sink]:
     otlp = config.exporters.otlp
     if otlp is None or "metrics" not in otlp.signals:
         return []
-    from otel_eval.sinks.otlp import otlp_sinks
+    from otel_eval.exporters.otlp import otlp_exporters
 
-    sinks = otlp_sinks(otlp_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
+    sinks = otlp_exporters(otlp_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
     return [FinalResults(sink) for sink in sinks]
 
 
@@ -183,34 +184,35 @@ def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, S
     return {name: SignalHistory(key=key_of(to, name), before=before) for name in names}
 
 
-def _carriers(config: EvalConfig, *, sync: bool) -> list[Carrier]:
-    from otel_eval.sinks.delivery.carrier import JsonLinesCarrier, OtlpCarrier
+def _carriers(config: EvalConfig, *, sync: bool) -> list[Exporter]:
+    from otel_eval.exporters.jsonl import JsonLinesExporter
+    from otel_eval.exporters.otlp import OtlpSignalExporter
 
     exporters = config.exporters
-    carriers: list[Carrier] = []
+    carriers: list[Exporter] = []
     if writes_lines(config):
-        carriers.append(JsonLinesCarrier(_lines(exporters.jsonl), sync=sync))
+        carriers.append(JsonLinesExporter(_lines(exporters.jsonl), sync=sync))
     if exporters.otlp:
         to = otlp_endpoint(exporters.otlp)
         carriers.extend(
-            OtlpCarrier(for_signal(to, signal), signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals
+            OtlpSignalExporter(for_signal(to, signal), signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals
         )
     return carriers
 
 
-def _own_dead_letters(config: EvalConfig) -> DeadLetters | None:
+def _own_dead_letters(config: EvalConfig) -> DeadLetterFile | None:
     """The file that `exporters` names."""
-    from otel_eval.sinks.delivery import DeadLetters
+    from otel_eval.exporters.dead_letter import DeadLetterFile
 
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
-    return DeadLetters(path, mode=mode) if path else None
+    return DeadLetterFile(path, mode=mode) if path else None
 
 
-def _dead_letters(config: EvalConfig) -> DeadLetters | None:
+def _dead_letters(config: EvalConfig) -> DeadLetterFile | None:
     """The same for the receiver, which has one with its storage, too."""
-    from otel_eval.sinks.delivery import DeadLetters
+    from otel_eval.exporters.dead_letter import DeadLetterFile
 
     if config.exporters.dead_letter or not config.storage:
         return _own_dead_letters(config)
     path, mode = Path(config.storage.directory) / "dead_letter.jsonl", int(config.exporters.dead_letter_mode, 8)
-    return DeadLetters(path, "storage.directory", mode)
+    return DeadLetterFile(path, "storage.directory", mode)

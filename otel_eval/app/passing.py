@@ -11,12 +11,12 @@ from typing import Any, Final
 from otel_eval.app.durable import Durable
 from otel_eval.app.onward import Kept
 from otel_eval.config import EvalConfig, client_tls
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
+from otel_eval.forwarding import Ack, Forwarder
+from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.pipeline import Pipeline
 from otel_eval.ports import Frame
-from otel_eval.sinks.endpoint import Endpoint
-from otel_eval.sinks.forward import Forward, Ticket
-from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Origin
 
@@ -25,7 +25,7 @@ __all__ = ["Passing", "forward_of"]
 Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 
 
-def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Durable | None) -> Forward | None:
+def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
     """The forwarding stage, if one is configured; what it has to pass on is kept if anything is.
 
     Raises:
@@ -44,7 +44,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Dur
     )
     keeper = durable.onward if durable else None
     kept: dict[str, Any] = {"keeper": keeper, "before": durable.accepted if durable else None}
-    forward = Forward(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
+    forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
     if keeper is not None:
         keeper.forward = forward
     return forward
@@ -53,7 +53,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Dur
 class Passing:
     """Takes whole requests from the receiver."""
 
-    def __init__(self, forward: Forward, pipeline: Pipeline, durable: Durable | None) -> None:
+    def __init__(self, forward: Forwarder, pipeline: Pipeline, durable: Durable | None) -> None:
         self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
     def traces(self, body: bytes, framed: Framed) -> None:
@@ -64,21 +64,21 @@ class Passing:
     def logs(self, body: bytes, framed: Framed) -> None:
         """To assembly, as far as they tell of runs, and on."""
         items: Final = len(framed.logs) + framed.own + framed.ignored + framed.rejected
-        self._forward.pass_on("logs", body, items, lambda ticket: self._pipeline.logs(framed.logs, _kept(framed.origin, ticket)))
+        self._forward.pass_on("logs", body, items, lambda ack: self._pipeline.logs(framed.logs, _kept(framed.origin, ack)))
 
     def metrics(self, body: bytes) -> bool:
         """On, if metrics are passed on."""
-        self._forward.pass_on("metrics", body, 1, lambda ticket: self._keep("metrics", body, ticket))
+        self._forward.pass_on("metrics", body, 1, lambda ack: self._keep("metrics", body, ack))
         return self._forward.takes("metrics")
 
-    def _keep(self, signal: str, body: bytes, ticket: Ticket | None) -> None:
+    def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
         """Requests that assembly does not see."""
-        if self._durable is not None and ticket is not None:
-            self._durable.safe(self._durable.taken(Kept(Origin(signal, "protobuf", body), ticket), ()))
+        if self._durable is not None and ack is not None:
+            self._durable.safe(self._durable.taken(Kept(Origin(signal, "protobuf", body), ack), ()))
 
 
-def _kept(origin: Any, ticket: Ticket | None) -> Any:
-    return origin if ticket is None else Kept(origin, ticket)
+def _kept(origin: Any, ack: Ack | None) -> Any:
+    return origin if ack is None else Kept(origin, ack)
 
 
 class _Assembly:
@@ -87,9 +87,9 @@ class _Assembly:
     def __init__(self, pipeline: Pipeline, framed: Framed) -> None:
         self._pipeline, self._framed = pipeline, framed
 
-    def spans(self, spans: Spans, ticket: Ticket | None) -> None:
+    def spans(self, spans: Spans, ack: Ack | None) -> None:
         """Take spans."""
-        self._pipeline.spans(spans, _kept(self._framed.origin, ticket))
+        self._pipeline.spans(spans, _kept(self._framed.origin, ack))
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces that are still to be judged."""

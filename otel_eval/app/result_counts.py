@@ -7,9 +7,9 @@ import threading
 from collections import Counter
 from typing import Final
 
+from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
+from otel_eval.exporters.attributes import outcome_of
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Skipped
-from otel_eval.sinks.attributes import outcome_of
-from otel_eval.sinks.tally import BoundedNames, Warnings, named_count, renew_after_fork
 
 __all__ = ["ResultCounts"]
 

@@ -19,7 +19,7 @@ from otel_eval.storage import Entry, Segment
 from otel_eval.storage.entries import Judgement, passed
 
 if TYPE_CHECKING:
-    from otel_eval.sinks.forward import Forward
+    from otel_eval.forwarding import Forwarder
 
 __all__ = ["Resuming"]
 
@@ -51,7 +51,7 @@ class Resuming:
         forward: passes them on.
     """
 
-    def __init__(self, onward: Onward, forward: Forward) -> None:
+    def __init__(self, onward: Onward, forward: Forwarder) -> None:
         self._onward, self._forward = onward, forward
         self._requests: Final[dict[tuple[int, int], _Request]] = {}
         self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)
@@ -95,14 +95,14 @@ class Resuming:
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> int:
         """Go on with what was not passed on; how many requests that is."""
-        from otel_eval.sinks.forward import Unsent  # deferred: it loads grpc's client
+        from otel_eval.forwarding import UnsentRequest  # deferred: it loads grpc's client
 
         self._forward.told(self._told)
         for each in self._requests.values():
             self._onward.needed(each.segment)
             origin, framed = each.origin, each.framed
             place = (each.segment, each.end)
-            unsent = Unsent(
+            unsent = UnsentRequest(
                 origin.signal, origin.body, each.items, framed.spans, place, each.waiting, each.held, each.moved, each.said
             )
             self._forward.resume(unsent, undecided)

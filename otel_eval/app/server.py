@@ -24,12 +24,12 @@ from otel_eval.app.outlets import certificate_ends, delivery_of, metric_sinks, w
 from otel_eval.app.recovery import Recovery
 from otel_eval.app.resuming import Resuming
 from otel_eval.config import EvalConfig
+from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
+from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report
 from otel_eval.operations import Readiness
 from otel_eval.pipeline import Pipeline
-from otel_eval.sinks.fanout import Fanout
-from otel_eval.sinks.tally import Tally, Warnings
 from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_eval.engine import Engine
+    from otel_eval.forwarding import Forwarder
     from otel_eval.judges import Later
     from otel_eval.ports import Sink
-    from otel_eval.sinks.forward import Forward
     from otel_eval.sources.receiver import Relay
 
 __all__ = ["Server"]
@@ -86,7 +86,7 @@ class Server:
 
     def __init__(self, config: EvalConfig) -> None:
         self._config: Final = config
-        self._counters: Final = Tally()
+        self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
         self._diagnostics: Final = Diagnostics(self.counts, self._unseen)
         self._send: Final = self._diagnostics.counted(self._send_out)
@@ -315,7 +315,7 @@ def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:
     return [("grpc", bound.grpc), ("http", bound.http)] if bound is not None else []
 
 
-def _forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Durable | None) -> Forward | None:
+def _forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
     if config.exporters.forward is None:
         return None
     from otel_eval.app.passing import forward_of  # deferred: it loads grpc's client and HTTP's
@@ -323,7 +323,7 @@ def _forward_of(config: EvalConfig, engine: Engine, counters: Tally, durable: Du
     return forward_of(config, engine, counters, durable)
 
 
-def _relay(forward: Forward | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:
+def _relay(forward: Forwarder | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:
     if forward is None:
         return None
     from otel_eval.app.passing import Passing

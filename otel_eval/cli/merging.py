@@ -11,8 +11,8 @@ from typing import IO, Any
 import click
 
 from otel_eval.errors import InputError
+from otel_eval.exporters.result_rows import line_of
 from otel_eval.merging import check_row, merge_results
-from otel_eval.sinks.jsonl import line_of
 
 __all__ = ["merge"]
 

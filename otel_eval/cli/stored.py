@@ -211,7 +211,7 @@ def _verdict(result: Result) -> str:
 
 
 def _json_lines(report: Report) -> Iterator[str]:
-    from otel_eval.sinks.jsonl import rows_of
+    from otel_eval.exporters.result_rows import rows_of
 
     return map(json_line, rows_of(report))
 

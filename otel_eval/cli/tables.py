@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_eval.cli.rows import overlaps
+from otel_eval.exporters.result_rows import start_time
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, Trajectory
-from otel_eval.sinks.instants import start_time
 
 __all__ = ["WIDTH", "columns", "cut", "label_line", "plain", "run_block", "score_block", "score_table", "tally_line"]
 

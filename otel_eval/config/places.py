@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 
 from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of, url_of
+from otel_eval.otlp.endpoint import ClientTls
 from otel_eval.telling import redacted, shown
-from otel_eval.tls import ClientTls
 
 __all__ = [
     "Address",

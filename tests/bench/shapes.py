@@ -26,7 +26,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otel_eval.app.compose import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
-from otel_eval.sinks.jsonl import lines_of
+from otel_eval.exporters.result_rows import lines_of
 from otel_eval.sources.otlp import frame_traces, frame_traces_json, traces_again
 
 TRACES = Path(__file__).parents[1] / "traces"

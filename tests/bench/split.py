@@ -21,8 +21,8 @@ from otel_eval.app import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
+from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Stamp
-from otel_eval.sinks.jsonl import rows_of
 from otel_eval.sources.files import read_file
 from otel_eval.sources.otlp import frame_traces
 

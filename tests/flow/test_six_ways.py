@@ -33,7 +33,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
 from otel_eval.config import load
-from otel_eval.sinks.jsonl import result_fields
+from otel_eval.exporters.result_rows import result_fields
 
 HERE = Path(__file__).parent
 LOADER = [each for each in entry_points(group="opentelemetry_instrumentor") if each.name == "otel_eval"]

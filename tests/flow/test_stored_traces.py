@@ -20,8 +20,8 @@ from otel_eval.app.compose import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError
+from otel_eval.exporters.result_rows import result_fields
 from otel_eval.model import Completeness
-from otel_eval.sinks.jsonl import result_fields
 from otel_eval.sources.files import read_file
 
 RECORDED = sorted(

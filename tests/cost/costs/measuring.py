@@ -20,8 +20,8 @@ from otel_eval import app
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.engine import Engine
+from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.pipeline import Pipeline
-from otel_eval.sinks.jsonl import JsonLinesSink
 from otel_eval.sources.otlp import content_weight, json_weight, protobuf_weight
 from otel_eval.sources.receiver.admission import Admission, Ticket
 from otel_eval.sources.receiver.counters import Counters
@@ -78,7 +78,7 @@ class Receiver:
     """What `otel-eval serve` does with requests, without sockets and threads; results go to a JSON Lines file."""
 
     def __init__(self, engine: Engine, results: Path) -> None:
-        self._sink = JsonLinesSink(results)
+        self._sink = JsonLinesFile(results)
         self.pipeline = Pipeline(engine, self._sink.emit, Limits())
         admission = Admission(_MOST)
         self._exchange = Exchange(_Intake(self.pipeline), admission, Counters(), most_bytes=_MOST, max_attributes=_ATTRIBUTES)

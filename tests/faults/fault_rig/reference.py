@@ -13,7 +13,7 @@ from typing import Any, Final
 from fault_rig.traffic import Run, body, trace_id
 from otel_eval import app
 from otel_eval.config import load
-from otel_eval.sinks.jsonl import result_fields
+from otel_eval.exporters.result_rows import result_fields
 
 __all__ = ["CONVENTIONS", "EVALUATION", "by_hand", "replayed"]
 

@@ -14,11 +14,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.app.compose import engine_of
 from otel_eval.config import load
+from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
+from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
 from otel_eval.model import Report, Result, Scored
-from otel_eval.sinks.endpoint import Endpoint
-from otel_eval.sinks.forward import Forward, Ticket, Unsent
-from otel_eval.sinks.tally import Tally
+from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.sources.otlp import Framed, frame_traces
 from otel_eval.testing import trajectory
 
@@ -48,8 +48,8 @@ class Keeper:
             self.told += [("rest", each.place) for each in requests] + [("span", each.place) for each in spans]
             self.changed.notify_all()
 
-    def dropped(self, ticket: Ticket) -> None:
-        self.told.append(("dropped", ticket.place))
+    def dropped(self, ack: Ack) -> None:
+        self.told.append(("dropped", ack.place))
 
     def heard(self, *wanted: tuple[str, int]) -> bool:
         with self.changed:
@@ -62,9 +62,9 @@ class Assembly:
     def __init__(self, *, full: bool = False) -> None:
         self.full = full
 
-    def spans(self, spans: Any, ticket: Ticket | None) -> None:
-        assert ticket is not None
-        ticket.place = 1
+    def spans(self, spans: Any, ack: Ack | None) -> None:
+        assert ack is not None
+        ack.place = 1
         if self.full:
             raise Overloaded("full")
 
@@ -73,8 +73,8 @@ class Assembly:
 
 
 @contextmanager
-def stage(backend: Backend, keeper: Keeper) -> Iterator[Forward]:
-    forward = Forward(Endpoint(endpoint=backend.url), ENGINE, Tally(), keeper=keeper)
+def stage(backend: Backend, keeper: Keeper) -> Iterator[Forwarder]:
+    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), keeper=keeper)
     forward.start()
     try:
         yield forward
@@ -96,10 +96,10 @@ def report(trace_id: bytes = TRACE) -> Report:
     return Report(run, "e", 0, (result,))
 
 
-def unsent(data: bytes, **more: Any) -> Unsent:
+def unsent(data: bytes, **more: Any) -> UnsentRequest:
     framed: Framed = frame_traces(data)
     given = {"waiting": None, "held": False, "moved": (), "said": {}} | more
-    return Unsent("traces", data, len(framed.spans), framed.spans, 5, **given)
+    return UnsentRequest("traces", data, len(framed.spans), framed.spans, 5, **given)
 
 
 def arrived(backend: Backend) -> list[tuple[int, int]]:
@@ -113,7 +113,7 @@ def arrived(backend: Backend) -> list[tuple[int, int]]:
     ]
 
 
-def take(forward: Forward, data: bytes, assembly: Assembly) -> None:
+def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     spans = frame_traces(data).spans
     forward.traces(data, len(spans), spans, assembly)
 
@@ -159,9 +159,9 @@ def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backen
         ((root,), _) = forward.waiting(TRACE)
         assert first.heard(("rest", 1))
     with stage(backend, keeper) as forward:
-        forward.resume(unsent(body(1, 2), waiting=root.ticket.cut), lambda _: False)
+        forward.resume(unsent(body(1, 2), waiting=root.ack.cut), lambda _: False)
         assert keeper.heard(("span", 5))
-        forward.resume(unsent(body(3, 4), waiting=root.ticket.cut), lambda _: False)
+        forward.resume(unsent(body(3, 4), waiting=root.ack.cut), lambda _: False)
         assert keeper.heard(("span", 5), ("span", 5), ("rest", 5))
     assert sorted(arrived(backend)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
@@ -173,7 +173,7 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
         take(forward, body(1, 2), Assembly())
         assert keeper.heard(("rest", 1))
         roots, copy = forward.waiting(TRACE)
-        cut = roots[0].ticket.cut
+        cut = roots[0].ack.cut
         assert forward.moved(roots, 9)
         assert keeper.heard(("rest", 1), ("span", 1))
         forward.judged(TRACE)
@@ -192,6 +192,6 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
 def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) -> None:
     """Another configuration."""
     keeper = Keeper()
-    forward = Forward(Endpoint(endpoint=backend.url), ENGINE, Tally(), keeper=keeper, signals=("logs",))
+    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), keeper=keeper, signals=("logs",))
     forward.resume(unsent(body(1)), lambda _: True)
     assert keeper.told == [("dropped", 5)]

@@ -8,10 +8,10 @@ from typing import Any
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 
+from otel_eval.counters import Counters
+from otel_eval.exporters.fanout import Fanout
+from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Completeness, Report, Result, Scored, Trajectory
-from otel_eval.sinks.ambient import AmbientSink
-from otel_eval.sinks.fanout import Fanout
-from otel_eval.sinks.tally import Tally
 from otel_eval.sources.inprocess import InProcessSource, Limits
 
 WHY = {"closed": "complete"}
@@ -31,8 +31,10 @@ class Program:
 
     def __init__(self, *, limits: Limits | None = None, signals: Any = None, tick_s: float = 0.05, **providers: Any) -> None:
         self.traces: list[tuple[str, list[str], str]] = []
-        self.tally = Tally()
-        self.ambient = AmbientSink(signals, pipeline=self.pipeline, counters=self.tally, found=self.found, **providers)
+        self.tally = Counters()
+        self.ambient = GlobalProvidersExporter(
+            signals, pipeline=self.pipeline, counters=self.tally, found=self.found, **providers
+        )
         self.sinks = Fanout([self.ambient], self.tally)
         self.source = InProcessSource(self.handover, flush=self.sinks.flush, close=self.sinks.close, limits=limits, tick_s=tick_s)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report, Trajectory
-from otel_eval.sinks.fanout import Fanout
 
 HERE = Path(__file__).parent
 

@@ -26,7 +26,7 @@ from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
 from otel_eval.app.server import Server
 from otel_eval.cli import main
 from otel_eval.config import load
-from otel_eval.sinks.jsonl import result_fields
+from otel_eval.exporters.result_rows import result_fields
 
 ROOT = Path(__file__).parents[3]
 TOOLS = ("search", "search", "book")

@@ -19,11 +19,11 @@ from otel_eval.app.compose import engine_of
 from otel_eval.app.judges import Clients
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, load
+from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
 from otel_eval.operations.exposition import exposition
 from otel_eval.operations.readings import readings
 from otel_eval.operations.status import Readiness, status
-from otel_eval.sinks.tally import Tally
 
 SCHEMA = {"properties": {"score": {"type": "number"}}}
 USAGE = {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}
@@ -118,7 +118,7 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any],
     endpoint = serve(
         scripted.Reply(status=503), scripted.answer(told, usage=USAGE), scripted.answer("no", usage=USAGE), scripted.answer(told)
     )
-    tally = Tally()
+    tally = Counters()
     clients = Clients(tally.add)
     for retries in (1, 2):
         judge = built(clients, config_of(endpoint, retries=retries))
@@ -139,7 +139,7 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any],
 @pytest.mark.parametrize("usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}])
 def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], scripted: ModuleType, usage: Any):
     """Endpoints may send anything."""
-    tally = Tally()
+    tally = Counters()
     judge = built(Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage))))
     asyncio.run(judge.structured("one", SCHEMA))
     assert tally.get("judges.tokens") == 0

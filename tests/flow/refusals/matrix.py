@@ -17,17 +17,18 @@ from otel_eval.app.compose import engine_of
 from otel_eval.app.durable import Durable
 from otel_eval.app.onward import Kept
 from otel_eval.config import Storage, load
+from otel_eval.counters import Counters
+from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.delivery import ExportQueues
+from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.otlp import OtlpSignalExporter, otlp_exporters
+from otel_eval.forwarding import Forwarder
 from otel_eval.model import Report, Result, Scored
-from otel_eval.sinks.delivery import DeadLetters, Delivery, Outbox
-from otel_eval.sinks.delivery.carrier import OtlpCarrier
-from otel_eval.sinks.endpoint import Endpoint as To
-from otel_eval.sinks.forward import Forward
-from otel_eval.sinks.otlp import otlp_sinks
-from otel_eval.sinks.retry import RetryPolicy
-from otel_eval.sinks.tally import Tally
+from otel_eval.otlp.endpoint import ClientTls
+from otel_eval.otlp.endpoint import Endpoint as To
+from otel_eval.retry import RetryPolicy
 from otel_eval.sources.receiver import Origin
 from otel_eval.testing import trajectory
-from otel_eval.tls import ClientTls
 
 ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
 CODES: Final = (400, 401, 403, 404, 405, 408, 413, 429, 500, 501, 502, 503, 504)
@@ -47,7 +48,7 @@ RECHECK_S: Final = 60.0
 class Rig(Protocol):
     """One exporter of one signal."""
 
-    tally: Tally
+    tally: Counters
     is_impatient: bool  # attempts end after a short time, also on a busy machine
 
     def give(self) -> None:
@@ -83,13 +84,13 @@ class Results:
     """Results in the receiver: a queue and, with storage, a dead-letter file."""
 
     def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
-        self.tally = Tally()
+        self.tally = Counters()
         self._kept, self._path, self.is_impatient = kept, folder / "dead.jsonl", endpoint.hangs
-        self._dead = DeadLetters(self._path) if kept else None
-        self._outbox = Outbox(
-            OtlpCarrier(place_of(endpoint, ca), signal), self.tally, limit=100, dead_letters=self._dead, retry=clock.retry
+        self._dead = DeadLetterFile(self._path) if kept else None
+        self._outbox = ExportQueue(
+            OtlpSignalExporter(place_of(endpoint, ca), signal), self.tally, limit=100, dead_letters=self._dead, retry=clock.retry
         )
-        self._delivery = Delivery([self._outbox], self._dead)
+        self._delivery = ExportQueues([self._outbox], self._dead)
         self._delivery.start()
         self._given = 0
 
@@ -123,14 +124,14 @@ class InProcess(Results):
     """Results in a program: the same queue, bounded; there is no storage, but a dead-letter file may be named."""
 
     def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
-        self.tally, self._path, self._kept = Tally(), folder / "dead.jsonl", kept
+        self.tally, self._path, self._kept = Counters(), folder / "dead.jsonl", kept
         self.is_impatient = endpoint.hangs or signal == "metrics"
-        dead = (lambda: DeadLetters(self._path)) if kept else (lambda: None)
+        dead = (lambda: DeadLetterFile(self._path)) if kept else (lambda: None)
         given: dict[str, Any] = {"counters": self.tally, "in_process": True, "metrics_interval_s": 3600.0}
         to = place_of(endpoint, ca)
         if signal == "metrics":  # which are tried again within the timeout
             to = replace(to, timeout_s=TIMEOUT_S)
-        (self._sink,) = otlp_sinks(to, (signal,), dead_letters=dead, retry=clock.retry, **given)
+        (self._sink,) = otlp_exporters(to, (signal,), dead_letters=dead, retry=clock.retry, **given)
         self._given = 0
 
     def give(self) -> None:
@@ -180,11 +181,11 @@ class Forwarding:
     """Requests of agents that are passed on; with storage they are on disk until then."""
 
     def __init__(self, endpoint: Endpoint, signal: str, folder: Path, ca: str | None, *, kept: bool, clock: Clock) -> None:
-        self.tally, self._signal, self.is_impatient = Tally(), signal, endpoint.hangs
+        self.tally, self._signal, self.is_impatient = Counters(), signal, endpoint.hangs
         self._durable = Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
         before = self._durable.accepted if self._durable else None
         keeper = self._durable.onward if self._durable else None
-        self._forward = Forward(
+        self._forward = Forwarder(
             place_of(endpoint, ca), ENGINE, self.tally, signals=(signal,), keeper=keeper, retry=clock.retry, before=before
         )
         self._forward.start()

@@ -25,12 +25,12 @@ from otel_eval.app.passing import Passing
 from otel_eval.app.recovery import Recovery
 from otel_eval.app.resuming import Resuming
 from otel_eval.config import load
+from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
+from otel_eval.exporters.result_rows import result_fields
+from otel_eval.forwarding import Forwarder
+from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.pipeline import Pipeline
-from otel_eval.sinks.endpoint import Endpoint
-from otel_eval.sinks.forward import Forward
-from otel_eval.sinks.jsonl import result_fields
-from otel_eval.sinks.tally import Tally
 from otel_eval.sources.otlp import frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
 from otel_eval.storage.records import HEAD_BYTES
@@ -78,7 +78,7 @@ class Lives:
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
         onward = self.durable.onward
-        self.forward = onward.forward = Forward(BACKEND, engine, Tally(), keeper=onward)
+        self.forward = onward.forward = Forwarder(BACKEND, engine, Counters(), keeper=onward)
         self.pipeline = Pipeline(
             engine,
             self.tell,

@@ -10,9 +10,9 @@ import pytest
 
 from otel_eval.app.outlets import delivery_of
 from otel_eval.config import EvalConfig, Evaluation, Exporters, JsonlExporter, Match, Protocols, Traces, load
+from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer
-from otel_eval.sinks.tally import Tally
 
 SHAPE = """
 traces: {decision_wait: 1s, decision_wait_partial: 6s, grace_period: 30s, idle_timeout: 5m, max_age: 1h, max_traces: 100000,
@@ -241,5 +241,5 @@ def test_the_modes_of_files_reach_them(tmp_path: Path) -> None:
         "dead_letter": str(tmp_path / "d"),
         "dead_letter_mode": "604",
     }
-    delivery_of(load({"exporters": places}), Tally(), lambda *_: None).close(1.0)
+    delivery_of(load({"exporters": places}), Counters(), lambda *_: None).close(1.0)
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in "rd"] == ["0o640", "0o604"]

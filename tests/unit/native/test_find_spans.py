@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_eval.forwarding.splice import find_spans, find_spans_python
 from otel_eval.native import extension
-from otel_eval.sinks.forward.cut import find_spans, find_spans_slowly
 from otel_eval.wire import sized
 
 if extension("_native") is None:
@@ -41,7 +41,7 @@ def test_both_find_the_same(fields: list[bytes], wanted: list[bytes], data: st.D
     start = data.draw(st.sampled_from([6, 6, 6, 0, 7]))
     stop = data.draw(st.sampled_from([len(body) - 6, len(body) - 6, len(body), max(start, len(body) - 8)]))
     start = min(start, stop)
-    assert outcome(find_spans, body, start, stop, wanted) == outcome(find_spans_slowly, body, start, stop, wanted)
+    assert outcome(find_spans, body, start, stop, wanted) == outcome(find_spans_python, body, start, stop, wanted)
 
 
 @pytest.mark.parametrize("span", [(-1, 2), (2, 1), (0, 99)])

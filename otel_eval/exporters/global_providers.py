@@ -1,0 +1,253 @@
+"""Export through the OpenTelemetry providers of the process, so that adding one processor is enough to see scores.
+
+A provider is looked up at the first result, and again while it is missing: programs configure logging before or after tracing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
+
+from opentelemetry._logs import get_logger_provider
+from opentelemetry.metrics import get_meter_provider
+from opentelemetry.trace import get_tracer_provider
+
+from otel_eval.counters import Counters, Warnings
+from otel_eval.exporters import attributes as names
+from otel_eval.exporters.log_events import LogEventExporter
+from otel_eval.exporters.metrics import MetricsExporter
+from otel_eval.exporters.spans import SpanExporter, pipeline_tracer
+from otel_eval.exporters.window import WindowLimits
+from otel_eval.model import Report
+from otel_eval.ports import Sink
+
+__all__ = [
+    "SIGNALS",
+    "GlobalProvidersExporter",
+    "global_logger_provider",
+    "global_meter_provider",
+    "global_tracer_provider",
+    "has_no_processor",
+    "is_real",
+    "is_shut_down",
+    "sampler_of",
+]
+
+# Here and not where they are used: a process that forks while a thread imports leaves a child with half a module.
+
+
+_API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metrics")
+
+
+def is_real(provider: Any) -> bool:
+    """Whether a provider does something: neither nothing nor one of the API's proxies and no-ops."""
+    return provider is not None and not type(provider).__module__.startswith(_API)
+
+
+def global_logger_provider() -> Any:
+    """The global one, if somebody set one."""
+    return _real(get_logger_provider())
+
+
+def global_meter_provider() -> Any:
+    """The global one, if somebody set one."""
+    return _real(get_meter_provider())
+
+
+def global_tracer_provider() -> Any:
+    """The global one, if somebody set one."""
+    return _real(get_tracer_provider())
+
+
+def sampler_of(provider: Any) -> str:
+    """The description of a tracer provider's sampler, or "unknown"."""
+    sampler: Any = getattr(provider, "sampler", None)
+    return str(sampler.get_description()) if hasattr(sampler, "get_description") else "unknown"
+
+
+def _real(provider: Any) -> Any:
+    return provider if is_real(provider) else None
+
+
+def is_shut_down(provider: Any) -> bool:
+    """Whether all that a provider (or a pipeline of processors) hands to is known to be shut down.
+
+    The SDK has no public answer, and what is emitted afterwards is lost without a word. Where its private flags are not
+    found the answer is no.
+    """
+    own = getattr(provider, "_shutdown", None)
+    if isinstance(own, bool):
+        return own
+    flags = [_flag(processor) for processor in _processors(provider)]
+    known = [flag for flag in flags if flag is not None]
+    return bool(known) and all(known) and len(known) == len(flags)
+
+
+def has_no_processor(provider: Any) -> bool:
+    """Whether a provider (or a pipeline of processors) is known to have no processor but ours, so that it drops everything.
+
+    `OTEL_LOGS_EXPORTER=none` leaves a `LoggerProvider` like that. The SDK has no public answer; where its private
+    lists are not found the answer is no.
+    """
+    return _lists(provider) != [] and next(_processors(provider), None) is None
+
+
+def _processors(provider: Any) -> Iterator[Any]:
+    for listed in _lists(provider):
+        for each in listed:
+            if not type(each).__module__.startswith("otel_eval"):
+                yield each
+
+
+def _lists(provider: Any) -> list[Any]:
+    """The lists of processors that were found behind a provider, normally one."""
+    inner = provider
+    for name in ("_multi_log_record_processor", "_active_span_processor"):
+        inner = getattr(provider, name, inner)
+    return [getattr(inner, name) for name in ("_log_record_processors", "_span_processors") if hasattr(inner, name)]
+
+
+def _flag(processor: Any) -> bool | None:
+    for holder in (processor, getattr(processor, "_batch_processor", None)):
+        for name in ("_shutdown", "done"):  # `done`: the batch processors before 1.34
+            flag = getattr(holder, name, None)
+            if isinstance(flag, bool):
+                return flag
+    return None
+
+
+SIGNALS: Final = ("logs", "metrics", "spans")
+
+_REMEDY: Final = {
+    "logs": "configure a LoggerProvider with a processor (opentelemetry._logs.set_logger_provider) or pass logger_provider",
+    "metrics": "configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or pass meter_provider",
+    "spans": "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters",
+}
+_MISSING: Final = {
+    "logs": "no logger provider with a processor",
+    "metrics": "no meter provider",
+    "spans": "no tracer provider with another processor",
+}
+
+
+class GlobalProvidersExporter:
+    """Log events, metrics or spans, through the providers given or else the process's own.
+
+    Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics if there is a
+    `MeterProvider`. With `signals`: exactly these. A provider without processors counts as absent.
+
+    Counts `results.undeliverable` by signal: nothing to send through, or the provider was shut down before.
+
+    Args:
+        signals: any of logs, metrics, spans; None to decide by what there is.
+        tracer_provider, logger_provider, meter_provider: used instead of the process's own.
+        pipeline: gives the processors and the resource of the provider whose spans are judged, or None.
+        counters: counted into.
+        found: called when a provider is first used; the moment to move exit hooks in front of the provider's.
+        window: how far back the metrics' sliding windows reach; None for none.
+        only: whether there is no other sink; then it is reported if nothing takes the scores although no signal was named.
+    """
+
+    name: Final = "opentelemetry"
+
+    def __init__(
+        self,
+        signals: Collection[str] | None = None,
+        tracer_provider: Any = None,
+        logger_provider: Any = None,
+        meter_provider: Any = None,
+        pipeline: Callable[[], tuple[Any, Any] | None] = lambda: None,
+        *,
+        counters: Counters | None = None,
+        found: Callable[[], None] = lambda: None,
+        window: WindowLimits | None = None,
+        only: bool = True,
+    ) -> None:
+        self._only: Final = only
+        self._signals = None if signals is None else frozenset(signals)
+        self._tracers, self._loggers, self._meters = tracer_provider, logger_provider, meter_provider
+        self._pipeline, self._found, self._window = pipeline, found, window
+        self._counters: Final = counters if counters is not None else Counters()
+        self._warnings: Final = Warnings()
+        self._sinks: dict[str, tuple[Sink, Any]] = {}  # signal → sink, and the provider or pipeline behind it
+
+    def emit(self, report: Report) -> bool:
+        """Send the report; what cannot be sent is counted and logged once, with the remedy. False if no signal took it."""
+        failed: Exception | None = None
+        accepted = False
+        for signal in self._wanted():
+            try:
+                accepted = self._send(signal, report) or accepted
+            except Exception as error:  # noqa: BLE001 - one signal's trouble must not cost the others; raised below
+                failed = error
+        if failed is not None:
+            raise failed
+        return accepted
+
+    def _wanted(self) -> tuple[str, ...]:
+        if self._signals is not None:
+            return tuple(signal for signal in SIGNALS if signal in self._signals)
+        metrics = ("metrics",) if self._sink("metrics") else ()
+        if self._sink("logs"):
+            return ("logs", *metrics)
+        return ("spans", *metrics) if self._only or self._sink("spans") else metrics
+
+    def _send(self, signal: str, report: Report) -> bool:
+        held = self._sink(signal)
+        if held is None:
+            self._counters.add("results.undeliverable", len(report.results), signal=signal)
+            why = _MISSING[signal]
+            self._warnings.once(signal, "scores cannot be sent as %s: there is %s; %s", signal, why, _REMEDY[signal])
+            return False
+        sink, provider = held
+        if is_shut_down(provider):
+            self._counters.add("results.undeliverable", len(report.results), signal=signal)
+            remedy = "shut the TracerProvider (or the processor) down first, so that the last scores still find their way"
+            self._warnings.once(f"{signal} closed", "scores cannot be sent as %s: the provider was shut down; %s", signal, remedy)
+            return False
+        sink.emit(report)
+        return True
+
+    def _sink(self, signal: str) -> tuple[Sink, Any] | None:
+        held = self._sinks.get(signal)
+        if held is None:
+            held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
+            if held is not None and has_no_processor(held[1]):
+                return None  # one may be added later
+            if held is not None:
+                self._sinks[signal] = held
+                self._found()
+        return held
+
+    def _logs(self) -> tuple[Sink, Any] | None:
+        provider = self._loggers if self._loggers is not None else global_logger_provider()
+        return (LogEventExporter(provider), provider) if provider is not None else None
+
+    def _metrics(self) -> tuple[Sink, Any] | None:
+        provider = self._meters if self._meters is not None else global_meter_provider()
+        return (MetricsExporter(provider, window=self._window), provider) if provider is not None else None
+
+    def _spans(self) -> tuple[Sink, Any] | None:
+        if self._tracers is not None:
+            return _through(self._tracers)
+        origin = self._pipeline()
+        if origin is not None:
+            try:
+                return SpanExporter(pipeline_tracer(*origin)), origin[0]  # flushed by the provider that flushes us
+            except (TypeError, AttributeError, ImportError):
+                pass  # an SDK that makes tracers in another way
+        provider = global_tracer_provider()
+        return _through(provider) if provider is not None else None
+
+    def flush(self, timeout_s: float) -> bool:
+        """Have every provider in use deliver; False if one did not in time."""
+        delivered = [sink.flush(timeout_s) for sink, _ in list(self._sinks.values())]
+        return all(delivered)
+
+    def close(self, timeout_s: float) -> None:
+        """Deliver. The providers are the program's to shut down."""
+        self.flush(timeout_s)
+
+
+def _through(provider: Any) -> tuple[Sink, Any]:
+    return SpanExporter(provider.get_tracer(names.SCOPE), getattr(provider, "force_flush", None)), provider

@@ -1,0 +1,272 @@
+"""An exporter to a file of JSON Lines, or to standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any, Final
+
+from otel_eval.counters import renew_after_fork
+from otel_eval.errors import ConfigError
+from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
+from otel_eval.model import Report
+from otel_eval.retry import ExportResult
+
+__all__ = ["OWNER_ONLY", "ChangedLinesFile", "JsonLinesExporter", "JsonLinesFile"]
+
+_BLOCK: Final = 65536
+OWNER_ONLY: Final = 0o600
+"""Permissions of a file that is created: results may quote agents' inputs and outputs."""
+_TAIL: Final = 64 * 2**20
+_RESULT_ID: Final = re.compile(rb'"result_id": "([0-9a-f]{32})"\}\n')
+_BEGINNING: Final = b'{"trace_id":'
+
+
+class JsonLinesFile:
+    """Appends one line per result; the lines of a report are written together.
+
+    Args:
+        path: the file, made if it does not exist, or "-" for standard output.
+        key: where the path stands in the configuration, for errors.
+        mode: permissions of the file if it is created, whatever the umask; a file that exists keeps its own.
+
+    Raises:
+        ConfigError: the file cannot be opened for writing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str = "jsonl",
+        *,
+        key: str = "exporters.jsonl.path",
+        mode: int = OWNER_ONLY,
+    ) -> None:
+        self.name: Final = name
+        self._lock = threading.Lock()  # guards _file: reports may come from a worker and from whoever flushes
+        renew_after_fork(self)
+        self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key, mode)
+
+    def emit(self, report: Report) -> None:
+        """Write the report's results."""
+        self.write(lines_of(report))
+
+    def write(self, lines: bytes) -> None:
+        """Write whole lines.
+
+        Raises:
+            OSError: they could not be written; nothing of them is in the file.
+        """
+        with self._lock:
+            if self._file is None:
+                sys.stdout.write(lines.decode("utf-8", "replace"))
+                sys.stdout.flush()
+            else:
+                _append(self._file, lines)
+
+    def sync(self) -> None:
+        """Hand the file to the disk.
+
+        Raises:
+            OSError: that failed.
+        """
+        with self._lock:
+            if self._file is not None and not self._file.closed and self._file.seekable():  # a pipe has no disk
+                os.fsync(self._file.fileno())
+
+    def there(self, result_ids: Collection[str]) -> set[str]:
+        """Those of the results that stand in the last 64 MiB of the file."""
+        return self.written_ids().intersection(result_ids) if result_ids else set()
+
+    def written_ids(self) -> set[str]:
+        """The results in the last 64 MiB of the file; none of standard output or a pipe."""
+        with self._lock:
+            if self._file is None or not self._file.seekable():
+                return set()
+            end = self._file.seek(0, os.SEEK_END)
+            self._file.seek(max(0, end - _TAIL))
+            return {each.decode() for each in _RESULT_ID.findall(self._file.read() or b"")}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Every report is written when it is emitted; this hands the file to the disk."""
+        del timeout_s
+        with suppress(OSError):  # a device has no disk
+            self.sync()
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        """Close the file."""
+        del timeout_s
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+
+
+def _append(file: io.RawIOBase, lines: bytes) -> None:
+    """All of it or nothing: half a line would spoil the next one."""
+    rest = memoryview(lines)
+    try:
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+    except OSError:
+        with suppress(OSError):
+            _take_back(file, len(lines) - len(rest), lines)
+        raise
+
+
+def _take_back(file: io.RawIOBase, written: int, lines: bytes) -> None:
+    """Cut what was written of the lines, if it is the end: another process may append to the same file."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(end - written)
+    if written and file.read(written) == lines[:written]:
+        file.truncate(end - written)
+
+
+def _opened(path: Path, key: str, mode: int) -> io.RawIOBase:
+    try:
+        file = open(path, "ab+", opener=partial(_created, mode))  # noqa: SIM115 - it is kept
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(
+            f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder, or '-'"
+        ) from None
+    if file.seekable():
+        _cut_torn_line(file)
+    # A buffer has a lock of its own, which a thread may hold when the process forks, and lines that the child would write again.
+    return file.detach()
+
+
+def _created(mode: int, path: str, flags: int) -> int:
+    """A handle of the file, which is created with these permissions if it does not exist."""
+    try:
+        handle = os.open(path, flags | os.O_EXCL, mode)
+    except FileExistsError:
+        return os.open(path, flags, mode)
+    with suppress(OSError, AttributeError):  # a file system without permissions; Windows
+        os.fchmod(handle, mode)  # the umask may have taken away what was asked for
+    return handle
+
+
+def _cut_torn_line(file: IO[bytes]) -> None:
+    """Remove what a crash left of a last line of ours, so that the next line does not continue it; end a line of another's."""
+    end = file.seek(0, os.SEEK_END)
+    keep = end
+    while keep > 0:
+        start = max(0, keep - _BLOCK)
+        file.seek(start)
+        newline = file.read(keep - start).rfind(b"\n")
+        if newline >= 0:
+            keep = start + newline + 1
+            break
+        keep = start
+    if keep == end:
+        return
+    file.seek(keep)
+    if file.read(len(_BEGINNING)) == _BEGINNING:
+        file.truncate(keep)
+    else:
+        file.write(b"\n")
+
+
+class JsonLinesExporter:
+    """Lines at the end of a file, or of standard output.
+
+    Args:
+        sink: the file.
+        sync: whether lines are handed over when they are on the disk.
+    """
+
+    lines: Final = True
+
+    def __init__(self, sink: JsonLinesFile, *, sync: bool = False) -> None:
+        self.name: Final = sink.name
+        self._sink, self._sync = sink, sync
+        self._before: Set[str] = frozenset()  # results of an earlier life that may be made again
+
+    def written(self, reports: Sequence[Report]) -> bytes:
+        """One line per result, but for those that were written before the journal was damaged."""
+        if not self._before:
+            return b"".join(map(lines_of, reports))
+        return encoded(row for report in reports for row in rows_of(report) if row["result_id"] not in self._before)
+
+    def expect_repeats(self) -> None:
+        """Remember what stands at the end of the file, some 100 bytes for each result; the same ids are not written again."""
+        self._before = self._sink.written_ids()
+
+    def attempt(self, written: bytes) -> ExportResult:
+        """Append all of it, or leave the file as it was."""
+        try:
+            self._sink.write(written)
+            if self._sync:
+                self._sink.sync()
+        except OSError as error:
+            return ExportResult("retryable", error.strerror or type(error).__name__)
+        return ExportResult("ok")
+
+    def missing(self, reports: Sequence[Report]) -> list[Report]:
+        """Those whose results do not stand at the end of the file."""
+        ids = {id(report): {row["result_id"] for row in rows_of(report)} for report in reports}
+        there = self._sink.there(set().union(*ids.values()))
+        return [report for report in reports if ids[id(report)].isdisjoint(there)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._sink.close(0.0)
+
+
+_OCCASION: Final = ("evaluated_at", "evaluator")  # results that differ in these alone are equal
+
+
+class ChangedLinesFile(JsonLinesFile):
+    """Appends a line for each result that the file does not hold as it is; of two lines with one id the later one counts.
+
+    What the file holds is read once, when it is opened: 8 bytes are kept for each result.
+
+    Args:
+        path: the file, made if it does not exist, or "-" for standard output, which holds nothing.
+        mode: permissions of the file if it is created.
+
+    Raises:
+        ConfigError: the file cannot be opened for writing.
+    """
+
+    def __init__(self, path: str, *, mode: int = OWNER_ONLY) -> None:
+        super().__init__(path, mode=mode)
+        self._held: dict[str, bytes] = {} if path == "-" else dict(_held(Path(path)))
+
+    def emit(self, report: Report) -> None:
+        """Write the report's results that are new or have changed."""
+        changed = []
+        for row in rows_of(report):
+            written = encoded([row])
+            digest = _digest(json.loads(written))
+            if self._held.get(row["result_id"]) != digest:
+                self._held[row["result_id"]] = digest
+                changed.append(written)
+        if changed:
+            self.write(b"".join(changed))
+
+
+def _held(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The id of each result in the file and what tells whether it has changed."""
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                row = json.loads(line)
+                yield row["result_id"], _digest(row)
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue  # no line of ours
+
+
+def _digest(row: Mapping[str, Any]) -> bytes:
+    compared = {key: value for key, value in row.items() if key not in _OCCASION}
+    return blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=8).digest()

@@ -1,0 +1,352 @@
+"""Export results over OTLP: log events and spans through a queue for each signal, metrics through the SDK's periodic reader."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.errors import ConfigError
+from otel_eval.exporters.delivery import QueuedExporter
+from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.metrics import MetricsExporter
+from otel_eval.model import Report
+from otel_eval.otlp.client import OtlpClient
+from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
+from otel_eval.quiet import quiet
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.telling import redacted
+
+if TYPE_CHECKING:
+    from otel_eval.exporters.dead_letter import DeadLetterFile
+    from otel_eval.exporters.window import WindowLimits
+    from otel_eval.model import Report
+    from otel_eval.ports import Sink
+
+__all__ = ["OtlpMetricExporter", "OtlpSignalExporter", "metric_exporter", "otlp_exporters", "own_resource"]
+
+
+def own_resource() -> Any:
+    """`service.name` otel-eval, and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say."""
+    return Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
+
+
+class _Collected:
+    """A processor that keeps what passes, for spans and for log records."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def on_start(self, *_: Any, **__: Any) -> None:
+        """Nothing yet."""
+
+    def on_emit(self, item: Any) -> None:
+        """Keep a log record."""
+        self.items.append(item)
+
+    emit = on_end = on_emit  # the name that older SDKs use; the one for spans
+
+    def _on_ending(self, *_: Any) -> None:
+        """Nothing; the SDK calls it before `on_end`."""
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Nothing is held."""
+
+    def force_flush(self, *_: Any, **__: Any) -> bool:
+        """Nothing is held."""
+        return True
+
+    def take(self) -> list[Any]:
+        """What passed since the last time."""
+        taken, self.items = self.items, []
+        return taken
+
+
+class OtlpSignalExporter:
+    """Requests to one signal of an OTLP endpoint.
+
+    The SDK makes the records and the official exporter's encoder the request. It is sent by ourselves, because the
+    exporter tells neither why an endpoint refused, nor what it rejected, nor when to come again.
+
+    Args:
+        to: the endpoint, as `for_signal` returns it.
+        signal: logs or spans.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    lines: Final = False
+
+    def __init__(self, to: Endpoint, signal: str) -> None:
+        self.name: Final = f"otlp.{signal}"
+        self._maker: Final = _MAKERS[signal]
+        self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what makes records: at the start, and in a forked child, whose parent may have held a lock of it."""
+        self._process = os.getpid()
+        self._collected = _Collected()
+        self._emit, self._encode = self._maker(self._collected)
+
+    def written(self, reports: Sequence[Report]) -> bytes:
+        """One request with all of them."""
+        if self._process != os.getpid():
+            self._begin()
+        for report in reports:
+            self._emit(report)
+        made: bytes = self._encode(self._collected.take()).SerializeToString()
+        return made
+
+    def attempt(self, written: bytes) -> ExportResult:
+        """Send the request."""
+        return self._client.send(written)
+
+    def missing(self, reports: Sequence[Report]) -> list[Report]:
+        """All: an endpoint cannot be asked. It knows them by their result ids."""
+        return list(reports)
+
+    def expect_repeats(self) -> None:
+        """Nothing: an endpoint knows results by their ids."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+
+_Made = tuple[Callable[[Report], None], Callable[[Sequence[Any]], Any]]
+
+
+def _logs(collected: Any) -> _Made:
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+    from opentelemetry.sdk._logs import LoggerProvider
+
+    from otel_eval.exporters.log_events import LogEventExporter
+    from otel_eval.exporters.otlp import own_resource
+
+    provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
+    provider.add_log_record_processor(collected)
+    return LogEventExporter(provider).emit, encode_logs
+
+
+def _spans(collected: Any) -> _Made:
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+    from otel_eval.exporters import attributes as names
+    from otel_eval.exporters.otlp import own_resource
+    from otel_eval.exporters.spans import ReportIds, SpanExporter
+
+    ids = ReportIds()
+    provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
+    provider.add_span_processor(collected)
+    return SpanExporter(provider.get_tracer(names.SCOPE), ids=ids).emit, encode_spans
+
+
+_MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _spans}
+
+
+_DEFAULT: Final = RetryPolicy()
+
+
+class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
+    """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
+
+    Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
+    Counts `exports.sent` and `exports.failed`, `exports.rejected` (data points), `exports.outages` and `exports.recovered`.
+
+    Args:
+        to: the endpoint, as `for_signal` returns it.
+        name: in counters and warnings.
+        retry: how long to wait between attempts.
+
+    Attributes:
+        failures: exports that failed so far.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, counters: Counters, name: str = "otlp.metrics", retry: RetryPolicy = _DEFAULT) -> None:
+        self._common_configuration()
+        self.name: Final = name
+        self._to, self._counters = to, counters
+        self._client: Final = OtlpClient(to, "metrics")
+        history = SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
+        self._attempts: Final = Attempts(name, retry, history, "sums are kept")
+        self._outage: Final = Outage(name, counters)
+        self._warnings: Final = Warnings()
+        self._stopping: Final = threading.Event()
+        self.failures = 0
+
+    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        """Send the sums."""
+        result = self._sent(encode_metrics(metrics_data).SerializeToString())
+        if result.status == "ok":
+            self._counters.add("exports.sent", sink=self.name)
+            self._outage.over(0)
+            self._rejected(result)
+            return MetricExportResult.SUCCESS
+        self.failures += 1
+        self._counters.add("exports.failed", sink=self.name)
+        if result.status == "unsupported":
+            return MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
+        self._outage.began()
+        place = redacted(self._to.endpoint)
+        self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
+        return MetricExportResult.FAILURE
+
+    def _rejected(self, result: ExportResult) -> None:
+        if result.rejected:
+            self._counters.add("exports.rejected", result.rejected, sink=self.name)
+            reason = result.reason or "no reason given"
+            self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
+
+    def _sent(self, body: bytes) -> ExportResult:
+        """The result of the last attempt, none of which begins later than the endpoint's timeout."""
+        until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
+        while True:
+            result = self._attempts.make(lambda: self._attempt(body))
+            if result.status == "retryable":
+                backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
+            if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
+                return result
+
+    def _attempt(self, body: bytes) -> ExportResult:
+        with quiet():
+            return self._client.send(body)
+
+    def counts(self) -> dict[str, int]:
+        """1 while the endpoint does not support metrics."""
+        return {f"exports.unsupported{{sink={self.name}}}": 1} if self._attempts.unsupported else {}
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Nothing is held here."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """Close the connection."""
+        self._stopping.set()
+        self._client.close()
+
+
+_log = logging.getLogger("otel_eval")
+
+_QUEUE: Final = 8192  # results
+_LINGER_S: Final = 1.0  # "seconds after each run", in one request with those of other runs
+
+
+class _Metrics:
+    """Metrics of one endpoint, with the provider behind them."""
+
+    def __init__(self, inner: MetricsExporter, provider: Any, exporter: OtlpMetricExporter) -> None:
+        self.name: Final = inner.name
+        self._inner, self._provider, self._exporter = inner, provider, exporter
+
+    def emit(self, report: Report) -> bool:
+        """Add to the sums. False: exports are counted, not results."""
+        self._inner.emit(report)
+        return False
+
+    def counts(self) -> dict[str, int]:
+        """1 while the endpoint does not support metrics; nothing waits."""
+        return self._exporter.counts()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Export the sums; False if that failed or time ran out."""
+        before = self._exporter.failures
+        return self._inner.flush(timeout_s) and self._exporter.failures == before
+
+    def close(self, timeout_s: float) -> None:
+        """Export the sums and end."""
+        del timeout_s  # the provider keeps its own; whoever closes several sinks leaves a slow one behind
+        self._provider.shutdown()
+
+
+def otlp_exporters(
+    to: Endpoint,
+    signals: Collection[str] = SIGNALS,
+    *,
+    counters: Counters | None = None,
+    metrics_interval_s: float = 5.0,
+    window: WindowLimits | None = None,
+    in_process: bool = False,
+    dead_letters: Callable[[], DeadLetterFile | None] = lambda: None,
+    retry: RetryPolicy = _DEFAULT,
+) -> list[Sink]:
+    """One sink per signal.
+
+    Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. With `in_process`,
+    files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are left out with a warning: the
+    environment must not end a program.
+
+    Args:
+        dead_letters: opens what takes results that are refused permanently, for each signal; None: they are counted.
+        retry: how long to wait between attempts.
+
+    Raises:
+        ConfigError: a signal, the protocol or the endpoint cannot be used.
+    """
+    unknown = sorted(set(signals) - set(SIGNALS))
+    if unknown:
+        raise ConfigError(f"exporters.otlp.signals: {unknown[0]!r} is not a signal; choose from logs, metrics, spans")
+    if "://" not in to.endpoint:
+        place = redacted(to.endpoint)
+        raise ConfigError(f"exporters.otlp.endpoint: {place!r} has no scheme; write e.g. 'http://{place}'")
+    counted = counters if counters is not None else Counters()
+    problems: set[str] | None = set() if in_process else None
+    endpoints = {signal: for_signal(to, signal, problems) for signal in SIGNALS if signal in signals}
+    for problem in sorted(problems or ()):
+        _log.warning("%s; it is not used", problem)
+    return [
+        _metrics(OtlpMetricExporter(at, counted, retry=retry), metrics_interval_s, window)
+        if signal == "metrics"
+        else _queued(OtlpSignalExporter(at, signal), counted, dead_letters(), retry)
+        for signal, at in endpoints.items()
+    ]
+
+
+def _queued(carrier: OtlpSignalExporter, counters: Counters, dead_letters: DeadLetterFile | None, retry: RetryPolicy) -> Sink:
+    history = SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
+
+    def queue() -> ExportQueue:
+        return ExportQueue(
+            carrier,
+            counters,
+            limit=_QUEUE,
+            dead_letters=dead_letters,
+            retry=retry,
+            history=history,
+            linger_s=_LINGER_S,
+        )
+
+    return QueuedExporter(queue, counters, _QUEUE, dead_letters)
+
+
+def _metrics(exporter: OtlpMetricExporter, interval_s: float, window: WindowLimits | None) -> Sink:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval_s * 1000)
+    provider = MeterProvider(metric_readers=[reader], resource=own_resource(), shutdown_on_exit=False)
+    return _Metrics(MetricsExporter(provider, exporter.name, window=window), provider, exporter)
+
+
+def metric_exporter(to: Endpoint) -> OtlpMetricExporter:
+    """The exporter of the receiver's own metrics to an endpoint.
+
+    Raises:
+        ConfigError: the endpoint cannot be used.
+    """
+    return OtlpMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")

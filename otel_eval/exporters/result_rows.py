@@ -1,0 +1,171 @@
+"""Results as rows of JSON fields, and rows as lines of strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory
+
+__all__ = [
+    "NO_RUN",
+    "SCHEMA",
+    "duration_ms",
+    "encoded",
+    "line_of",
+    "lines_of",
+    "result_fields",
+    "rfc3339",
+    "rows_of",
+    "start_time",
+]
+
+SCHEMA: Final = 1
+"""Version of the fields of a result: raised when one is removed or changes its meaning, not when one is added."""
+
+
+def rfc3339(ns: int | None) -> str | None:
+    """Unix nanoseconds as RFC 3339 text in UTC; None if there are none, or no calendar has them.
+
+    >>> rfc3339(1_700_000_000_000_000_001)
+    '2023-11-14T22:13:20.000000001Z'
+    """
+    if ns is None:
+        return None
+    seconds, rest = divmod(ns, 10**9)
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:09d}Z"
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def start_time(run: Trajectory) -> str | None:
+    """When the run began; None if that was not recorded: spans without times have 0 for both."""
+    return rfc3339(run.start_ns) if run.start_ns or run.end_ns else None
+
+
+def duration_ms(run: Trajectory) -> float | None:
+    """How long the run took, in milliseconds; None if that was not recorded, or it ended before it began."""
+    start, end = run.start_ns, run.end_ns
+    return None if start is None or not end or end < start else (end - start) / 1e6
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
+# DEL and the C1 controls (with U+0085), line and paragraph separators, bidirectional embeddings, overrides and isolates: they
+# control terminals, end lines in some readers, or show text in another order than it has. Lone surrogates have no UTF-8.
+_UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+NO_RUN: Final = "no_run"
+"""The outcome of a line that says that a trace has no result."""
+_OUTCOME_FIELDS: Final = ("outcome", "value", "passed", "explanation", "reason")
+
+
+def result_fields(report: Report, result: Result) -> dict[str, Any]:
+    """One result as JSON values.
+
+    `value` and `passed` are null unless the result is scored, `reason` (a `SkipReason`) unless it was skipped, `threshold`
+    where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
+    error's type (never the error's message, which may quote content).
+    """
+    return _fields(report, result, _run_fields(report))
+
+
+def rows_of(report: Report) -> Iterator[dict[str, Any]]:
+    """The fields of each line that a report has."""
+    shared = _run_fields(report)
+    for result in report.results:
+        yield _fields(report, result, shared)
+    if report.no_run is not None:
+        yield _fields(report, _in_place(report.no_run), shared) | {"outcome": NO_RUN, "reason": None}
+
+
+def _in_place(no_run: NoRun) -> Result:
+    """What stands where a result would."""
+    skipped = Skipped(no_run.why)
+    return Result(evaluation="", scorer="", type="", version="", outcome=skipped, revision=0, result_id=no_run.result_id)
+
+
+def _run_fields(report: Report) -> dict[str, Any]:
+    """What all results of a report share: when, where, which case, made from which spans by whom."""
+    run, evidence, stamp = report.trajectory, report.evidence, report.stamp
+    return {
+        "completeness": run.completeness.value,
+        "start_time": start_time(run),
+        "duration_ms": duration_ms(run),
+        "evaluated_at": rfc3339(stamp.at_ns),
+        "service": run.service,
+        "service_version": run.service_version,
+        "environment": run.environment,
+        "conversation_id": run.conversation_id,
+        "attributes": dict(report.attributes),
+        "spans": evidence.spans if evidence else None,
+        "spans_digest": evidence.digest if evidence else None,
+        "evaluator": stamp.evaluator or None,
+        "schema": SCHEMA,
+    }
+
+
+def _fields(report: Report, result: Result, shared: dict[str, Any]) -> dict[str, Any]:
+    run, outcome = report.trajectory, result.outcome
+    return {
+        "trace_id": run.trace_id,
+        "span_id": run.span_id,
+        "agent": run.agent,
+        "evaluation": result.evaluation,
+        "scorer": result.scorer,
+        "type": result.type,
+        "version": result.version,
+        **_outcome_fields(outcome),
+        "threshold": result.threshold,
+        **shared,
+        "revision": report.revision,
+        "result_id": result.result_id,
+    }
+
+
+def _outcome_fields(outcome: Scored | Skipped | Failed) -> dict[str, Any]:
+    match outcome:
+        case Scored():
+            values: tuple[Any, ...] = ("scored", outcome.value, outcome.passed, outcome.explanation, None)
+        case Skipped():
+            values = ("skipped", None, None, outcome.why, outcome.reason)
+        case Failed():
+            values = ("failed", None, None, outcome.error_type, None)
+    return dict(zip(_OUTCOME_FIELDS, values, strict=True)) | {"details": dict(outcome.details)}
+
+
+def line_of(fields: dict[str, Any]) -> str:
+    """The fields as one line of strict JSON; numbers that JSON has no name for become null, invisible controls are escaped."""
+    try:
+        text = _ENCODER.encode(fields)
+    except ValueError:
+        text = _ENCODER.encode(_finite(fields))
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNSAFE.sub(_escaped, text)  # JSON's own characters are ASCII: what is found stands in a string
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def lines_of(report: Report) -> bytes:
+    """The lines of a report's results."""
+    return encoded(rows_of(report))
+
+
+def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
+    """The rows as lines."""
+    # Each line as bytes at once: a line can be long, and all of them as text beside the bytes would take twice as much.
+    return b"".join([(line_of(row) + "\n").encode("utf-8", "backslashreplace") for row in rows])
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

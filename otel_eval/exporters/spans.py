@@ -1,0 +1,114 @@
+"""Scores as span events on a carrier span: a child of the run, kind EVALUATOR, one event per result.
+
+Ended spans cannot be changed, so the scores need a span of their own; as a child of the run it shows in the run's trace
+and does not add a trace of its own. Knows tracers; knows no exporter.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, Tracer
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import StatusCode
+
+from otel_eval.exporters import attributes as names
+from otel_eval.exporters.attributes import run_context
+from otel_eval.model import Failed, Report
+from otel_eval.quiet import quiet
+
+__all__ = ["ReportIds", "SpanExporter", "pipeline_tracer"]
+
+
+class SpanExporter:
+    """One span per report, with one `gen_ai.evaluation.result` event per result.
+
+    Args:
+        tracer: makes the spans; from a provider, or `pipeline_tracer`.
+        flush: has the spans delivered within so many milliseconds; None if that is done elsewhere.
+        ids: of the tracer's provider; gives a report that is sent again the same span id.
+    """
+
+    def __init__(
+        self,
+        tracer: Any,
+        flush: Callable[[int], Any] | None = None,
+        name: str = "spans",
+        ids: ReportIds | None = None,
+    ) -> None:
+        self.name: Final = name
+        self._tracer, self._flush, self._ids = tracer, flush, ids
+
+    def emit(self, report: Report) -> None:
+        """Make the report's span. It starts when the run was evaluated, which was over by then."""
+        if not report.results:
+            return
+        evaluated = report.stamp.at_ns or time.time_ns()
+        if self._ids is not None:
+            self._ids.report = report
+        with quiet():
+            span = self._tracer.start_span(
+                f"evaluate {report.evaluation}",
+                context=run_context(report.trajectory),
+                attributes={names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report),
+                start_time=evaluated,
+            )
+            for result in report.results:
+                span.add_event(names.EVENT_NAME, names.event_attributes(report, result), evaluated)
+            if any(isinstance(result.outcome, Failed) for result in report.results):
+                span.set_status(StatusCode.ERROR)
+            span.end()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Have the spans delivered; False if they were not in time."""
+        return self._flush is None or self._flush(int(timeout_s * 1000)) is not False
+
+    def close(self, timeout_s: float) -> None:
+        """Deliver. The provider is whoever made it's to shut down."""
+        self.flush(timeout_s)
+
+
+class _OwnIds(RandomIdGenerator):
+    """Ids that neither disturb the program's random numbers nor repeat with its seed, as the SDK's do."""
+
+    _random: Final = random.SystemRandom()
+
+    def generate_span_id(self) -> int:
+        """64 random bits, not all zero."""
+        return self._random.getrandbits(64) or 1
+
+    def generate_trace_id(self) -> int:
+        """128 random bits, not all zero."""
+        return self._random.getrandbits(128) or 1
+
+
+class ReportIds(_OwnIds):
+    """Ids that tell the report: one that is sent again is the same span again.
+
+    Attributes:
+        report: what the next span is of.
+    """
+
+    report: Report | None = None
+
+    def generate_span_id(self) -> int:
+        """Of the first result's id, which itself is a hash."""
+        results = self.report.results if self.report is not None else ()
+        return (int(results[0].result_id[:16], 16) if results else 0) or super().generate_span_id()
+
+
+def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:
+    """A tracer whose spans go to the processors of a provider that we do not hold.
+
+    Raises:
+        TypeError: this SDK makes tracers in another way.
+    """
+    scope = InstrumentationScope(names.SCOPE, "")
+    no_info: Any = None  # the scope's deprecated predecessor, which warns when made
+    return Tracer(ALWAYS_ON, resource, pipeline, _OwnIds(), no_info, SpanLimits(), scope)

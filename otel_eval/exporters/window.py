@@ -1,0 +1,299 @@
+"""Aggregates over the latest results of each scorer (a sliding window), published as observable gauges.
+
+The number of labels is bounded, because runs make them up.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from opentelemetry.metrics import Observation
+
+from otel_eval.exporters import attributes as names
+from otel_eval.model import Report, Result, Scored, Skipped
+from otel_eval.scorers.labels import distribution
+
+__all__ = ["OTHER", "PERCENTILES", "State", "Window", "WindowGauges", "WindowLimits", "gauges_of"]
+
+PERCENTILES: Final = (50, 90, 95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What is in a window at an instant. Unknown is None, never zero.
+
+    Attributes:
+        results: how many results there are.
+        pass_rate: the share that passed of those with a verdict.
+        mean: of the scores.
+        quantiles: by percentile, the smallest score that so many of a hundred do not exceed (nearest rank); empty
+            without scores.
+        counts, fractions: by label, sorted; the fractions are of all results with a label.
+        skew: the largest fraction minus the smallest; 0 without labels.
+    """
+
+    results: int
+    pass_rate: float | None
+    mean: float | None
+    quantiles: Mapping[int, float]
+    counts: Mapping[str, int]
+    fractions: Mapping[str, float]
+    skew: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    at: float
+    value: float | None
+    passed: bool | None
+    label: str | None
+    revision: int
+
+
+class Window:
+    """The latest result of each run: the newest `results` of them, none of them `time_s` seconds old or older.
+
+    A further result of a run takes the place of the earlier one and is as young as itself; so does one that says nothing, which
+    is no result and is remembered only so that no earlier one comes after it. An instant before one that was told already
+    counts as that one.
+
+    Args:
+        time_s: how old a result becomes.
+        results: how many are held.
+    """
+
+    __slots__ = ("_entries", "_latest", "_removed", "_results", "_time_s")
+
+    def __init__(self, time_s: float, results: int) -> None:
+        self._time_s, self._results = time_s, results
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()  # by run, oldest first
+        self._removed: OrderedDict[Hashable, _Entry] = OrderedDict()  # the same of those that say nothing
+        self._latest = -math.inf
+
+    def __len__(self) -> int:
+        """How many results are held, some of them perhaps too old."""
+        return len(self._entries)
+
+    def add(
+        self,
+        now: float,
+        run: Hashable,
+        value: float | None = None,
+        passed: bool | None = None,
+        label: str | None = None,
+        *,
+        revision: int = 0,
+    ) -> None:
+        """Take a result. One that knows neither value nor verdict nor label only removes the run's earlier one.
+
+        A revision that comes after a newer one of the same run is ignored.
+        """
+        now = self._expire(now)
+        earlier = self._entries.get(run) or self._removed.get(run)
+        if earlier is not None and revision < earlier.revision:
+            return
+        self._entries.pop(run, None)
+        self._removed.pop(run, None)
+        says_nothing = value is None and passed is None and label is None
+        if says_nothing and revision == 0:
+            return  # there is none before it
+        held = self._removed if says_nothing else self._entries
+        held[run] = _Entry(now, value, passed, label, revision)
+        if len(held) > self._results:
+            held.popitem(last=False)
+
+    def state(self, now: float) -> State:
+        """What is in the window."""
+        self._expire(now)
+        entries = self._entries.values()
+        values = sorted(each.value for each in entries if each.value is not None)
+        verdicts = [each.passed for each in entries if each.passed is not None]
+        told = distribution(each.label for each in entries if each.label is not None)
+        return State(
+            results=len(entries),
+            pass_rate=sum(verdicts) / len(verdicts) if verdicts else None,
+            mean=math.fsum(values) / len(values) if values else None,
+            quantiles={each: values[-(-len(values) * each // 100) - 1] for each in PERCENTILES} if values else {},
+            counts=told["counts"],
+            fractions=dict(zip(told["labels"], told["fractions"], strict=True)),
+            skew=told["skew"],
+        )
+
+    def _expire(self, now: float) -> float:
+        self._latest = max(self._latest, now)
+        for held in (self._entries, self._removed):
+            while held:
+                run, oldest = next(iter(held.items()))
+                if self._latest - oldest.at < self._time_s:
+                    break
+                del held[run]
+        return self._latest
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLimits:
+    """How far back windows reach: seconds, results, and fewer results for some, by evaluation and scorer."""
+
+    time_s: float
+    results: int
+    fewer: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def on(self) -> bool:
+        """Whether there is room for anything."""
+        return self.time_s > 0 and self.results > 0
+
+    def window(self, evaluation: str, scorer: str) -> Window:
+        """An empty window for a scorer."""
+        return Window(self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results)))
+
+
+OTHER: Final = "_other"
+_MOST: Final = 50  # labels of one window that are told by name at one time
+_EVER: Final = 200  # and during a process: an SDK forgets no series
+_LONGEST: Final = 256  # characters of a label
+
+Told = list[tuple[dict[str, str], State, dict[str, int]]]
+
+
+class WindowGauges:
+    """The windows of every evaluation and scorer that reported, behind gauges of one meter.
+
+    Args:
+        meter: where the gauges are made.
+        limits: how far back the windows reach.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        self._begin()
+        # The first one looks at the windows; the others, called after it in a collection, tell of the same instant.
+        for name, tell, unit, text in self._each():
+            meter.create_observable_gauge(name, [tell], unit, text)
+        if hasattr(os, "register_at_fork"):
+            held = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+
+    def _begin(self) -> None:
+        """Nothing: at the start, and in a child process, whose parent tells of what came before."""
+        self._lock = threading.Lock()
+        self._windows: dict[tuple[str, str, str], Window] = {}
+        self._known: dict[tuple[str, str, str], set[str]] = {}
+        self._told: Told = []
+
+    def add(self, report: Report) -> None:
+        """Take the results of a report; those of a revision replace the earlier ones of the run."""
+        run = report.trajectory
+        key = (run.trace_id, run.span_id) if run.span_id else object()  # without an id no other result is the same run's
+        for result in report.results:
+            with self._lock:
+                self._window(result).add(self._clock(), key, **_measures(result), revision=report.revision)
+
+    def _window(self, result: Result) -> Window:
+        key = (result.evaluation, result.scorer, result.type)
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = self._limits.window(result.evaluation, result.scorer)
+        return window
+
+    def _look(self) -> None:
+        """Remember what is in the windows now."""
+        with self._lock:
+            now = self._clock()
+            states = {key: window.state(now) for key, window in self._windows.items()}
+            self._told = [(_attributes(*key), state, self._named(key, state)) for key, state in states.items()]
+
+    def _named(self, key: tuple[str, str, str], state: State) -> dict[str, int]:
+        """Counts of the most frequent labels by name, and of the rest together."""
+        known, counts = self._known.setdefault(key, set()), dict[str, int]()
+        for rank, (label, number) in enumerate(sorted(state.counts.items(), key=lambda each: (-each[1], each[0]))):
+            by_name = rank < _MOST and (label in known or len(known) < _EVER)
+            if by_name:
+                known.add(label)
+            name = label if by_name else OTHER
+            counts[name] = counts.get(name, 0) + number
+        return counts
+
+    def _each(self) -> Iterator[tuple[str, Callable[[Any], Iterator[Observation]], str, str]]:
+        yield names.WINDOW_RESULTS_METRIC, self._results, "{result}", "Results in the window."
+        yield names.WINDOW_PASS_RATE_METRIC, self._pass_rate, "1", "Share of the window's scores that passed."
+        yield names.WINDOW_MEAN_METRIC, self._mean, "1", "Mean of the window's scores."
+        yield names.WINDOW_QUANTILE_METRIC, self._quantiles, "1", "Quantiles of the window's scores."
+        yield names.WINDOW_COUNT_METRIC, self._counts, "{result}", "Results in the window by label."
+        yield names.WINDOW_FRACTION_METRIC, self._fractions, "1", "Shares of the window's labels."
+        yield names.WINDOW_SKEW_METRIC, self._skew, "1", "Largest share of a label in the window minus the smallest."
+
+    def _results(self, options: Any) -> Iterator[Observation]:
+        del options
+        self._look()
+        return (Observation(state.results, labels) for labels, state, _ in self._told)
+
+    def _pass_rate(self, options: Any) -> Iterator[Observation]:
+        del options
+        return (Observation(state.pass_rate, labels) for labels, state, _ in self._told if state.pass_rate is not None)
+
+    def _mean(self, options: Any) -> Iterator[Observation]:
+        del options
+        return (Observation(state.mean, labels) for labels, state, _ in self._told if state.mean is not None)
+
+    def _quantiles(self, options: Any) -> Iterator[Observation]:
+        del options
+        for labels, state, _ in self._told:
+            for percent, value in state.quantiles.items():
+                yield Observation(value, labels | {names.WINDOW_QUANTILE: f"p{percent}"})
+
+    def _counts(self, options: Any) -> Iterator[Observation]:
+        del options
+        for labels, _, counts in self._told:
+            for label, number in counts.items():
+                yield Observation(number, labels | {names.WINDOW_LABEL: label})
+
+    def _fractions(self, options: Any) -> Iterator[Observation]:
+        del options
+        for labels, _, counts in self._told:
+            total = sum(counts.values())
+            for label, number in counts.items():
+                yield Observation(number / total, labels | {names.WINDOW_LABEL: label})
+
+    def _skew(self, options: Any) -> Iterator[Observation]:
+        del options
+        return (Observation(state.skew, labels) for labels, state, _ in self._told if state.counts)
+
+
+_OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.WeakKeyDictionary()
+
+
+def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None:
+    """The windows behind a provider's gauges, or None where the limits leave no room.
+
+    A provider asks only the first callback of a gauge, so whoever uses the same provider shares the windows, with the limits
+    of the first.
+    """
+    if limits is None or not limits.on:
+        return None
+    gauges = _OF_PROVIDERS.get(provider)
+    if gauges is None:
+        gauges = _OF_PROVIDERS[provider] = WindowGauges(provider.get_meter(names.SCOPE), limits)
+    return gauges
+
+
+def _attributes(evaluation: str, scorer: str, kind: str) -> dict[str, str]:
+    return {names.EVALUATION: evaluation, names.NAME: scorer, names.SCORER_TYPE: kind}
+
+
+def _measures(result: Result) -> Mapping[str, Any]:
+    match result.outcome:
+        case Scored(value=value, passed=passed):
+            return {"value": float(value), "passed": passed}
+        case Skipped(details=details) if isinstance(details.get("label"), str):
+            return {"label": names.sendable(details["label"][:_LONGEST])}
+    return {}

@@ -1,0 +1,266 @@
+"""One signal on its way out: a queue with a limit in bytes, and the threads that empty it.
+
+Knows room, batches, retries and counts; knows no wire. What is in the queue stays until the endpoint took it or refused
+it for good. While the endpoint is away the queue fills, and then `reserve` tells whoever brings more to come again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.errors import Overloaded
+from otel_eval.forwarding.pending_spans import ReleasedSpan
+from otel_eval.forwarding.splice import SpanContainer, wrap_spans
+from otel_eval.otlp.client import Send
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
+
+__all__ = ["ForwardQueue"]
+
+_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless told otherwise
+_LINGER_S: Final = 0.05  # a span that waited seconds for its scores waits so much longer for company
+_PACE_S: Final = 0.05
+"""A request that comes so soon after one was sent waits for company: each costs the client a third of a millisecond and its
+threads several switches, whatever is in it. One that comes alone is sent at once."""
+_DEFAULT: Final = RetryPolicy()
+
+_NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
+
+_Batch = tuple[bytes, int, list[Any], list[Any]]
+"""A request, the number of items in it, and the acks of the requests and of the spans that are joined in it."""
+
+
+class ForwardQueue:
+    """The way out for one signal.
+
+    Args:
+        signal: traces, logs or metrics.
+        send: one attempt.
+        limit_bytes: of what waits; a single request is taken whatever its size.
+        passed: told the acks of requests and those of spans that waited, when nothing more is done for them.
+        threads: requests under way at once.
+        retry: how long to wait between attempts.
+        history: whether the endpoint has accepted the signal before.
+    """
+
+    def __init__(
+        self,
+        signal: str,
+        send: Send,
+        counters: Counters,
+        warnings: Warnings,
+        *,
+        limit_bytes: int,
+        threads: int = 2,
+        passed: Callable[[Sequence[Any], Sequence[Any]], None] = lambda *_: None,
+        retry: RetryPolicy = _DEFAULT,
+        history: SignalHistory | None = None,
+    ) -> None:
+        self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
+        self._limit, self._passed = limit_bytes, passed
+        history = history or SignalHistory(forwards=True, recheck_s=retry.recheck_s, clock=retry.clock)
+        self._attempts: Final = Attempts(f"forward.{signal}", retry, history, "they are dropped")
+        self._noun: Final = _NOUNS.get(signal, signal)
+        self._outage: Final = Outage(f"forward.{signal}", counters)
+        self._enough = min(_JOINED, limit_bytes // 4)  # nobody is to be told to come again because of what waits for company
+        self._changed = threading.Condition()  # guards what follows
+        self._bodies: deque[tuple[bytes, int, Any]] = deque()
+        self._spans: dict[SpanContainer, list[bytes]] = {}
+        self._acks: list[Any] = []  # of the spans
+        self._spans_since = 0.0
+        self._spans_bytes = 0
+        self._bodies_bytes = 0
+        self._sent_at = float("-inf")
+        self._bytes = 0  # reserved, waiting or under way
+        self._items = 0
+        self._hurry = self._closed = False
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Begin to send."""
+        for thread in self._threads:
+            thread.start()
+
+    # ------------------------------------------------------------------ in
+
+    def reserve(self, size: int) -> None:
+        """Room for so many bytes, to be used by `put` or given back by `cancel`.
+
+        Raises:
+            Overloaded: there is none now.
+        """
+        with self._changed:
+            if self._bytes and self._bytes + size > self._limit:
+                self._counters.add("forward.busy", signal=self._signal)
+                raise Overloaded("the endpoint that traffic is passed on to is behind; come again")
+            self._bytes += size
+
+    def cancel(self, size: int) -> None:
+        """Give room back."""
+        with self._changed:
+            self._bytes -= size
+            self._changed.notify_all()
+
+    def put(self, body: bytes, items: int, reserved: int, ack: Any = None) -> None:
+        """Queue a request for which room was reserved."""
+        with self._changed:
+            self._bytes += len(body) - reserved
+            if body:
+                self._bodies.append((body, items, ack))
+                self._bodies_bytes += len(body)
+                self._items += items
+            # Whoever waits for the first knows when to look.
+            if len(self._bodies) == 1 or self._due_s() == 0:
+                self._changed.notify()
+
+    def add(self, spans: Sequence[ReleasedSpan]) -> None:
+        """Queue spans that waited; they were admitted with their request and are always taken."""
+        if not spans:
+            return
+        with self._changed:
+            if not self._spans:
+                self._spans_since = time.monotonic()
+                self._changed.notify()
+            for container, span, ack in spans:
+                self._spans.setdefault(container, []).append(span)
+                if ack is not None:
+                    self._acks.append(ack)
+                self._spans_bytes += len(span)
+                self._bytes += len(span)
+            self._items += len(spans)
+
+    # ----------------------------------------------------------------- out
+
+    def _run(self) -> None:
+        while (taken := self._take()) is not None:
+            (body, items, requests, spans), room = taken
+            if self._deliver(body, items) and (requests or spans):
+                self._passed(requests, spans)
+            with self._changed:
+                self._bytes -= room
+                self._items -= items
+                self._changed.notify_all()
+
+    def _take(self) -> tuple[_Batch, int] | None:
+        """What to send next and the room it takes; None when the queue ends."""
+        with self._changed:
+            while not self._closed:
+                due_s = self._due_s()
+                if due_s == 0:
+                    taken = self._joined()
+                    if self._bodies or self._spans:
+                        self._changed.notify()  # what is left is another thread's
+                    return taken
+                self._changed.wait(due_s)
+        return None
+
+    def _due_s(self) -> float | None:
+        """How long what waits may wait for company; None if nothing waits."""
+        if not self._bodies and not self._spans:
+            return None
+        if self._hurry or self._bodies_bytes + self._spans_bytes > self._enough:
+            return 0
+        until = self._sent_at + _PACE_S if self._bodies else self._spans_since + _LINGER_S
+        return max(0, until - time.monotonic())
+
+    def _joined(self) -> tuple[_Batch, int]:
+        """Requests one after the other are one request."""
+        parts: list[bytes] = []
+        requests: list[Any] = []
+        acks: list[Any] = []
+        items = room = 0
+        self._sent_at = time.monotonic()
+        while self._bodies and (not parts or room + len(self._bodies[0][0]) <= _JOINED):
+            body, count, ack = self._bodies.popleft()
+            parts.append(body)
+            if ack is not None:
+                requests.append(ack)
+            items += count
+            room += len(body)
+        self._bodies_bytes -= room
+        if self._spans and (not parts or room + self._spans_bytes <= _JOINED):
+            parts.append(wrap_spans(self._spans))
+            items += sum(map(len, self._spans.values()))
+            room += self._spans_bytes
+            self._spans, self._spans_bytes = {}, 0
+            acks, self._acks = self._acks, []
+        return (b"".join(parts) if len(parts) > 1 else parts[0], items, requests, acks), room
+
+    def _deliver(self, body: bytes, items: int) -> bool:
+        """Try until the endpoint took it or refused it for good; False if the queue ended before."""
+        backoff = self._attempts.backoff(self._stopping)
+        while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
+            self._outage.began()
+            self._counters.add("forward.retries", signal=self._signal)
+            reason = result.reason
+            self._warnings.say(f"forward.{self._signal}", "%s wait to be passed on: %s; trying again", self._signal, reason)
+            backoff.wait(result.after_s)
+            if self._closed:
+                return False
+        self._settle(result, items)
+        return True
+
+    def _attempt(self, body: bytes) -> ExportResult:
+        try:
+            return self._send(body)
+        except Exception as error:  # noqa: BLE001 - the thread must live on; what cannot be sent must not block what can
+            return ExportResult("permanent", type(error).__name__)
+
+    def _settle(self, result: ExportResult, items: int) -> None:
+        if result.status == "unsupported":
+            self._counters.add("forward.discarded", items, signal=self._signal)
+            return
+        lost = min(items, result.rejected) if result.status == "ok" else items
+        if result.status == "ok":
+            self._counters.add("forward.sent", items - lost, signal=self._signal)
+            self._outage.over(self._items - items)
+        if lost:
+            self._refused(lost, items, result)
+        elif result.reason:  # OTLP: a message without rejected items is a warning
+            self._warnings.say(f"forward.{self._signal}.warned", "the backend warned about %s: %s", self._noun, result.reason)
+
+    def _refused(self, lost: int, items: int, result: ExportResult) -> None:
+        self._counters.add("forward.refused", lost, signal=self._signal)
+        how = "rejected by the backend (partial success)" if result.status == "ok" else "refused by the backend permanently"
+        why = result.reason or "it gave no reason"
+        subject = f"forward.{self._signal}.refused"
+        self._warnings.say(subject, "%d of %d %s were %s: %s", lost, items, self._noun, how, why)
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether the endpoint does not support the signal."""
+        return self._attempts.unsupported
+
+    # ----------------------------------------------------------------- end
+
+    def wait(self, timeout_s: float) -> bool:
+        """Send what waits without company; False if it was not all sent in time."""
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: not self._items, timeout_s)
+
+    def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
+        """Send what waits, then end; False if something is left, which is counted and said unless it is `kept` on disk."""
+        self._stopping.set()
+        done = self.wait(timeout_s)
+        with self._changed:
+            self._closed = True
+            left = self._items
+            self._changed.notify_all()
+        if left and not kept:
+            self._counters.add("forward.lost", left, signal=self._signal)
+            self._warnings.once(f"forward.{self._signal}.lost", "%d %s could not be passed on before the end", left, self._signal)
+        return done or kept
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of what is reserved, waits or is under way."""
+        return self._bytes

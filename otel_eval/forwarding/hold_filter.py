@@ -1,0 +1,74 @@
+"""Which spans wait for scores: those that may be a run's own span of some evaluation.
+
+Knows what a run's own span can be (an agent span; else a span without a parent, or whose parent is in another process)
+and what an evaluation asks of it that the span itself can tell: sample, service, name and attributes. Sees one span at
+a time and no tree, so it lets some wait in vain, never longer than their trace is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from otel_eval.conventions import DROPPED
+from otel_eval.conventions.local_root import is_local_root
+from otel_eval.engine import Engine, draw_of
+from otel_eval.evaluations import Evaluation, condition
+from otel_eval.globs import glob_matcher
+from otel_eval.model import Kind
+from otel_eval.ports import Frame, View
+
+__all__ = ["HoldFilter"]
+
+Span = tuple[bytes, bytes, Frame, int]
+"""Trace id, span id, frame and size."""
+
+
+class HoldFilter:
+    """Tells of one span whether it has to wait.
+
+    Args:
+        engine: its evaluations and tables.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._reader: Final = engine.plan.reader
+        self._asked: Final = engine.plan.asked_wanted
+        self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
+        self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
+
+    def chosen(self, spans: Sequence[Span]) -> list[tuple[bytes, bytes, Any]]:
+        """Trace id, span id and payload of those that wait, in order."""
+        waiting = []
+        for trace_id, span_id, frame, _ in spans:
+            _, payload, envelope = frame
+            view, scope = envelope.view(payload), self._reader.of_scope(envelope.scope_name)
+            reading = DROPPED if scope.dropped else scope.read(view)
+            own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
+            if own and self._may_apply(trace_id, frame, view):
+                waiting.append((trace_id, span_id, payload))
+        return waiting
+
+    def _may_apply(self, trace_id: bytes, frame: Frame, view: View) -> bool:
+        draw = draw_of(trace_id) if self._sampled else 0.0
+        attributes: dict[str, Any] = {}
+        if self._asked.keys:
+            attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
+        return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
+
+
+class _Chance:
+    """Those conditions of an evaluation that a single span can fail."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        match = evaluation.match
+        self._sample: Final = evaluation.sample
+        self._service: Final = glob_matcher(match.service)
+        self._name: Final = glob_matcher(match.span)
+        self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
+
+    def may_apply(self, draw: float, service: str, name: str, attributes: dict[str, Any]) -> bool:
+        """False if no run with this own span can be the evaluation's."""
+        if draw >= self._sample or not (self._service(service) and self._name(name)):
+            return False
+        return all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)

@@ -1,0 +1,199 @@
+"""Take spans out of an OTLP request, and put them back into one.
+
+Knows the three levels of an ExportTraceServiceRequest and nothing of a span. Every byte that is not cut stays as it was
+and where it was; only the lengths around it change. A span that was taken out keeps its container: what stood around it,
+the resource, the scope, their schema URLs and whatever fields nobody knows.
+Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, spans = 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from otel_eval.native import extension
+from otel_eval.wire import read_varint, sized, varint
+
+__all__ = ["SpanContainer", "remove_spans", "wrap_spans"]
+
+_GROUP: Final = 1
+_SCOPE: Final = 2
+_SPAN: Final = 2
+_FIXED: Final = {1: 8, 5: 4}
+_CACHED_BYTES: Final = 16 * 1024
+
+
+class SpanContainer(NamedTuple):
+    """What stood around a span: the fields of its ResourceSpans and of its ScopeSpans without what they list."""
+
+    group: bytes
+    scope: bytes
+
+
+_kept: Final = lru_cache(maxsize=512)(SpanContainer)
+
+
+def _container(group: bytes, scope: bytes) -> SpanContainer:
+    """One object for equal containers: thousands of spans may wait in the same one."""
+    return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
+
+
+def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanContainer]]:
+    """The request without these spans, and the container of each; b"" if nothing else was in it.
+
+    Args:
+        body: a request that was parsed before.
+        spans: bytes of spans in the order in which they stand in the request.
+
+    Raises:
+        ValueError: the bytes are no request, or one of the spans is not there.
+    """
+    left = list(spans)
+    containers: list[SpanContainer] = []
+    out = _Pieces(body)
+    for field in _fields(body, 0, len(body)):
+        if left and field.number == _GROUP:
+            _add_group(out, body, field, left, containers)
+        else:
+            out.keep(field.start, field.stop)
+    if left:
+        raise ValueError("a span is not where it was")
+    return b"".join(out.parts), containers
+
+
+class _Pieces:
+    """What a message is made of, to be joined once: a request may have megabytes, and copies cost more than the walk."""
+
+    __slots__ = ("_body", "parts", "size")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = memoryview(body)
+        self.parts: list[bytes | memoryview] = []
+        self.size = 0
+
+    def keep(self, start: int, stop: int) -> None:
+        """A piece of the request."""
+        self.parts.append(self._body[start:stop])
+        self.size += stop - start
+
+    def nest(self, number: int, inner: _Pieces) -> None:
+        """A length-delimited field of other pieces."""
+        head = varint(number << 3 | 2) + varint(inner.size)
+        self.parts.append(head)
+        self.parts += inner.parts
+        self.size += len(head) + inner.size
+
+
+class _Field(NamedTuple):
+    """Where a field stands: its tag, its content, its end."""
+
+    number: int
+    start: int
+    content: int
+    stop: int
+
+
+def _fields(body: bytes, at: int, end: int) -> Iterator[_Field]:
+    while at < end:
+        start = at
+        tag, at = _number(body, at)
+        kind = tag & 7
+        if kind == 2:
+            size, at = _number(body, at)
+            stop = at + size
+        elif kind == 0:
+            _, stop = _number(body, at)
+        elif kind in _FIXED:
+            stop = at + _FIXED[kind]
+        else:
+            raise ValueError("a field of an unknown kind")
+        if stop > end:
+            raise ValueError("a field is cut short")
+        yield _Field(tag >> 3 if kind == 2 else -1, start, at, stop)
+        at = stop
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    try:
+        return read_varint(body, at)
+    except IndexError:
+        raise ValueError("a field is cut short") from None
+
+
+def _add_group(out: _Pieces, body: bytes, group: _Field, left: list[bytes], containers: list[SpanContainer]) -> None:
+    """The group without what is taken from it: as it was, rewritten, or not at all."""
+    kept = _Pieces(body)
+    around: list[bytes] = []
+    found: list[tuple[bytes, int]] = []  # a scope's container, and how many spans were taken from it
+    spans_left = False
+    for field in _fields(body, group.content, group.stop):
+        rest, container, taken = _part_scope(body, field, left) if left and field.number == _SCOPE else (None, b"", 0)
+        if taken:
+            found.append((container, taken))
+        else:
+            kept.keep(field.start, field.stop)
+            spans_left = spans_left or field.number == _SCOPE
+        if field.number != _SCOPE:
+            around.append(body[field.start : field.stop])
+        if rest is not None:
+            kept.nest(_SCOPE, rest)
+            spans_left = True
+    containers.extend(_container(b"".join(around), container) for container, taken in found for _ in range(taken))
+    if not found:
+        out.keep(group.start, group.stop)
+    elif spans_left:
+        out.nest(_GROUP, kept)
+
+
+def _part_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
+    """The scope's content without what is taken (None: none is left, or none was taken), its container, how many."""
+    spans, others, count = find_spans(body, scope.content, scope.stop, left)
+    kept = _Pieces(body)
+    at = scope.content
+    for start, stop in spans:
+        kept.keep(at, start)
+        at = stop
+    kept.keep(at, scope.stop)
+    del left[: len(spans)]
+    return (kept if 0 < len(spans) < count else None), b"".join([body[start:stop] for start, stop in others]), len(spans)
+
+
+_Found = tuple[list[tuple[int, int]], list[tuple[int, int]], int]
+"""Where the wanted spans stand, where anything but spans does, and how many spans there are."""
+
+_native: Final = extension("_native")
+
+
+def find_spans(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Found:
+    """Look for spans, in the order in which they are wanted, among a scope's fields.
+
+    Raises:
+        ValueError: the bytes are no such fields.
+    """
+    found: _Found | None = None if _native is None else _native.find_spans(body, start, stop, wanted)
+    return find_spans_python(body, start, stop, wanted) if found is None else found
+
+
+def find_spans_python(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Found:
+    """The same in Python."""
+    found: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
+    count = 0
+    for field in _fields(body, start, stop):
+        if field.number != _SPAN:
+            others.append((field.start, field.stop))
+            continue
+        count += 1
+        if len(found) < len(wanted) and body[field.content : field.stop] == wanted[len(found)]:
+            found.append((field.start, field.stop))
+    return found, others, count
+
+
+def wrap_spans(spans: Mapping[SpanContainer, Sequence[bytes]]) -> bytes:
+    """A request of spans in their containers; those of equal resource share one."""
+    groups: dict[bytes, list[bytes]] = {}
+    for container, members in spans.items():
+        listed = b"".join([sized(_SPAN, span) for span in members])
+        groups.setdefault(container.group, []).append(sized(_SCOPE, container.scope + listed))
+    return b"".join([sized(_GROUP, group + b"".join(scopes)) for group, scopes in groups.items()])

@@ -1,0 +1,294 @@
+"""Between the receiver and a backend: requests go through at once, runs' own spans when their trace was judged.
+
+Knows the order of the steps; knows neither how a request is cut nor how it is sent. A request is taken here and by
+assembly, or by neither: then its sender comes again with all of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from otel_eval.counters import Counters, Warnings
+from otel_eval.engine import Engine
+from otel_eval.forwarding.ack import Ack, ForwardJournal, Spans, UnsentRequest, checksum_of
+from otel_eval.forwarding.events import events_of
+from otel_eval.forwarding.forward_queue import ForwardQueue
+from otel_eval.forwarding.hold_filter import HoldFilter
+from otel_eval.forwarding.pending_spans import PendingSpan, PendingSpans
+from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
+from otel_eval.model import Report
+from otel_eval.otlp.client import OtlpClient
+from otel_eval.otlp.endpoint import Endpoint, key_of
+from otel_eval.retry import AcceptedBefore, RetryPolicy, SignalHistory
+
+__all__ = ["Assembly", "Forwarder"]
+
+
+_DEFAULT: Final = RetryPolicy()
+
+
+class Assembly(Protocol):
+    """Where spans are put together to be judged."""
+
+    def spans(self, spans: Spans, ack: Ack | None) -> None:
+        """Take spans, and keep their request until all of it was passed on if it has a ack; or raise `Overloaded`."""
+        ...
+
+    def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
+        """Those of the traces that are still to be judged."""
+        ...
+
+
+class Forwarder:
+    """The forwarding stage, and the sink that brings it scores.
+
+    Args:
+        to: the backend.
+        engine: tells what may be a run of some evaluation.
+        counters: `forward.*`, by signal.
+        limit_bytes: of what waits to be sent, for each signal.
+        keeper: keeps requests until they were passed on. If there is one, what is left at the end is not lost.
+        before: what the backend has accepted in earlier processes.
+        retry: how long to wait between attempts.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    name: Final = "forward"
+
+    def __init__(
+        self,
+        to: Endpoint,
+        engine: Engine,
+        counters: Counters,
+        *,
+        limit_bytes: int = 64 * 2**20,
+        signals: Collection[str] = (),
+        keeper: ForwardJournal | None = None,
+        before: AcceptedBefore | None = None,
+        retry: RetryPolicy = _DEFAULT,
+    ) -> None:
+        self._counters: Final = counters
+        self._keeper: Final = keeper
+        self._pending: Final = PendingSpans()
+        self._hold_filter = HoldFilter(engine)
+        warnings = Warnings()
+        clients = {signal: OtlpClient(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
+        self._closers: Final = [client.close for client in clients.values()]
+        passed = keeper.passed if keeper is not None else lambda *_: None
+        given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry}
+        kept: dict[str, Any] = {"keeps": keeper is not None, "before": before, "recheck_s": retry.recheck_s, "clock": retry.clock}
+        histories = {name: SignalHistory(forwards=True, key=key_of(to, f"forward.{name}"), **kept) for name in clients}
+        self._queues: Final = {
+            signal: ForwardQueue(signal, client.send, counters, warnings, history=histories[signal], **given)
+            for signal, client in clients.items()
+        }
+
+    def judge_by(self, engine: Engine) -> None:
+        """From now on this one tells what may be a run; what waits already goes on when its trace was judged."""
+        self._hold_filter = HoldFilter(engine)
+
+    def start(self) -> None:
+        """Begin to send."""
+        for queue in self._queues.values():
+            queue.start()
+
+    # ------------------------------------------------------------------ in
+
+    def traces(self, body: bytes, items: int, spans: Spans, assembly: Assembly) -> None:
+        """Take a request of traces: what need not wait is queued, the rest held, all of it given to assembly.
+
+        Args:
+            body: the request.
+            items: how many spans are in it.
+            spans: those of them that can be evaluated, in order.
+            assembly: takes these.
+
+        Raises:
+            Overloaded: there is no room here or there; nothing was taken.
+        """
+        queue = self._queues.get("traces")
+        if queue is None:
+            return assembly.spans(spans, None)  # only logs or metrics are passed on
+        ack = self._ack(body)
+        queue.reserve(len(body))
+        roots: list[PendingSpan] = []
+        try:
+            rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
+            self._pending.hold(roots)  # first, so that a verdict finds them
+            if spans or ack is not None:
+                assembly.spans(spans, ack)
+        except BaseException:
+            self._pending.drop(roots)
+            self._give_up(queue, len(body), ack)
+            raise
+        queue.put(rest, items - len(roots), len(body), ack)
+        self._let_go(queue, roots, assembly)
+        return None
+
+    def _ack(self, body: bytes) -> Ack | None:
+        return Ack() if self._keeper is not None and body else None
+
+    def _give_up(self, queue: ForwardQueue, size: int, ack: Ack | None) -> None:
+        queue.cancel(size)
+        if self._keeper is not None and ack is not None:
+            self._keeper.dropped(ack)
+
+    def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
+        """What need not wait of a request, and the spans that do."""
+        if not waiting:
+            return body, []
+        try:
+            rest, containers = remove_spans(body, [payload for _, _, payload in waiting])
+        except ValueError:  # fields that protobuf itself no longer writes: passed on whole, without scores
+            self._counters.add("forward.uncut")
+            return body, []
+        roots = [PendingSpan(*each, container, ack) for each, container in zip(waiting, containers, strict=True)]
+        if ack is not None:
+            ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
+        return rest, roots
+
+    def _let_go(self, queue: ForwardQueue, roots: Sequence[PendingSpan], assembly: Assembly) -> None:
+        """Roots that no verdict will come for, because their trace is over and forgotten."""
+        if not roots:
+            return
+        ids = {root.trace_id for root in roots}
+        for trace_id in ids - assembly.undecided(ids):
+            queue.add(self._pending.release(trace_id))
+
+    def pass_on(self, signal: str, body: bytes, items: int, take: Callable[[Ack | None], None]) -> None:
+        """Queue a request that nothing is to be done to; `take` is who else wants it, or keeps it.
+
+        Raises:
+            Overloaded: there is no room here or there; nothing was taken.
+        """
+        queue = self._queues.get(signal)
+        if queue is None:
+            return take(None)
+        ack = self._ack(body)
+        queue.reserve(len(body))
+        try:
+            take(ack)
+        except BaseException:
+            self._give_up(queue, len(body), ack)
+            raise
+        return queue.put(body, items, len(body), ack)
+
+    def takes(self, signal: str) -> bool:
+        """Whether the signal is passed on."""
+        return signal in self._queues
+
+    # ------------------------------------------------------- after a restart
+
+    def resume(self, unsent: UnsentRequest, undecided: Callable[[bytes], bool]) -> None:
+        """Go on with a request where the last process ended: its spans whose trace was judged leave with what was said."""
+        queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
+        rest, roots = self._part(unsent.body, self._waiting_of(unsent), ack) if queue is not None else (b"", [])
+        items = unsent.items - len(roots)
+        if unsent.held or unsent.waiting == ack.cut:  # if other spans wait now than did then, all of it goes once more
+            rest = b""
+        roots = [root for root in roots if (root.trace_id, root.span_id) not in unsent.moved]
+        ack.rest, ack.left = bool(rest), len(roots)
+        if queue is not None and (rest or roots):
+            queue.put(rest, items, 0, ack)
+            for root in roots:
+                self._resume(queue, root, unsent.said.get(root.trace_id), undecided)
+        elif self._keeper is not None:
+            self._keeper.dropped(ack)
+
+    def _waiting_of(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
+        if unsent.signal != "traces":
+            return ()
+        if unsent.held:
+            return [(trace_id, span_id, frame[1]) for trace_id, span_id, frame, _ in unsent.spans]
+        return self._hold_filter.chosen(unsent.spans)
+
+    def _resume(
+        self, queue: ForwardQueue, root: PendingSpan, said: Sequence[Report] | None, undecided: Callable[[bytes], bool]
+    ) -> None:
+        if said is None and undecided(root.trace_id):
+            self._pending.hold([root])
+            return
+        span_id = root.span_id.hex()
+        events = b"".join([events_of(report) for report in said or () if report.trajectory.span_id == span_id])
+        queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
+
+    def told(self, reports: Iterable[Report]) -> None:
+        """What was said of runs before a restart, for their own spans that are sent again."""
+        scores: dict[tuple[bytes, bytes], bytes] = {}
+        for report in reports:
+            key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
+            scores[key] = scores.get(key, b"") + events_of(report)
+        for (trace_id, span_id), events in scores.items():
+            self._pending.told(trace_id, span_id, events)
+
+    def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
+        """The spans of a trace that wait, of requests that are kept, and a request of these spans."""
+        roots = [root for root in self._pending.waiting(trace_id) if root.ack is not None and root.ack.place is not None]
+        spans: dict[SpanContainer, list[bytes]] = {}
+        for root in roots:
+            spans.setdefault(root.container, []).append(root.payload)
+        return roots, wrap_spans(spans)
+
+    def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
+        """Those of the spans that still wait belong to the request that is kept at this place; False if none does."""
+        former = self._pending.moved(roots, Ack(place=place))
+        if self._keeper is not None and former:
+            self._keeper.passed([], former)
+        return bool(former)
+
+    # -------------------------------------------------------------- scores
+
+    def emit(self, report: Report) -> bool:
+        """Put the results on the run's own span, if it is still here; else they are counted, and the answer is False."""
+        run = report.trajectory
+        placed = self._pending.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events_of(report))
+        if not placed:
+            self._counters.add("forward.scores_unplaced", len(report.results))
+        return placed
+
+    def judged(self, trace_id: bytes) -> None:
+        """Every verdict on the trace was emitted: its roots may leave."""
+        queue = self._queues.get("traces")
+        if queue is not None:
+            queue.add(self._pending.release(trace_id))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Scores are delivered with their spans, which `stop` sees to."""
+        return True
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing; `stop` ends the stage."""
+
+    # ----------------------------------------------------------------- end
+
+    def stop(self, timeout_s: float) -> bool:
+        """Let every root go with the scores it has, deliver what waits, end; False if something is lost.
+
+        What is kept on disk is not lost, so that roots whose trace is not judged wait for the next start.
+        """
+        kept = self._keeper is not None
+        if "traces" in self._queues and not kept:
+            self._queues["traces"].add(self._pending.release_all())
+        deadline = time.monotonic() + timeout_s
+        # One after the other, within one deadline: each sends by itself all the while.
+        done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=kept) for queue in self._queues.values()]
+        for close in self._closers:
+            close()
+        return all(done)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Send what waits to be sent; False if it was not all sent in time."""
+        deadline = time.monotonic() + timeout_s
+        return all(queue.wait(max(0.0, deadline - time.monotonic())) for queue in self._queues.values())
+
+    def counts(self) -> dict[str, Any]:
+        """What waits now."""
+        return {
+            "forward.held_spans": len(self._pending),
+            **{f"forward.waiting_bytes{{signal={name}}}": queue.waiting_bytes for name, queue in self._queues.items()},
+            **{f"forward.unsupported{{signal={name}}}": 1 for name, queue in self._queues.items() if queue.is_unsupported},
+        }

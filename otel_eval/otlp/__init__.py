@@ -1,0 +1,1 @@
+"""OTLP: reading and writing requests, and the client that sends them."""

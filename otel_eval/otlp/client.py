@@ -1,0 +1,285 @@
+"""The OTLP client of every exporter and of forwarding: one request, sent as the bytes it is, over gRPC or HTTP.
+
+Makes one attempt, or a second one where a kept connection had been closed by the other end meanwhile.
+Source of the table of responses: opentelemetry-proto docs/specification.md, "Failures" of OTLP/gRPC and of OTLP/HTTP.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import os
+import ssl
+import threading
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from otel_eval.counters import renew_after_fork
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.retry import ExportResult, Status
+
+__all__ = ["OtlpClient", "Send"]
+
+_METHODS: Final = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+}
+_PORT: Final = 4317
+_LONGEST_REASON: Final = 200
+_CHANNEL: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+    # The queue paces attempts. gRPC's own waits between connections would let attempts fail while the endpoint is back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+
+_HTTP: Final[Mapping[int, Status]] = {
+    401: "denied",
+    403: "denied",
+    404: "not_found",
+    405: "unsupported",
+    408: "server_error",
+    429: "retryable",
+    501: "unsupported",
+    502: "retryable",
+    503: "retryable",
+    504: "retryable",
+}
+_GRPC: Final[Mapping[str, Status]] = {
+    "ABORTED": "retryable",
+    "CANCELLED": "retryable",
+    "DATA_LOSS": "retryable",
+    "DEADLINE_EXCEEDED": "retryable",
+    "OUT_OF_RANGE": "retryable",
+    "PERMISSION_DENIED": "denied",
+    "UNAUTHENTICATED": "denied",
+    "UNAVAILABLE": "retryable",
+    "UNIMPLEMENTED": "unsupported",
+}
+
+Send = Callable[[bytes], ExportResult]
+_Opened = tuple[Send, Callable[[], None]]
+"""How to send a request, from several threads, and how to close the connections."""
+
+
+class OtlpClient:
+    """Sends requests of one signal to one endpoint, from any thread. Connections are opened by the first request.
+
+    A forked child opens connections of its own; it neither uses nor closes those of its parent.
+
+    Args:
+        to: the endpoint.
+        signal: traces, logs or metrics.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, signal: str) -> None:
+        self._open: Final = _grpc(to, signal) if to.protocol == "grpc" else _http(to, signal)
+        self._lock = threading.Lock()  # guards _opened and _process
+        renew_after_fork(self)
+        self._opened: _Opened | None = None
+        self._inherited: list[_Opened] = []  # kept: gRPC may hang when a child closes a channel of its parent
+        self._process = os.getpid()
+
+    def send(self, body: bytes) -> ExportResult:
+        """Make one attempt."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._inherited += [self._opened] if self._opened else []
+                self._opened, self._process = None, os.getpid()
+            self._opened = self._opened or self._open()
+            send, _ = self._opened
+        return send(body)
+
+    def close(self) -> None:
+        """Close the connections of this process; a request that is under way fails."""
+        with self._lock:
+            if self._opened is not None and self._process == os.getpid():
+                self._opened[1]()
+
+
+def _credentials(parts: SplitResult) -> Mapping[str, str]:
+    """The header for a user and a password in the URL."""
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+# ----------------------------------------------------------------------------- gRPC
+
+
+def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
+    parts = urlsplit(to.endpoint)
+    place = parts.netloc.rpartition("@")[2]
+    address = place if parts.port or parts.scheme == "https" else f"{place}:{_PORT}"
+    compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
+    pems = to.tls.pems() if parts.scheme == "https" else None
+    metadata = tuple((key.lower(), value) for key, value in {**_credentials(parts), **to.headers}.items())
+
+    def connect() -> _Opened:
+        if pems is not None:
+            channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(*pems), _CHANNEL, compression)
+        else:
+            channel = grpc.insecure_channel(address, _CHANNEL, compression)
+        export = channel.unary_unary(_METHODS[signal])
+
+        def send(body: bytes) -> ExportResult:
+            try:
+                return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
+            except grpc.RpcError as error:
+                return _grpc_result(error)
+
+        return send, channel.close
+
+    return connect
+
+
+def _grpc_result(error: Any) -> ExportResult:
+    return of_grpc(str(error.code().name), _retry_delay(error.trailing_metadata() or ()))
+
+
+def _retry_delay(trailers: Any) -> float | None:
+    """What RetryInfo asks for; None if it is not there."""
+    for key, value in trailers:
+        if key == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.RetryInfo()
+                if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
+                    return float(info.retry_delay.ToNanoseconds() / 1e9)
+    return None
+
+
+def _taken(answer: bytes) -> ExportResult:
+    """An accepted request, perhaps a partial success: the three responses have the same fields."""
+    if not answer:
+        return ExportResult("ok")
+    try:
+        partial = ExportTraceServiceResponse.FromString(answer).partial_success
+    except DecodeError:
+        return ExportResult("ok")
+    return ExportResult("ok", one_line(partial.error_message), rejected=max(0, partial.rejected_spans))
+
+
+def one_line(text: str) -> str:
+    """A backend's text for a log line: printable, without line ends, at most 200 characters."""
+    words = " ".join("".join(each if each.isprintable() else " " for each in text[: 2 * _LONGEST_REASON]).split())
+    return words if len(words) <= _LONGEST_REASON else f"{words[: _LONGEST_REASON - 1]}…"
+
+
+# ----------------------------------------------------------------------------- HTTP
+
+
+def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
+    parts = urlsplit(to.endpoint)
+    connect = _connecting(to, parts)
+    path = f"{parts.path.rstrip('/')}/v1/{signal}{'?' if parts.query else ''}{parts.query}"
+    if to.proxy and parts.scheme == "http":
+        path = f"http://{parts.netloc.rpartition('@')[2]}{path}"
+    headers = {**_credentials(parts), **to.headers, "Content-Type": "application/x-protobuf"}
+    if to.proxy and parts.scheme == "http":
+        headers |= _proxy_headers(to.proxy)
+    if to.compression == "gzip":
+        headers["Content-Encoding"] = "gzip"
+    return lambda: _pooled(connect, path, headers, zipped=to.compression == "gzip")
+
+
+def _pooled(connect: Callable[[], http.client.HTTPConnection], path: str, headers: Mapping[str, str], *, zipped: bool) -> _Opened:
+    """Requests over connections that are kept."""
+    idle: deque[http.client.HTTPConnection] = deque()  # open, and used by no thread
+
+    def attempt(connection: http.client.HTTPConnection, body: bytes) -> ExportResult:
+        try:
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            result = _http_result(response, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            return ExportResult("retryable", type(error).__name__)
+        idle.append(connection)
+        return result
+
+    def send(body: bytes) -> ExportResult:
+        packed = gzip.compress(body, 6) if zipped else body
+        kept = _pop(idle)
+        if kept is not None:
+            result = attempt(kept, packed)
+            if result.status != "retryable" or result.reason.isdigit():
+                return result
+        return attempt(connect(), packed)
+
+    def close() -> None:
+        while (connection := _pop(idle)) is not None:
+            connection.close()
+
+    return send, close
+
+
+def _pop(idle: deque[http.client.HTTPConnection]) -> http.client.HTTPConnection | None:
+    try:
+        return idle.pop()
+    except IndexError:  # another thread has it
+        return None
+
+
+def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
+    """What makes a connection to the endpoint, by a proxy if there is one."""
+    context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
+    proxy = urlsplit(to.proxy) if to.proxy else None
+    host, port = parts.hostname or "", parts.port
+
+    def connect() -> http.client.HTTPConnection:
+        at, door = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        if context is None:
+            return http.client.HTTPConnection(at, door, timeout=to.timeout_s)
+        connection = http.client.HTTPSConnection(at, door, timeout=to.timeout_s, context=context)
+        if to.proxy:
+            connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
+        return connection
+
+    return connect
+
+
+def _proxy_headers(proxy: str) -> dict[str, str]:
+    return {f"proxy-{key}": value for key, value in _credentials(urlsplit(proxy)).items()}
+
+
+def _http_result(response: http.client.HTTPResponse, content: bytes) -> ExportResult:
+    status = response.status
+    if 200 <= status < 300:
+        protobuf = response.headers.get_content_type() == "application/x-protobuf"
+        return _taken(content) if protobuf else ExportResult("ok")
+    after = response.headers.get("Retry-After", "")
+    return of_http(status, float(after) if after.isdigit() else 0.0)
+
+
+# ----------------------------------------------------------------------------- what a response means
+
+
+def of_http(code: int, after_s: float = 0.0) -> ExportResult:
+    """The meaning of an HTTP status other than 2xx."""
+    other: Status = "server_error" if 500 <= code < 600 else "permanent"
+    return _result(_HTTP.get(code, other), str(code), after_s)
+
+
+def of_grpc(code: str, after_s: float | None = None) -> ExportResult:
+    """The meaning of a gRPC status other than OK; `after_s` is what RetryInfo asks for, None without one."""
+    if code == "RESOURCE_EXHAUSTED" and after_s is not None:
+        return _result("retryable", code, after_s)
+    return _result(_GRPC.get(code, "permanent"), code, after_s or 0.0)
+
+
+def _result(status: Status, reason: str, after_s: float) -> ExportResult:
+    return ExportResult(status, reason, after_s, concerns_all=status == "denied")

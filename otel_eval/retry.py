@@ -1,0 +1,214 @@
+"""What the result of an export attempt means and when to try again: the same for every exporter and for forwarding.
+
+The meaning of responses follows OTLP where OTLP does not lose results; `docs/reference/delivery.md` lists every response.
+Source: opentelemetry-proto docs/specification.md, "Failures".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, Literal, Protocol
+
+__all__ = ["AcceptedBefore", "Attempts", "Backoff", "ExportResult", "RetryPolicy", "SignalHistory", "Status"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Waits in seconds.
+
+    Attributes:
+        first_s, factor, longest_s: before the second attempt, how much longer each further wait is, and the longest.
+        most_s: the longest wait that an endpoint may ask for.
+        last_s: between attempts while the process ends.
+        recheck_s: between attempts to export a signal that the endpoint does not support.
+        clock: in seconds, for `recheck_s`.
+    """
+
+    first_s: float = 0.5
+    factor: float = 1.5
+    longest_s: float = 30.0
+    most_s: float = 60.0
+    last_s: float = 0.2
+    recheck_s: float = 60.0
+    clock: Callable[[], float] = time.monotonic
+
+
+class Backoff:
+    """The waits between attempts to send one batch.
+
+    Args:
+        stopping: set when the process ends; it interrupts a wait.
+    """
+
+    def __init__(self, policy: RetryPolicy, stopping: threading.Event) -> None:
+        self._policy: Final = policy
+        self._stopping: Final = stopping
+        self._delay_s = policy.first_s
+
+    def wait(self, at_least_s: float = 0.0, at_most_s: float = inf) -> None:
+        """Wait before the next attempt: as long as the endpoint asks for, but no longer than `at_most_s`."""
+        policy = self._policy
+        if self._stopping.is_set():
+            time.sleep(policy.last_s)
+            return
+        # Jitter: several receivers that lost one backend must not return at the same instant.
+        delay_s = max(min(at_least_s, policy.most_s), self._delay_s * random.uniform(0.5, 1.5))
+        self._stopping.wait(min(delay_s, at_most_s))
+        self._delay_s = min(policy.longest_s, self._delay_s * policy.factor)
+
+
+Status = Literal["ok", "retryable", "server_error", "denied", "not_found", "unsupported", "permanent"]
+"""What a response means by itself. `SignalHistory` reduces it to ok, retryable, permanent or unsupported.
+
+`server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the credentials were refused.
+`not_found`, `unsupported`: the endpoint may lack the signal, or a proxy in front of it may lack the endpoint for a while.
+"""
+
+_LACKS_THE_SIGNAL: Final = frozenset({"not_found", "unsupported"})
+# What forwarding with storage retries without end: an operator can repair credentials and routes, and the data is on disk.
+_REPAIRABLE: Final = frozenset({"denied", "not_found"})
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """The outcome of one attempt to export.
+
+    Attributes:
+        status: what it means for the data that was sent.
+        reason: in a word; of a partial success the endpoint's own reason, on one line of at most 200 characters.
+        after_s: seconds that the endpoint asks to wait before the next attempt.
+        rejected: items that it rejected of those that were sent (partial success); OTLP does not say which.
+        concerns_all: whether the response is about the sender, so that a part of the data would be refused as well.
+    """
+
+    status: Status
+    reason: str = ""
+    after_s: float = 0.0
+    rejected: int = 0
+    concerns_all: bool = False
+
+
+class AcceptedBefore(Protocol):
+    """What endpoints have accepted in earlier processes, by a key for endpoint and signal."""
+
+    def has(self, key: str) -> bool:
+        """Whether the signal was accepted."""
+        ...
+
+    def add(self, key: str) -> None:
+        """It was."""
+        ...
+
+
+class SignalHistory:
+    """Whether an endpoint has ever accepted a signal, and what a response means because of that.
+
+    An endpoint that accepted the signal before still supports it: a 404 is an outage. One that never did is marked as not
+    supporting the signal at the first such response, and one attempt is allowed in each `recheck_s` until it accepts.
+
+    Args:
+        forwards: what is sent are requests of agents, for which OTLP's own list of retryable responses holds.
+        keeps: what is sent is on disk until it was delivered.
+        key: for this endpoint and signal in `before`.
+        before: what was accepted in earlier processes; None: only this process counts.
+        recheck_s: seconds between attempts while the signal is not supported.
+        clock: in seconds.
+
+    Attributes:
+        unsupported: the response because of which the signal counts as not supported; "" if it does not.
+    """
+
+    def __init__(
+        self,
+        *,
+        forwards: bool = False,
+        keeps: bool = False,
+        key: str = "",
+        before: AcceptedBefore | None = None,
+        recheck_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._forwards, self._keeps, self._key, self._before = forwards, keeps, key, before
+        self._accepted = before is not None and before.has(key)
+        self._recheck_s, self._clock = recheck_s, clock
+        self._attempted = 0.0
+        self.unsupported = ""
+
+    def allows(self) -> bool:
+        """Whether to make an attempt now: always, but for one in `recheck_s` while the signal is not supported."""
+        return not self.unsupported or self._clock() >= self._attempted + self._recheck_s
+
+    def resolve(self, result: ExportResult) -> ExportResult:
+        """The result with one of the statuses ok, retryable, permanent or unsupported; and remember it."""
+        self._attempted = self._clock()
+        if result.status == "ok":
+            if not self._accepted and self._before is not None:
+                self._before.add(self._key)
+            self._accepted, self.unsupported = True, ""
+            return result
+        status = "unsupported" if self.unsupported else self._meaning(result.status)
+        if status == "unsupported":
+            self.unsupported = result.reason
+        return replace(result, status=status)
+
+    def _meaning(self, status: Status) -> Status:
+        if status in _REPAIRABLE and self._keeps:
+            return "retryable"
+        if status in _LACKS_THE_SIGNAL:
+            return "retryable" if self._accepted else "unsupported"
+        if status == "server_error":
+            return "permanent" if self._forwards else "retryable"
+        return "permanent" if status == "denied" else status
+
+
+_log = logging.getLogger("otel_eval")
+
+
+class Attempts:
+    """Makes attempts, and none while the endpoint does not support the signal, but for one in a while.
+
+    Args:
+        name: of the exporter, and after the last dot what it exports.
+        retry: how long to wait between attempts.
+        history: what the endpoint has accepted before.
+        refusals: what happens to data of a signal that the endpoint does not support, for the log.
+    """
+
+    def __init__(self, name: str, retry: RetryPolicy, history: SignalHistory, refusals: str) -> None:
+        self._exporter, _, self._signal = name.rpartition(".")
+        self._retry, self._history, self._refusals = retry, history, refusals
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether the endpoint does not support the signal."""
+        return bool(self._history.unsupported)
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the next one is made."""
+        return self._history.allows()
+
+    def make(self, send: Callable[[], ExportResult]) -> ExportResult:
+        """Make an attempt, if one is due. The result is ok, retryable, permanent or unsupported."""
+        before = self._history.unsupported
+        if not self.allowed:
+            return ExportResult("unsupported", before)
+        result = self._history.resolve(send())
+        if before and not self._history.unsupported:
+            _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
+        elif self._history.unsupported and not before:
+            _log.warning(
+                "the endpoint of %s does not support %s (%s): %s; one is tried again every %g s",
+                *(self._exporter, self._signal, result.reason, self._refusals, self._retry.recheck_s),
+            )
+        return result
+
+    def backoff(self, stopping: threading.Event) -> Backoff:
+        """The waits between the attempts for one batch; `stopping` interrupts them."""
+        return Backoff(self._retry, stopping)

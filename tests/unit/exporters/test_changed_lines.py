@@ -1,0 +1,57 @@
+"""A file of results that is written again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from otel_eval.exporters.jsonl import ChangedLinesFile, JsonLinesFile
+from otel_eval.model import Report, Scored, Stamp
+
+Reports = Callable[..., Report]
+
+
+def _written(path: Path, *reports: Report) -> list[dict]:  # type: ignore[type-arg]
+    sink = ChangedLinesFile(str(path))
+    for each in reports:
+        sink.emit(each)
+    sink.close(1.0)
+    return [json.loads(line) for line in path.read_bytes().splitlines() if line.startswith(b'{"trace_id"')]
+
+
+def test_when_and_by_whom_makes_no_difference(report: Reports, tmp_path: Path) -> None:
+    """Results of a receiver and of a replay are equal, and those of yesterday and today."""
+    path = tmp_path / "results.jsonl"
+    first = _written(path, replace(report("scored", "failed"), stamp=Stamp("me", 5)))
+    assert len(first) == 2
+    assert _written(path, replace(report("scored", "failed"), stamp=Stamp("", 6))) == first
+
+
+def test_a_changed_result_is_added_once(report: Reports, tmp_path: Path) -> None:
+    """Also within one life of the sink, and where the file says the same of it again later."""
+    path = tmp_path / "results.jsonl"
+    made = report("scored")
+    changed = replace(made, results=(replace(made.results[0], outcome=Scored(0.1, False)),))
+    assert [row["value"] for row in _written(path, made, changed, changed)] == [0.75, 0.1]
+    assert [row["value"] for row in _written(path, changed)] == [0.75, 0.1]
+    assert [row["value"] for row in _written(path, made)] == [0.75, 0.1, 0.75]
+
+
+def test_what_is_no_line_of_ours_is_left_alone(report: Reports, tmp_path: Path) -> None:
+    """And half a surrogate pair or a number without a JSON name changes nothing."""
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b'not JSON\n[]\n5\n{"result_id": 7}\n\xff\xfe\n')
+    odd = replace(report("scored", agent="a\ud800"), attributes={"odd": float("nan")})
+    assert len(_written(path, odd)) == 1
+    assert len(_written(path, odd)) == 1
+
+
+def test_its_lines_are_found_by_id(report: Reports, tmp_path: Path) -> None:
+    """As those of every sink of lines: the id stands at the end."""
+    path = tmp_path / "results.jsonl"
+    (row,) = _written(path, report("scored"))
+    sink = JsonLinesFile(path)
+    assert sink.there({row["result_id"], "0" * 31 + "9"}) == {row["result_id"]}
+    sink.close(1.0)

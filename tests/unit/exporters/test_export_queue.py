@@ -1,0 +1,262 @@
+"""Outboxes: in order, again and again, and what nobody wants is put aside."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval import create_scorer
+from otel_eval.counters import Counters
+from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.delivery import ExportQueues
+from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.jsonl import JsonLinesExporter, JsonLinesFile
+from otel_eval.model import Report
+from otel_eval.retry import ExportResult, RetryPolicy
+from otel_eval.testing import call, trajectory
+
+Reports = Callable[..., Report]
+SENT, LATER, NEVER = ExportResult("ok"), ExportResult("retryable", "away"), ExportResult("permanent", "INVALID_ARGUMENT")
+UNSUPPORTED = ExportResult("not_found", "404")
+
+
+class Told:
+    """A carrier that answers as it is told, and remembers what it was given by result id."""
+
+    name = "otlp.told"
+    lines = False
+
+    def __init__(self, answer: Callable[[list[str]], ExportResult]) -> None:
+        self.answer = answer
+        self.given: list[list[str]] = []
+        self.taken: list[str] = []
+
+    def written(self, reports: Sequence[Report]) -> bytes:
+        return json.dumps([report.results[0].result_id for report in reports]).encode()
+
+    def attempt(self, written: bytes) -> ExportResult:
+        ids = json.loads(written)
+        self.given.append(ids)
+        answer = self.answer(ids)
+        if answer.status == "ok":
+            self.taken += ids
+        return answer
+
+    def missing(self, reports: Sequence[Report]) -> list[Report]:
+        return list(reports)
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def delivering(carrier: Any, **options: Any) -> Iterator[tuple[ExportQueues, ExportQueue, Counters]]:
+    tally = Counters()
+    outbox = ExportQueue(carrier, tally, **({"limit": 100} | options))
+    delivery = ExportQueues([outbox], options.get("dead_letters"))
+    delivery.start()
+    try:
+        yield delivery, outbox, tally
+    finally:
+        delivery.close(5.0)
+
+
+@pytest.fixture
+def numbered(report: Reports) -> Callable[[int], Report]:
+    """Reports whose result ids are numbers."""
+
+    def make(number: int) -> Report:
+        made = report("scored")
+        return replace(made, results=(replace(made.results[0], result_id=f"{number:032x}"),))
+
+    return make
+
+
+def ids(*numbers: int) -> list[str]:
+    return [f"{number:032x}" for number in numbers]
+
+
+def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable[[int], Report]):
+    """Nothing overtakes what waits."""
+    answers = iter([LATER, SENT])
+    carrier = Told(lambda _: next(answers, SENT))
+    with delivering(carrier) as (delivery, _, tally):
+        for number in range(300):
+            delivery.emit(numbered(number))
+        assert delivery.flush(10.0)
+    assert carrier.taken == ids(*range(300))
+    assert tally.snapshot() == {
+        "exports.outages{sink=otlp.told}": 1,
+        "exports.recovered{sink=otlp.told}": 1,
+        "results.emitted{sink=otlp.told}": 300,
+        "results.retries{sink=otlp.told}": 1,
+    }
+
+
+def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[[int], Report], tmp_path: Path):
+    """It is looked for by halves, put aside with the reason, and settled like the others."""
+    carrier = Told(lambda given: NEVER if ids(13)[0] in given else SENT)
+    settled: list[str] = []
+    told: dict[str, Any] = {"settled": lambda _, reports: settled.extend(each.results[0].result_id for each in reports)}
+    with delivering(carrier, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **told) as (delivery, _, tally):
+        for number in range(20):
+            delivery.emit(numbered(number))
+        assert delivery.flush(5.0)
+    assert carrier.taken == ids(*(number for number in range(20) if number != 13))
+    assert sorted(settled) == ids(*range(20))
+    (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert (row["result_id"], row["sink"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
+    assert (tally.get("results.failed"), tally.get("results.dead_letters"), tally.get("results.emitted")) == (1, 1, 19)
+
+
+def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
+    """The answer does not say which."""
+    carrier = Told(lambda _: ExportResult("ok", rejected=1))
+    with delivering(carrier, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
+        delivery.emit(report("scored", "failed", "skipped"))
+        assert delivery.flush(5.0)
+    rows = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert [(row["rejected"], row["of"], row["scorer"]) for row in rows] == [
+        (1, 3, "scored"), (1, 3, "failed"), (1, 3, "skipped")
+    ]  # fmt: skip
+    assert (tally.get("results.failed"), tally.get("results.emitted")) == (1, 2)
+
+
+def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
+    numbered: Callable[[int], Report], caplog: pytest.LogCaptureFixture, tmp_path: Path
+):
+    """The others go to the dead-letter file at once; as soon as one is accepted, all are sent again."""
+    now = [0.0]
+    answers = iter([UNSUPPORTED, UNSUPPORTED, SENT])
+    carrier = Told(lambda _: next(answers, SENT))
+    dead = DeadLetterFile(tmp_path / "dead.jsonl")
+    caplog.set_level("INFO")
+    with delivering(carrier, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (delivery, outbox, tally):
+        for step in range(9):
+            if step in (3, 6):
+                now[0] += 60.0
+            delivery.emit(numbered(step))
+            assert delivery.flush(5.0)
+            assert ("exports.unsupported{sink=otlp.told}" in outbox.counts()) == (step < 6)
+    assert carrier.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
+    assert [json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()] == ids(*range(6))
+    assert tally.snapshot() == {
+        "results.dead_letters{sink=otlp.told}": 6,
+        "results.emitted{sink=otlp.told}": 3,
+        "results.failed{sink=otlp.told}": 6,
+    }
+    assert [line.getMessage() for line in caplog.records] == [
+        "the endpoint of otlp does not support told (404): results are written to the dead-letter file; "
+        "one is tried again every 60 s",
+        "the endpoint of otlp supports told now",
+    ]
+
+
+def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[[int], Report]):
+    """A 404 in the middle is an outage: nothing is lost, and nothing is marked."""
+    answers = iter([SENT, UNSUPPORTED, UNSUPPORTED, SENT])
+    carrier = Told(lambda _: next(answers, SENT))
+    with delivering(carrier, retry=RetryPolicy(first_s=0.001)) as (delivery, outbox, tally):
+        for number in range(303):
+            delivery.emit(numbered(number))
+            if not number:
+                assert delivery.flush(5.0)
+        assert delivery.flush(5.0)
+        assert outbox.counts() == {"results.waiting{sink=otlp.told}": 0}
+    assert carrier.taken == ids(*range(303))
+    assert (tally.get("results.emitted"), tally.get("results.retries"), tally.get("results.failed")) == (303, 2, 0)
+
+
+def test_a_full_outbox_says_so_until_its_sink_is_back(numbered: Callable[[int], Report]):
+    """And loses nothing of what it was given beyond."""
+    away = [True]
+    carrier = Told(lambda _: LATER if away[0] else SENT)
+    with delivering(carrier, limit=5) as (delivery, outbox, _):
+        for number in range(7):
+            assert bool(delivery.behind()) == (number >= 5)
+            delivery.emit(numbered(number))
+        away[0] = False
+        assert delivery.flush(5.0)
+        assert (delivery.behind(), len(outbox)) == ("", 0)
+    assert carrier.taken == ids(*range(7))
+
+
+def test_dead_letters_that_cannot_be_written_wait(numbered: Callable[[int], Report], tmp_path: Path):
+    """A refusal is not forgotten because the disk is full."""
+    dead = DeadLetterFile(tmp_path / "dead.jsonl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with delivering(Told(lambda _: NEVER), dead_letters=dead) as (delivery, _outbox, tally):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+            delivery.emit(numbered(1))
+            assert not delivery.flush(0.4)
+            assert (tmp_path / "dead.jsonl").read_bytes() == b""
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert delivery.flush(5.0)
+    assert tally.get("results.dead_letters") == 1
+
+
+def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_come_again(numbered: Callable[[int], Report], tmp_path: Path):
+    """No half line, no line twice."""
+    path = tmp_path / "results.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with delivering(JsonLinesExporter(JsonLinesFile(path), sync=True)) as (delivery, _, _tally):
+        delivery.emit(numbered(1))
+        assert delivery.flush(5.0)
+        before = path.read_bytes()
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
+            delivery.emit(numbered(2))
+            assert not delivery.flush(0.4)
+            assert path.read_bytes() == before
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert delivery.flush(5.0)
+    assert [json.loads(line)["result_id"] for line in path.read_text().splitlines()] == ids(1, 2)
+
+
+def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(numbered: Callable[[int], Report], tmp_path: Path):
+    """Only what is not there is added; both are settled."""
+    settled: list[int] = []
+    sink = JsonLinesFile(tmp_path / "results.jsonl")
+    sink.emit(numbered(1))
+    told: dict[str, Any] = {"settled": lambda _, reports: settled.append(len(reports))}
+    with delivering(JsonLinesExporter(sink), **told) as (delivery, _, _tally):
+        delivery.again([(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})])
+        assert delivery.flush(5.0)
+    rows = [json.loads(line)["result_id"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert (rows, settled) == (ids(1, 2), [1, 1])
+
+
+def test_an_outbox_ends_though_its_sink_is_away(numbered: Callable[[int], Report]):
+    """Within its time; what waits is still known."""
+    began = time.monotonic()
+    with delivering(Told(lambda _: LATER)) as (delivery, outbox, _):
+        delivery.emit(numbered(1))
+        delivery.stop()
+        assert not delivery.flush(0.3)
+        delivery.close(2.0)
+        assert len(outbox) == 1
+    assert time.monotonic() - began < 3.0
+
+
+def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
+    """Arguments and results may be large, and an endpoint away for hours."""
+    run = trajectory(call("search", arguments={"q": "x" * 100}), call("open"))
+    outcome = create_scorer({"type": "tool_call_order", "expected": ["open"]})(run)
+    waiting = report("scored")
+    waiting = replace(waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),))
+    with delivering(Told(lambda _: LATER)) as (delivery, outbox, _):
+        delivery.emit(waiting)
+        assert len(outbox) == 1
+        assert getattr(outcome, "tell", None) is None
+        assert outcome.explanation == "1 of 1 expected call matched; extra: search (0)"

@@ -1,0 +1,199 @@
+"""Results as JSON Lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.jsonl import JsonLinesFile
+from otel_eval.exporters.result_rows import line_of, result_fields
+from otel_eval.model import Evidence, Report, Scored, Stamp
+
+Reports = Callable[..., Report]
+
+FIELDS = [
+    "trace_id", "span_id", "agent", "evaluation", "scorer", "type", "version", "outcome",
+    "value", "passed", "explanation", "reason", "details", "threshold", "completeness", "start_time", "duration_ms",
+    "evaluated_at", "service", "service_version", "environment", "conversation_id", "attributes", "spans", "spans_digest",
+    "evaluator", "schema", "revision", "result_id",
+]  # fmt: skip
+OCCASION = FIELDS[14:-2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("scored", ["scored", 0.75, True, "3 of 4 in order", None, {"missing": ["refund"]}, 0.5]),
+        ("below", ["scored", 0.25, False, "1 of 4 in order", None, {}, 0.5]),
+        ("skipped", ["skipped", None, None, "arguments not recorded", "not_recorded", {}, 0.5]),
+        ("failed", ["failed", None, None, "KeyError", None, {}, 0.5]),
+    ],
+)
+def test_a_line_has_every_field_and_null_for_what_does_not_apply(report: Reports, kind: str, told: list[object]):
+    """In the documented order, whatever the outcome."""
+    made = report(kind)
+    fields = result_fields(made, made.results[0])
+    assert list(fields) == FIELDS
+    assert [fields[key] for key in FIELDS[7:14]] == told
+
+
+def test_a_line_has_when_where_and_which_case(report: Reports):
+    """And from which spans, by whom. Times are RFC 3339 with nanoseconds."""
+    facts = {"start_ns": 1_700_000_000_000_000_001, "end_ns": 1_700_000_000_250_000_001}
+    made = replace(
+        report("scored", service_version="1.2", environment="staging", **facts),
+        attributes={"test.case.id": "c7", "attempt": 2},
+        evidence=Evidence(9, "0123456789abcdef"),
+        stamp=Stamp("e" * 32, 1_700_000_001_000_000_000),
+    )
+    fields = result_fields(made, made.results[0])
+    assert {key: fields[key] for key in OCCASION} == {
+        "completeness": "orphaned",
+        "start_time": "2023-11-14T22:13:20.000000001Z",
+        "duration_ms": 250.0,
+        "evaluated_at": "2023-11-14T22:13:21.000000000Z",
+        "service": "shop",
+        "service_version": "1.2",
+        "environment": "staging",
+        "conversation_id": "c-1",
+        "attributes": {"test.case.id": "c7", "attempt": 2},
+        "spans": 9,
+        "spans_digest": "0123456789abcdef",
+        "evaluator": "e" * 32,
+        "schema": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "told"),
+    [
+        (None, None, (None, None)),
+        (0, 0, (None, None)),
+        (0, 5_000_000, ("1970-01-01T00:00:00.000000000Z", 5.0)),
+        (7, 5, ("1970-01-01T00:00:00.000000007Z", None)),
+        (10**30, 10**30 + 10**6, (None, 1.0)),
+    ],
+)
+def test_a_time_that_was_not_recorded_is_null(report: Reports, start: int | None, end: int | None, told: tuple[Any, Any]):
+    """Never zero; and a time beyond the calendar costs no line."""
+    made = report("scored", start_ns=start, end_ns=end)
+    fields = result_fields(made, made.results[0])
+    assert (fields["start_time"], fields["duration_ms"]) == told
+    assert [fields[key] for key in ("evaluated_at", "spans", "spans_digest", "evaluator")] == [None] * 4
+
+
+def test_lines_are_appended(report: Reports, tmp_path: Path):
+    """A second process goes on where the first ended."""
+    path = tmp_path / "results.jsonl"
+    for revision in (0, 1):
+        sink = JsonLinesFile(path)
+        sink.emit(report("scored", "failed", revision=revision))
+        assert sink.flush(1.0)
+        sink.close(1.0)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["outcome"], line["revision"]) for line in lines] == [("scored", 0), ("failed", 0), ("scored", 1), ("failed", 1)]
+
+
+@pytest.mark.parametrize("torn", ['{"trace_id": "ab', '{"trace_id":' + "x" * 200_000])
+def test_a_line_torn_by_a_crash_is_cut_at_start(report: Reports, tmp_path: Path, torn: str):
+    """Else the next line would continue it and be lost too."""
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"trace_id": "whole"}\n' + torn)
+    sink = JsonLinesFile(path)
+    sink.emit(report("scored"))
+    sink.close(1.0)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["trace_id"][:5] for line in lines] == ["whole", "0af76"]
+
+
+def test_a_last_line_that_is_not_ours_is_kept(report: Reports, tmp_path: Path):
+    """Somebody named a file of theirs."""
+    path = tmp_path / "notes.txt"
+    path.write_text("no newline")
+    sink = JsonLinesFile(path)
+    sink.emit(report("scored"))
+    sink.close(1.0)
+    assert path.read_text().splitlines()[0] == "no newline"
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_start(tmp_path: Path):
+    """Naming key, value and remedy in one line."""
+    with pytest.raises(ConfigError, match=r"exporters\.jsonl\.path: '.*' cannot be written .*; name a file") as refused:
+        JsonLinesFile(tmp_path / "missing" / "results.jsonl")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_dash_is_standard_output(report: Reports, capsys: pytest.CaptureFixture[str]):
+    """One line per result."""
+    sink = JsonLinesFile("-")
+    sink.emit(report("scored", "below"))
+    sink.close(1.0)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_numbers_that_json_has_no_name_for_become_null(report: Reports):
+    """Strict parsers read every line."""
+    made = report("scored")
+    odd = result_fields(made, made.results[0]) | {"details": {"ratio": math.nan, "all": [math.inf, Scored]}}
+    assert json.loads(line_of(odd), parse_constant=pytest.fail)["details"]["ratio"] is None
+
+
+UNSAFE = [*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *UNSAFE])
+def test_controls_are_escaped_and_decode_to_the_same_text(report: Reports, code: int):
+    """No terminal obeys them, no reader ends a line at them, and nothing is shown in another order."""
+    made = report("scored")
+    text = f"a{chr(code)}b"
+    line = line_of(result_fields(made, made.results[0]) | {"agent": text, "details": {text: [text, math.nan]}})
+    assert chr(code) not in line
+    assert len(line.splitlines()) == 1
+    decoded = json.loads(line)
+    assert (decoded["agent"], decoded["details"]) == (text, {text: [text, None]})
+
+
+def test_ordinary_text_is_written_as_it_is(report: Reports):
+    """Letters of any script, and what stands beside the escaped ranges."""
+    made = report("scored")
+    text = "~\xa0\u2027\u202f\u2065\u206a\ud7ff\ue000 né 東京 שלום 😀 \\u0085"
+    line = line_of(result_fields(made, made.results[0]) | {"agent": text})
+    assert json.dumps(text, ensure_ascii=False) in line
+    assert json.loads(line)["agent"] == text
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize(("given", "expected"), [({}, 0o600), ({"mode": 0o640}, 0o640)])
+def test_a_file_is_created_with_the_mode_that_is_asked_for(tmp_path: Path, umask: int, given: dict[str, int], expected: int):
+    """Only its owner reads it, unless the configuration says otherwise; the umask changes neither."""
+    path, before = tmp_path / "results.jsonl", os.umask(umask)
+    try:
+        JsonLinesFile(path, **given).close(1.0)
+        DeadLetterFile(tmp_path / "dead.jsonl", **given).close()
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, tmp_path / "dead.jsonl")] == [expected, expected]
+
+
+def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
+    """Also behind a link that leads to it, and one that leads to no file yet."""
+    path, link, ahead = tmp_path / "results.jsonl", tmp_path / "link", tmp_path / "ahead"
+    path.touch()
+    path.chmod(0o664)
+    link.symlink_to(path)
+    ahead.symlink_to(tmp_path / "new.jsonl")
+    for each in (path, link, ahead):
+        JsonLinesFile(each, mode=0o640).close(1.0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+    assert not stat.S_IMODE((tmp_path / "new.jsonl").stat().st_mode) & 0o137

@@ -1,0 +1,355 @@
+"""OTLP out: real exporters against real servers on loopback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from otel_eval.counters import Counters
+from otel_eval.errors import ConfigError
+from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.otlp import otlp_exporters
+from otel_eval.model import Report
+from otel_eval.otlp.endpoint import ClientTls, Endpoint, PemFile
+from otel_eval.retry import RetryPolicy
+
+Reports = Callable[..., Report]
+
+REQUESTS = {
+    "/v1/logs": logs_service_pb2.ExportLogsServiceRequest,
+    "/v1/metrics": metrics_service_pb2.ExportMetricsServiceRequest,
+    "/v1/traces": trace_service_pb2.ExportTraceServiceRequest,
+}
+
+
+class Backend:
+    """Takes what it knows over gRPC and remembers requests with their headers."""
+
+    def __init__(self, signals: tuple[str, ...], port: int = 0) -> None:
+        self.got: dict[str, list[Any]] = {"logs": [], "metrics": [], "spans": []}
+        self.headers: dict[str, str] = {}
+        self.server = grpc.server(ThreadPoolExecutor(2))
+        for signal, add, servicer, response in (
+            ("logs", logs_service_pb2_grpc.add_LogsServiceServicer_to_server, logs_service_pb2_grpc.LogsServiceServicer,
+             logs_service_pb2.ExportLogsServiceResponse),
+            ("metrics", metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server,
+             metrics_service_pb2_grpc.MetricsServiceServicer, metrics_service_pb2.ExportMetricsServiceResponse),
+            ("spans", trace_service_pb2_grpc.add_TraceServiceServicer_to_server, trace_service_pb2_grpc.TraceServiceServicer,
+             trace_service_pb2.ExportTraceServiceResponse),
+        ):  # fmt: skip
+            if signal in signals:
+                add(self._taking(servicer, signal, response), self.server)
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
+        self.server.start()
+
+    def _taking(self, servicer: type, signal: str, response: type) -> Any:
+        backend = self
+
+        class Taking(servicer):  # type: ignore[misc]
+            def Export(self, request: Any, context: Any) -> Any:
+                backend.got[signal].append(request)
+                backend.headers |= dict(context.invocation_metadata())
+                return response()
+
+        return Taking()
+
+
+@contextmanager
+def grpc_backend(*signals: str, port: int = 0) -> Iterator[Backend]:
+    backend = Backend(signals, port)
+    try:
+        yield backend
+    finally:
+        backend.server.stop(0).wait(5)
+
+
+@contextmanager
+def http_backend(paths: Collection[str], headers: dict[str, str] | None = None) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+    got: dict[str, list[Any]] = {path: [] for path in REQUESTS}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            path = next(path for path in REQUESTS if self.path.endswith(path))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            got[path].append(REQUESTS[path].FromString(body))
+            if headers is not None:
+                headers.update({key.lower(): value for key, value in self.headers.items()} | {"requested": self.path})
+            self.send_response(200 if path in paths else 404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", got
+    finally:
+        server.shutdown()
+        thread.join(5)
+        server.server_close()
+
+
+@contextmanager
+def backend_of(protocol: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The URL of an endpoint that takes everything, and the headers of the last request."""
+    if protocol == "grpc":
+        with grpc_backend("logs", "metrics", "spans") as backend:
+            yield f"http://127.0.0.1:{backend.port}", backend.headers
+    else:
+        headers: dict[str, str] = {}
+        with http_backend([*REQUESTS], headers) as (url, _):
+            yield url, headers
+
+
+def event_name(record: Any) -> str:
+    """Its own field, or the attribute that SDKs before 1.35 use."""
+    named = {pair.key: pair.value.string_value for pair in record.attributes}
+    return getattr(record, "event_name", "") or named["event.name"]
+
+
+def send(sinks: list[Any], *reports: Report) -> list[bool]:
+    for sink in sinks:
+        for report in reports:
+            sink.emit(report)
+    return [sink.flush(5.0) for sink in sinks]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def close(sinks: list[Any]) -> None:
+    for sink in sinks:
+        sink.close(5.0)
+
+
+def test_all_three_signals_arrive_over_grpc(report: Reports, monkeypatch: pytest.MonkeyPatch):
+    """With our service name, the environment's resource attributes, the headers, in the run's trace."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    with grpc_backend("logs", "metrics", "spans") as backend:
+        to = Endpoint(endpoint=f"http://127.0.0.1:{backend.port}", headers={"X-Key": "k"}, compression="gzip")
+        sinks = otlp_exporters(to)
+        assert send(sinks, report("scored")) == [True, True, True]
+        close(sinks)
+    resource = backend.got["logs"][0].resource_logs[0].resource
+    (record,) = backend.got["logs"][0].resource_logs[0].scope_logs[0].log_records
+    (span,) = backend.got["spans"][0].resource_spans[0].scope_spans[0].spans
+    names = {metric.name for metric in backend.got["metrics"][0].resource_metrics[0].scope_metrics[0].metrics}
+    told = {pair.key: pair.value.string_value for pair in resource.attributes}
+    assert (told["service.name"], told["deployment.environment.name"]) == ("otel-eval", "test")
+    assert event_name(record) == "gen_ai.evaluation.result"
+    assert (record.trace_id, record.flags) == (span.trace_id, 1)
+    assert span.parent_span_id == record.span_id
+    assert "gen_ai.evaluation.score" in names
+    assert backend.headers["x-key"] == "k"
+
+
+def test_all_three_signals_arrive_over_http(report: Reports):
+    """At the endpoint's usual paths."""
+    with http_backend([*REQUESTS]) as (url, got):
+        sinks = otlp_exporters(Endpoint(endpoint=url, protocol="http/protobuf"))
+        assert send(sinks, report("scored")) == [True, True, True]
+        close(sinks)
+    assert event_name(got["/v1/logs"][0].resource_logs[0].scope_logs[0].log_records[0]) == "gen_ai.evaluation.result"
+    assert got["/v1/traces"][0].resource_spans[0].scope_spans[0].spans[0].name == "evaluate policy"
+    assert got["/v1/metrics"]
+
+
+def test_a_signal_that_the_endpoint_never_supported_is_dropped_with_one_warning(
+    report: Reports, caplog: pytest.LogCaptureFixture
+):
+    """The others go on; each minute one result is tried again, and no empty request is ever sent."""
+    tally, now = Counters(), [0.0]
+    with grpc_backend("spans") as backend:
+        to = Endpoint(endpoint=f"http://127.0.0.1:{backend.port}")
+        sinks = otlp_exporters(to, ("logs", "spans"), counters=tally, retry=RetryPolicy(clock=lambda: now[0]))
+        assert send(sinks, report("scored", "failed")) == [False, True]
+        assert send(sinks, report("scored")) == [False, True]
+        assert sinks[0].counts() == {"results.waiting{sink=otlp.logs}": 0, "exports.unsupported{sink=otlp.logs}": 1}
+        close(sinks)
+    assert [(line.name, line.getMessage()) for line in caplog.records] == [
+        (
+            "otel_eval",
+            "the endpoint of otlp does not support logs (UNIMPLEMENTED): results are dropped; one is tried again every 60 s",
+        )
+    ]
+    assert tally.snapshot() == {
+        "results.dropped{sink=otlp.logs}": 3,
+        "results.emitted{sink=otlp.spans}": 3,
+        "results.failed{sink=otlp.logs}": 3,
+    }
+    assert len(backend.got["spans"]) == 2
+
+
+def test_a_path_that_http_does_not_know_is_tried_with_one_result_a_minute(report: Reports):
+    """And taken as soon as it is known."""
+    now = [0.0]
+    paths = ["/v1/traces"]
+    with http_backend(paths) as (url, got):
+        to = Endpoint(endpoint=url, protocol="http/protobuf")
+        sinks = otlp_exporters(to, ("logs", "spans"), retry=RetryPolicy(clock=lambda: now[0]))
+        assert send(sinks, report("scored")) == [False, True]
+        assert send(sinks, report("scored")) == [False, True]
+        assert (len(got["/v1/logs"]), len(got["/v1/traces"])) == (1, 2)
+        now[0] += 60.0
+        paths.append("/v1/logs")
+        assert send(sinks, report("scored")) == [True, True]
+        assert send(sinks, report("scored")) == [True, True]
+        close(sinks)
+    assert (len(got["/v1/logs"]), len(got["/v1/traces"])) == (3, 4)
+
+
+def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(report: Reports, caplog: pytest.LogCaptureFixture):
+    """A flush fails at the first attempt; what could not be delivered before the end is counted."""
+    tally = Counters()
+    sinks = otlp_exporters(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
+    assert send(sinks, report("scored")) == [False]
+    assert send(sinks, report("scored")) == [False]
+    assert sinks[0].counts() == {"results.waiting{sink=otlp.logs}": 2}
+    assert tally.get("results.failed") == 0
+    sinks[0].close(0.5)
+    assert (tally.get("exports.outages"), tally.get("results.failed"), tally.get("results.dropped")) == (1, 2, 2)
+    assert [line.getMessage() for line in caplog.records] == [
+        "export to otlp.logs failed (UNAVAILABLE), 1 queued, retrying",
+        "otlp.logs did not deliver 2 results before the end (UNAVAILABLE)",
+    ]
+
+
+def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(report: Reports, tmp_path: Path):
+    """Where a program names one."""
+    path = tmp_path / "dead.jsonl"
+    to = Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2)
+    (sink,) = otlp_exporters(to, ("spans",), dead_letters=lambda: DeadLetterFile(path))
+    sink.emit(report("scored"))
+    sink.close(0.5)
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (row["sink"], row["why"]) == ("otlp.spans", "not delivered before the end (UNAVAILABLE)")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"signals": ("logs", "traces")}, "'traces' is not a signal"),
+        ({"to": Endpoint(endpoint="localhost:4317")}, "has no scheme"),
+        (
+            {"to": Endpoint(endpoint="https://localhost:4317", tls=ClientTls(ca=PemFile("ca_file", "/no/such.pem")))},
+            "cannot be read",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_start(options: dict[str, Any], message: str):
+    """In one line."""
+    with pytest.raises(ConfigError, match=message):
+        otlp_exporters(**({"to": Endpoint(endpoint="http://127.0.0.1:9")} | options))
+
+
+def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, caplog: pytest.LogCaptureFixture):
+    """Until then they wait; when the endpoint is there again one line says so."""
+    caplog.set_level(logging.INFO, "otel_eval")
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    tally = Counters()
+    (sink,) = otlp_exporters(Endpoint(endpoint=f"http://127.0.0.1:{port}", timeout_s=0.2), ("spans",), counters=tally)
+    assert sink.emit(report("scored", "failed")) is False
+    assert sink.counts() == {"results.waiting{sink=otlp.spans}": 2}
+    assert sink.flush(5.0) is False
+    with grpc_backend("spans", port=port):
+        until(lambda: sink.flush(5.0))
+        close([sink])
+    assert (tally.get("results.emitted"), tally.get("exports.recovered")) == (2, 1)
+    assert sink.counts() == {"results.waiting{sink=otlp.spans}": 0}
+    assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
+
+
+def test_what_a_full_queue_cannot_take_is_counted(report: Reports, caplog: pytest.LogCaptureFixture):
+    """And the program is not held up: an endpoint is away."""
+    tally = Counters()
+    (sink,) = otlp_exporters(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
+    many = report(*["scored"] * 1000)
+    begun = time.monotonic()
+    for _ in range(10):
+        sink.emit(many)
+    assert time.monotonic() - begun < 1.0
+    assert sink.counts() == {"results.waiting{sink=otlp.logs}": 8000}
+    assert tally.get("results.refused", sink="otlp.logs") == 2000
+    assert "the queue of otlp.logs is full" in caplog.text
+    sink.close(0.1)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_headers_of_the_environment_are_sent_where_the_configuration_has_none(
+    report: Reports, protocol: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Those of the signal before those of all."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Key=all")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Key=of%20traces")
+    for signal, given, expected in (("logs", {}, "all"), ("spans", {}, "of traces"), ("logs", {"x-key": "own"}, "own")):
+        with backend_of(protocol) as (url, headers):
+            sinks = otlp_exporters(Endpoint(endpoint=url, protocol=protocol, headers=given), (signal,))
+            assert send(sinks, report("scored")) == [True]
+            close(sinks)
+        assert headers["x-key"] == expected
+
+
+def test_http_goes_by_the_proxy_of_the_environment(report: Reports, monkeypatch: pytest.MonkeyPatch):
+    """Unless NO_PROXY names the endpoint."""
+    with backend_of("http/protobuf") as (url, headers):
+        monkeypatch.setenv("http_proxy", url.replace("//", "//me:secret@"))
+        sinks = otlp_exporters(Endpoint(endpoint="http://elsewhere.example:4318/base", protocol="http/protobuf"), ("logs",))
+        assert send(sinks, report("scored")) == [True]
+        close(sinks)
+        assert headers["requested"] == "http://elsewhere.example:4318/base/v1/logs"
+        assert (headers["host"], headers["proxy-authorization"]) == ("elsewhere.example:4318", "Basic bWU6c2VjcmV0")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        sinks = otlp_exporters(Endpoint(endpoint=url, protocol="http/protobuf"), ("logs",))
+        assert send(sinks, report("scored")) == [True]
+        close(sinks)
+        assert headers["requested"] == "/v1/logs"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_a_forked_child_delivers_its_own_results_only(report: Reports, protocol: Any):
+    """Over a connection of its own; what waited in the parent is the parent's."""
+    with http_backend([*REQUESTS]) as (url, got):
+        (sink,) = otlp_exporters(Endpoint(endpoint=url, protocol=protocol), ("logs",))
+        assert send([sink], report("scored", span_id="1" * 16)) == [True]
+        sink.emit(report("scored", span_id="2" * 16))
+        child = os.fork()
+        if not child:
+            try:
+                sink.emit(report("scored", span_id="3" * 16))
+                os._exit(0 if sink.flush(10.0) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sink.flush(5.0)
+        close([sink])
+    spans = [r.span_id.hex() for body in got["/v1/logs"] for r in body.resource_logs[0].scope_logs[0].log_records]
+    assert sorted(spans) == ["1" * 16, "2" * 16, "3" * 16]

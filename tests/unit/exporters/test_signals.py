@@ -1,0 +1,270 @@
+"""What leaves as log events, metrics and span events: through the real SDK into memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_eval.exporters import metrics as metrics_sink
+from otel_eval.exporters.log_events import LogEventExporter
+from otel_eval.exporters.metrics import MetricsExporter
+from otel_eval.exporters.spans import SpanExporter
+from otel_eval.model import Evidence, Report, Scored, Stamp
+from otel_eval.testing import call
+
+TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+Reports = Callable[..., Report]
+
+
+class Kept:
+    """A log exporter that keeps its records."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def export(self, batch: Any) -> None:
+        self.records.extend(getattr(each, "log_record", each) for each in batch)
+
+    def shutdown(self) -> None:
+        return
+
+
+def logged(*reports: Report) -> list[Any]:
+    kept, provider = Kept(), LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
+    sink = LogEventExporter(provider)
+    for each in reports:
+        sink.emit(each)
+    assert sink.flush(1.0)
+    return kept.records
+
+
+# ------------------------------------------------------------------ log events
+
+
+def test_a_log_event_belongs_to_the_span_of_the_run(report: Reports):
+    """Trace, span and the sampled flag are the run's; the record has its name and its time."""
+    (record,) = logged(report("scored"))
+    assert (record.trace_id, record.span_id, int(record.trace_flags)) == (TRACE, SPAN, 1)
+    name = getattr(record, "event_name", None) or record.attributes["event.name"]
+    assert name == "gen_ai.evaluation.result"
+    assert record.timestamp > 0
+
+
+def test_a_score_has_value_label_and_explanation(report: Reports):
+    """And everything that tells where it came from, under one prefix."""
+    (record,) = logged(report("scored"))
+    attributes = dict(record.attributes)
+    attributes.pop("event.name", None)  # how SDKs before 1.35 name an event
+    assert json.loads(attributes.pop("otel_eval.details")) == {"missing": ["refund"]}
+    assert attributes == {
+        "gen_ai.evaluation.name": "scored",
+        "gen_ai.evaluation.score.value": 0.75,
+        "otel_eval.threshold": 0.5,
+        "gen_ai.evaluation.score.label": "pass",
+        "gen_ai.evaluation.explanation": "3 of 4 in order",
+        "gen_ai.agent.name": "helpdesk",
+        "gen_ai.conversation.id": "c-1",
+        "otel_eval.evaluation": "policy",
+        "otel_eval.scorer.type": "tool_call_order",
+        "otel_eval.scorer.version": "1",
+        "otel_eval.outcome": "scored",
+        "otel_eval.completeness": "orphaned",
+        "otel_eval.revision": 0,
+        "otel_eval.result_id": "0" * 32,
+        "otel_eval.service": "shop",
+        "otel_eval.schema": 1,
+    }
+
+
+def test_a_score_has_when_where_and_which_case(report: Reports):
+    """And from which spans, by whom; the record's time is when the run was evaluated, not when it is sent."""
+    made = replace(
+        report("scored", service_version="1.2", environment="staging", start_ns=10**18, end_ns=10**18 + 250_000_000),
+        attributes={"test.case.id": "c\ud800", "attempt": 2, "tags": ["a"], "unknown": None},
+        evidence=Evidence(9, "0123456789abcdef"),
+        stamp=Stamp("e" * 32, 10**18 + 1),
+    )
+    (record,) = logged(made)
+    prefix = "otel_eval."
+    got = {key.removeprefix(prefix): value for key, value in record.attributes.items() if key.startswith(prefix)}
+    for key in (
+        "evaluation",
+        "scorer.type",
+        "scorer.version",
+        "outcome",
+        "completeness",
+        "revision",
+        "result_id",
+        "details",
+        "threshold",
+    ):
+        del got[key]
+    assert record.timestamp == 10**18 + 1
+    assert record.observed_timestamp > record.timestamp
+    assert got == {
+        "start_time": "2001-09-09T01:46:40.000000000Z",
+        "duration_ms": 250.0,
+        "evaluated_at": "2001-09-09T01:46:40.000000001Z",
+        "service": "shop",
+        "service_version": "1.2",
+        "environment": "staging",
+        "attributes.test.case.id": "c?",
+        "attributes.attempt": 2,
+        "attributes.tags": '["a"]',
+        "spans": 9,
+        "spans_digest": "0123456789abcdef",
+        "evaluator.id": "e" * 32,
+        "schema": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "error", "explanation"),
+    [
+        ("below", "fail", None, "1 of 4 in order"),
+        ("skipped", "not_evaluated", None, "arguments not recorded"),
+        ("failed", "not_evaluated", "KeyError", "the scorer failed with KeyError"),
+    ],
+)
+def test_what_could_not_be_told_has_no_value(report: Reports, kind: str, label: str, error: str | None, explanation: str):
+    """Unknown is never zero, and a failing scorer's message stays in the process."""
+    (record,) = logged(report(kind))
+    got = {key.removeprefix("gen_ai.evaluation."): value for key, value in record.attributes.items()}
+    assert (got["score.label"], got.get("error.type"), got["explanation"]) == (label, error, explanation)
+    assert ("score.value" in got) == (kind == "below")
+    assert "secret" not in str(dict(record.attributes))
+
+
+def test_a_run_without_ids_is_sent_without_a_context(report: Reports):
+    """As trajectories built by hand are."""
+    (record,) = logged(report("scored", trace_id="", span_id=""))
+    assert not record.trace_id
+
+
+def test_half_a_surrogate_pair_costs_no_attribute(report: Reports):
+    """JSON may spell one, in a tool's name or in what a judge wrote; an encoder would leave out all of the attribute."""
+    half = report("scored", agent="a\ud800", conversation_id="é\udfff")
+    told = Scored(0.5, True, "extra: s\ud800", {"extra": ["s\ud800", "é"]})
+    (record,) = logged(replace(half, results=(replace(half.results[0], outcome=told),)))
+    attributes = record.attributes
+    assert [attributes[f"gen_ai.{name}"] for name in ("agent.name", "conversation.id")] == ["a?", "é?"]
+    assert attributes["gen_ai.evaluation.explanation"] == "extra: s?"
+    assert json.loads(attributes["otel_eval.details"]) == {"extra": ["s?", "é"]}
+
+
+# ------------------------------------------------------------------ metrics
+
+
+def test_half_a_surrogate_pair_costs_no_label(report: Reports):
+    """Points without it would be one series with others."""
+    (point,) = measured(report("scored", calls=(call("s\ud800"),)))["otel_eval.tool.calls"]
+    assert point.attributes["gen_ai.tool.name"] == "s?"
+
+
+def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    sink = MetricsExporter(provider, **options)
+    for each in reports:
+        sink.emit(each)
+    data = reader.get_metrics_data()
+    scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
+    assert {scope.scope.name for scope in scopes} <= {"otel_eval"}
+    assert all(metric.unit and metric.description for scope in scopes for metric in scope.metrics)
+    return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+
+
+def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
+    """Only what was scored; the exemplar leads from the chart to the trace."""
+    (point, *others) = measured(report("scored", "skipped", "failed"))["gen_ai.evaluation.score"]
+    assert others == []
+    assert (point.sum, point.count, point.explicit_bounds) == (0.75, 1, tuple(n / 10 for n in range(11)))
+    assert [(each.trace_id, each.span_id) for each in point.exemplars] == [(TRACE, SPAN)]
+
+
+def test_results_are_counted_by_label_and_outcome(report: Reports):
+    """Skipped and failed ones too."""
+    points = measured(report("scored", "below", "skipped", "failed"))["gen_ai.evaluation.count"]
+    got = {(p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value for p in points}
+    assert got == {
+        ("pass", "scored"): 1,
+        ("fail", "scored"): 1,
+        ("not_evaluated", "skipped"): 1,
+        ("not_evaluated", "failed"): 1,
+    }
+
+
+def test_a_revision_is_counted_apart(report: Reports):
+    """Neither its score nor its calls count a second time."""
+    metrics = measured(report("scored", revision=1))
+    assert list(metrics) == ["otel_eval.revisions"]
+    assert metrics["otel_eval.revisions"][0].value == 1
+
+
+def test_the_calls_of_a_run_count_once_however_many_evaluations_report_it(report: Reports):
+    """Calls, durations in seconds, and errors, by tool; a run within the run brings no call twice either."""
+    inner = report("scored", evaluation="inner", span_id="c" * 16, calls=[call("refund", span_id="2" * 16)])
+    metrics = measured(report("scored"), report("below", evaluation="other"), inner)
+    calls = {point.attributes["gen_ai.tool.name"]: point.value for point in metrics["otel_eval.tool.calls"]}
+    seconds = {point.attributes["gen_ai.tool.name"]: point.sum for point in metrics["otel_eval.tool.call.duration"]}
+    errors = [(p.attributes["gen_ai.tool.name"], p.attributes["error.type"], p.value) for p in metrics["otel_eval.tool.errors"]]
+    assert (calls, seconds, errors) == ({"search": 1, "refund": 1}, {"search": 0.2, "refund": 0.0}, [("refund", "_OTHER", 1)])
+
+
+def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
+    """Beyond the limit a label's value is "other"."""
+    calls = [call(f"tool {n}", span_id=f"{n:016x}") for n in range(10)]
+    points = measured(report("scored", calls=calls), max_values=3)["otel_eval.tool.calls"]
+    assert {point.attributes["gen_ai.tool.name"]: point.value for point in points} == {
+        "tool 0": 1,
+        "tool 1": 1,
+        "tool 2": 1,
+        "other": 7,
+    }
+
+
+def test_made_up_names_that_go_together_do_not_make_endless_series(report: Reports, monkeypatch: pytest.MonkeyPatch):
+    """Few values of each label are many of them together; what the configuration names stays as it is."""
+    monkeypatch.setattr(metrics_sink, "_MAX_SETS", 3)
+    metrics = measured(*[report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)])
+    points = metrics["gen_ai.evaluation.score"]
+    told = [(point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points]
+    assert len(told) <= 4
+    assert (told[-1][0], sum(count for _, _, count in told)) == ("other", 9)
+    assert len({name for _, name, _ in told}) == 1
+
+
+def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
+    """Its beginning does."""
+    points = measured(report("scored", calls=[call("é" * 2**20, span_id="1" * 16)]))["otel_eval.tool.calls"]
+    assert [point.attributes["gen_ai.tool.name"] for point in points] == ["é" * 199 + "…"]
+
+
+# ------------------------------------------------------------------ span events
+
+
+def test_a_report_is_one_span_with_an_event_per_result(report: Reports):
+    """A child of the run's span, so it shows in the run's trace; an error of a scorer shows on it."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    sink = SpanExporter(provider.get_tracer("otel_eval"), provider.force_flush)
+    sink.emit(report("scored", "failed"))
+    assert sink.flush(1.0)
+    (span,) = exporter.get_finished_spans()
+    assert (span.name, span.context.trace_id, span.parent.span_id) == ("evaluate policy", TRACE, SPAN)
+    assert span.attributes["openinference.span.kind"] == "EVALUATOR"
+    assert [event.attributes["gen_ai.evaluation.name"] for event in span.events] == ["scored", "failed"]
+    assert {event.name for event in span.events} == {"gen_ai.evaluation.result"}
+    assert span.status.status_code.name == "ERROR"

@@ -1,0 +1,46 @@
+"""Events that are appended to spans in protobuf's bytes are read by protobuf as what was written."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_eval.forwarding.events import event
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(["x" * 127, "x" * 128, "é" * 20_000])
+DETAILS = st.lists(TEXT | st.integers() | st.none(), max_size=3) | st.dictionaries(TEXT, st.booleans(), min_size=1, max_size=3)
+VALUES = TEXT | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans()
+
+
+def read(raw: bytes) -> dict[str, Any]:
+    """The attributes of the one event."""
+    (found,) = Span.FromString(raw).events
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in found.attributes}
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=5), TEXT)
+def test_attributes_keep_their_kind_and_value(own: dict[str, Any], name: str) -> None:
+    """Texts, whole numbers of 64 bits, doubles and booleans, of any length."""
+    head = Span.Event(attributes=[KeyValue(key=name, value=AnyValue(bool_value=True))]).SerializeToString()
+    found = read(event(b"", head, own))
+    assert found == {name: True} | own
+    assert [type(each) for each in found.values()] == [type(each) for each in ({name: True} | own).values()]
+
+
+@given(st.dictionaries(TEXT, DETAILS, max_size=3))
+def test_details_are_sent_as_json(own: dict[str, Any]) -> None:
+    """Lists and mappings."""
+    assert {key: json.loads(text) for key, text in read(event(b"", b"", own)).items()} == own
+
+
+def test_values_without_an_encoding_of_their_own_are_replaced() -> None:
+    """Half of a surrogate pair is a question mark; NaN is a double as any other."""
+    found = read(event(b"", b"", {"half": "a\ud800", "nan": math.nan}))
+    assert found["half"] == "a?"
+    assert math.isnan(found["nan"])
