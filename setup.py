@@ -1,4 +1,4 @@
-"""The optional extensions in C, and what depends on where the project is published; everything else is in pyproject.toml."""
+"""The optional extension in C, and what depends on where the project is published; everything else is in pyproject.toml."""
 
 import os
 import re
@@ -7,9 +7,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-# Optional: where they cannot be compiled the package works the same, only slower.
+# Optional: where it cannot be compiled the package works the same, only slower.
 PARTS = glob("otel_eval/c/*/*.h")
-NAMES = ("_native", "_forest")
 
 # The address under which the files of this repository can be read, such as https://host/owner/name/blob/v1.0. A release sets it:
 # the page of a package index shows the README without the files beside it.
@@ -24,7 +23,7 @@ def readme() -> str:
 
 
 setup(
-    ext_modules=[Extension(f"otel_eval.{name}", [f"otel_eval/{name}.c"], depends=PARTS, optional=True) for name in NAMES],
+    ext_modules=[Extension("otel_eval._native", ["otel_eval/_native.c"], depends=PARTS, optional=True)],
     long_description=readme(),
     long_description_content_type="text/markdown",
     project_urls={

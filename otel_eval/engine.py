@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.assembly import evidence_of
+from otel_eval.construction import constructor
 from otel_eval.conventions import DROPPED, TABLES, Convention
 from otel_eval.evaluations import Evaluation, FailedCondition, Matcher
 from otel_eval.model import (
@@ -27,7 +28,6 @@ from otel_eval.model import (
     Stamp,
     Trajectory,
 )
-from otel_eval.native import maker
 from otel_eval.ports import NO_RUN, ClosedTrace, Frame, Scorer, Verdict, View
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import failed_by, outcome_of, too_large
@@ -40,8 +40,8 @@ _UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.ORPHANED)
 _NO_STAMP: Final = Stamp()
 _SCORER_STEPS: Final = 20
 _ITEM_STEPS: Final = 2  # of a call or a span that a scorer looks at; what compares them with one another has limits of its own
-_new_result: Final = maker(Result)
-_new_report: Final = maker(Report)
+_new_result: Final = constructor(Result)
+_new_report: Final = constructor(Report)
 
 _Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
 """The exported attributes of a run, the spans known of its trace, who evaluates it and when."""

@@ -37,7 +37,7 @@ from itertools import islice
 from typing import Any, Final
 
 from otel_eval.assembly.evidence import Version, Wait, outlook, rank
-from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, add_plain, reopen
+from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, reopen
 from otel_eval.assembly.records import RECORDS_PER_SPAN
 from otel_eval.assembly.store import ALL, Closing, TraceStore
 from otel_eval.model import Completeness
@@ -66,18 +66,28 @@ class TraceBuffer(TraceStore):
 
     def push_many(self, spans: Iterable[tuple[bytes, bytes, Frame, int]], now: float) -> None:
         """Take spans as `(trace id, span id, frame, size)`; the order does not matter."""
-        most, most_bytes = self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
-        now, soon = float(now), now + self.limits.settle_s
-        listed = spans if type(spans) is list else list(spans)
-        at = 0
-        while at < len(listed):
-            at, added, size = add_plain(listed, at, self._open, now, soon, most, most_bytes)
-            self.tally.spans_kept += added
-            self._bytes += size
-            if at < len(listed):
-                trace_id, span_id, frame, length = listed[at]
-                self._push(trace_id, span_id, frame, length, now)
-                at += 1
+        limits, traces, overhead = self.limits, self._open, SPAN_OVERHEAD_BYTES
+        most, most_bytes, soon = limits.max_spans_per_trace, limits.max_bytes_per_trace, now + limits.settle_s
+        kept = added = 0
+        for trace_id, span_id, frame, size in spans:
+            trace = traces.get(trace_id)
+            if (
+                trace is None
+                or trace.changed is not None
+                or span_id in trace.frames
+                or len(trace.frames) >= most
+                or trace.size + size > most_bytes
+                or soon < trace.check
+            ):
+                self._push(trace_id, span_id, frame, size, now)
+                continue
+            trace.frames[span_id] = frame
+            trace.size += size + overhead
+            trace.touched = now
+            kept += 1
+            added += size + overhead
+        self.tally.spans_kept += kept
+        self._bytes += added
         self._relieve(now)
 
     def _push(self, trace_id: bytes, span_id: bytes, frame: Frame, size: int, now: float) -> None:

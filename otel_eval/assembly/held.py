@@ -12,11 +12,11 @@ from typing import Final
 from otel_eval.assembly.evidence import Version
 from otel_eval.assembly.records import Logs, listed
 from otel_eval.assembly.subtrees import SpanTrees
+from otel_eval.construction import constructor
 from otel_eval.model import Completeness
-from otel_eval.native import extension, maker
 from otel_eval.ports import ClosedTrace, Frame, Verdict
 
-__all__ = ["SPAN_OVERHEAD_BYTES", "HeldTrace", "add_plain", "closed", "reopen"]
+__all__ = ["SPAN_OVERHEAD_BYTES", "HeldTrace", "closed", "reopen"]
 
 # What one span costs beside its payload: ids, the frame's tuple, its place in a dictionary (measured, CPython 3.11).
 SPAN_OVERHEAD_BYTES: Final = 280
@@ -46,7 +46,7 @@ class HeldTrace:
         return 0 if self.trees is None else self.trees.kept.size
 
 
-_new_closed: Final = maker(ClosedTrace)
+_new_closed: Final = constructor(ClosedTrace)
 
 
 def closed(trace_id: bytes, trace: HeldTrace, reason: Completeness) -> ClosedTrace:
@@ -61,23 +61,3 @@ def closed(trace_id: bytes, trace: HeldTrace, reason: Completeness) -> ClosedTra
 def reopen(trace: HeldTrace) -> None:
     """Let spans that come late into a trace that was handed over: into copies, because it may be judged at this moment."""
     trace.frames, trace.changed = dict(trace.frames), set()
-
-
-_forest: Final = extension("_forest")
-_slots: Final = None if _forest is None else _forest.maker(HeldTrace, ("frames", "size", "touched", "check", "changed"))
-
-Spans = list[tuple[bytes, bytes, Frame, int]]
-
-
-def add_plain(
-    spans: Spans, at: int, traces: dict[bytes, HeldTrace], now: float, soon: float, most: int, most_bytes: int
-) -> tuple[int, int, int]:
-    """Add spans from place `at` on, as long as each is a new one of an open trace that has room and waits for no late ones.
-
-    Returns the place of the first that needs a closer look, how many were added, and what they cost. Nothing but a
-    shortcut: without the extension every span gets the closer look.
-    """
-    if _forest is None:
-        return at, 0, 0
-    added: tuple[int, int, int] = _forest.push(_slots, spans, at, traces, now, soon, most, most_bytes, SPAN_OVERHEAD_BYTES)
-    return added

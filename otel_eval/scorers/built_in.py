@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
+from otel_eval.construction import constructor
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.native import maker
 from otel_eval.scorers.outcomes import too_large
 from otel_eval.scorers.parameters import Selection, flag, one_of, reads, selection, share, text
 from otel_eval.scorers.tool_names import ToolNames
@@ -18,7 +18,7 @@ from otel_eval.scorers.wording import tool
 
 __all__ = ["BuiltIn", "Finding"]
 
-_new_scored: Final = maker(Scored)
+_new_scored: Final = constructor(Scored)
 _SLACK: Final = 1e-9  # what sums of weights may be off by
 
 

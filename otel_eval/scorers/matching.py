@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from otel_eval.construction import constructor
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.native import maker
 from otel_eval.scorers.agreement import MODES
 from otel_eval.scorers.alignment.criterion import Criterion, criterion_of
 from otel_eval.scorers.alignment.expected import Comparison, Expectation
@@ -161,7 +161,7 @@ def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
 
 
 _MOST_PROBLEMS: Final = 10
-_new_finding: Final = maker(Finding)
+_new_finding: Final = constructor(Finding)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:

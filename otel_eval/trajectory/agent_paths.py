@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from otel_eval.model import Kind
-from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey
+from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 
 __all__ = ["AgentPaths"]
 
@@ -18,7 +18,7 @@ _Path = tuple[list[int], tuple[str, ...]]
 class AgentPaths:
     """Paths of agents; an agent without a name is left out, and one within another of the same name is the same agent."""
 
-    def __init__(self, read: Survey, name: Callable[[int], str]) -> None:
+    def __init__(self, read: ClassifiedTrace, name: Callable[[int], str]) -> None:
         self._read, self._name = read, name
         self._named: Final[dict[int, int]] = {-1: -1}  # agent → the nearest one with a name, itself or above
         self._above: Final[dict[int, int]] = {}  # agent with a name → the nearest one above with another name

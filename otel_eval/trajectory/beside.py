@@ -8,7 +8,7 @@ from typing import Final
 
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.calls import Draft, arguments_key, mcp_name
-from otel_eval.trajectory.survey import Survey
+from otel_eval.trajectory.classify import ClassifiedTrace
 
 __all__ = ["merge_beside"]
 
@@ -57,7 +57,7 @@ class _Entry:
         return [by_id, ("arguments, no id", self.arguments), ("arguments, no id", None)]
 
 
-def merge_beside(read: Survey, calls: list[Draft]) -> list[Draft]:
+def merge_beside(read: ClassifiedTrace, calls: list[Draft]) -> list[Draft]:
     """The calls of one run after two instrumentations' spans of one call were merged; drafts given are left alone."""
     if len({draft.scope for draft in calls}) < 2:
         return calls
@@ -68,7 +68,7 @@ def merge_beside(read: Survey, calls: list[Draft]) -> list[Draft]:
     return sorted(kept, key=lambda draft: draft.place)
 
 
-def _merge_group(read: Survey, group: list[Draft]) -> list[Draft]:
+def _merge_group(read: ClassifiedTrace, group: list[Draft]) -> list[Draft]:
     numbers = {scope: number for number, scope in enumerate(dict.fromkeys(draft.scope for draft in group))}
     if len(numbers) < 2:
         return group
@@ -85,7 +85,7 @@ def _entry(draft: Draft, scope: int, arguments: Hashable) -> _Entry:
     return _Entry(draft, 1 << scope, arguments, draft.name if mcp_name(draft) != draft.name else "")
 
 
-def _merged(read: Survey, entries: list[_Entry], keys: Callable[[_Entry], list[_Key]], *, surely: bool) -> list[_Entry]:
+def _merged(read: ClassifiedTrace, entries: list[_Entry], keys: Callable[[_Entry], list[_Key]], *, surely: bool) -> list[_Entry]:
     """The entries after each became part of the first before it that has one of its keys and that it lies within."""
     wanted = [keys(entry) for entry in entries]
     kept = _Kept(read, len(entries), {aspect for each in wanted for aspect, _ in each})
@@ -110,7 +110,7 @@ def _both(outer: _Entry, inner: _Entry) -> _Entry:
 class _Kept:
     """The calls so far by place, and where each is found by what it may have in common with a later one."""
 
-    def __init__(self, read: Survey, size: int, aspects: set[str]) -> None:
+    def __init__(self, read: ClassifiedTrace, size: int, aspects: set[str]) -> None:
         self.entries: Final[dict[int, _Entry]] = {}
         self._size, self._aspects, self._steps = size, aspects, read.steps
         self._found: Final[dict[_Key, dict[tuple[int, str], _Ends]]] = {}

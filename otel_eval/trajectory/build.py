@@ -12,27 +12,25 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final
 
+from otel_eval.construction import constructor
 from otel_eval.model import UNRECORDED, Completeness, Kind, SpanVisit, ToolCall, Trajectory, Unnamed
-from otel_eval.native import maker
 from otel_eval.ports import ClosedTrace
 from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory.agent_paths import AgentPaths
 from otel_eval.trajectory.beside import merge_beside
 from otel_eval.trajectory.calls import Draft, drafts, named
+from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.conversation import Conversation
 from otel_eval.trajectory.facts import Facts, Tokens, visits
 from otel_eval.trajectory.missing import Evidence
-from otel_eval.trajectory.plain import plain_run
-from otel_eval.trajectory.plan import Plan
 from otel_eval.trajectory.run import Run
 from otel_eval.trajectory.runs import Candidate, Origin, find_runs
 from otel_eval.trajectory.same_call import merge_within
-from otel_eval.trajectory.survey import MAX_ENCLOSING, Survey, survey
 
-__all__ = ["build", "build_slowly"]
+__all__ = ["build"]
 
-_new_call: Final = maker(ToolCall)
-_new_trajectory: Final = maker(Trajectory)
+_new_call: Final = constructor(ToolCall)
+_new_trajectory: Final = constructor(Trajectory)
 _RUN_STEPS: Final = 100
 _SPAN_STEPS: Final = 3
 _CALL_STEPS: Final = 20
@@ -50,17 +48,7 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[R
         plan: what of it is read.
         steps: those that the evaluation of the trace may take; the usual number if left out.
     """
-    steps = Steps() if steps is None else steps
-    plain = plain_run(trace, plan)
-    if plain is None or not steps.allow(count := _steps_of_run(len(plain.members), len(plain.trajectory.calls))):
-        return build_slowly(trace, plan, steps)
-    steps.take(count)
-    return (plain,)
-
-
-def build_slowly(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[Run, ...]:
-    """The same without a shortcut for plain traces."""
-    read = survey(trace, plan, Steps() if steps is None else steps)
+    read = classified(trace, plan, Steps() if steps is None else steps)
     found = drafts(read)
     read.link()
     if not (read.agents or read.models or read.tools):
@@ -90,7 +78,7 @@ class _Contents:
 class _Work:
     """What the runs of one trace share while they are built."""
 
-    def __init__(self, read: Survey) -> None:
+    def __init__(self, read: ClassifiedTrace) -> None:
         self.read: Final = read
         self.calls: list[Draft] = []
         self.places: list[int] = []
@@ -114,7 +102,7 @@ class _Work:
         """The run of a candidate."""
         read = self.read
         ranges = ((run.first, run.last), *run.others)
-        members = [span_id for first, last in ranges for span_id in read.forest.ids[first:last]]
+        members = [span_id for first, last in ranges for span_id in read.tree.ids[first:last]]
         return Run(self._trajectory(run), members, run.span_id, b"" if run.outermost else self._enclosing_run(run.first))
 
     def _enclosing_run(self, place: int) -> bytes:
@@ -122,7 +110,7 @@ class _Work:
         above = self.read.agent_above
         while above[place] >= 0:
             place = above[place]
-        return self.read.forest.ids[place]
+        return self.read.tree.ids[place]
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         read, facts, first = self.read, self.facts, run.first
@@ -198,7 +186,7 @@ class _Work:
     def _enclosing(self, mine: list[Draft]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
         around: dict[int, tuple[str, ...]] = {}
-        size = self.read.forest.size
+        size = self.read.tree.size
         if all(size[draft.place] == 1 for draft in mine):
             return around
         self.read.steps.take(_CALL_STEPS * len(mine))
@@ -217,7 +205,7 @@ def _steps_of_run(spans: int, calls: int = 0) -> int:
     return _RUN_STEPS + _SPAN_STEPS * spans + _CALL_STEPS * calls
 
 
-def _completeness(read: Survey, run: Candidate) -> Completeness:
+def _completeness(read: ClassifiedTrace, run: Candidate) -> Completeness:
     """Why the run was evaluated: by where its tree comes from, unless a limit or the end of the process closed the trace."""
     reason = read.trace.reason
     if reason not in (Completeness.ORPHANED, Completeness.DETACHED) or run.origin is Origin.ROOT:

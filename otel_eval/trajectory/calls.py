@@ -19,7 +19,7 @@ from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, tex
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.ports import SpanEvent, View
 from otel_eval.steps import TooLarge, steps_of
-from otel_eval.trajectory.survey import Survey
+from otel_eval.trajectory.classify import ClassifiedTrace
 
 __all__ = ["Draft", "arguments_key", "drafts", "mcp_name", "named"]
 
@@ -86,7 +86,7 @@ class _ToolSpan:
     read: Mapping[str, Any]
 
 
-def drafts(read: Survey) -> dict[int, Draft]:
+def drafts(read: ClassifiedTrace) -> dict[int, Draft]:
     """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
     found: dict[int, Draft] = {}
     for place, kind in enumerate(read.kinds):
@@ -100,7 +100,7 @@ def drafts(read: Survey) -> dict[int, Draft]:
     return found
 
 
-def _draft(read: Survey, place: int) -> Draft | None:
+def _draft(read: ClassifiedTrace, place: int) -> Draft | None:
     table = read.readings[place].table
     if table is None:  # a rule always belongs to a table
         return None
@@ -108,13 +108,13 @@ def _draft(read: Survey, place: int) -> Draft | None:
     if not span.words.is_call:
         return None
     view, scope = span.view, read.envelopes[place].scope_name
-    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.forest.ids[place])
+    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.tree.ids[place])
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
         _read_content(read, span, draft)
     return draft
 
 
-def _read_content(read: Survey, span: _ToolSpan, draft: Draft) -> None:
+def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: Draft) -> None:
     table, content, needs = span.table, read.plan.wants_content_of_calls, read.plan.needs
     hidden = table.convention.failures_in_results
     # An event or a log record can hold the only result that says that the call failed.
@@ -137,7 +137,7 @@ def _read_content(read: Survey, span: _ToolSpan, draft: Draft) -> None:
     draft.certain, draft.unsure = not hidden, hidden and raw is None
 
 
-def _asked(read: Survey, place: int, reader: ToolReader) -> _ToolSpan:
+def _asked(read: ClassifiedTrace, place: int, reader: ToolReader) -> _ToolSpan:
     view = read.views[place]
     if not read.trace.logs:
         return _ToolSpan(place, view, reader.table, reader.words(view), view.attributes(reader.content))
@@ -163,7 +163,7 @@ def _read_arguments(draft: Draft, raw: Any, parameters: Any) -> None:
     draft.arguments = {} if value is None or value == "" else value
 
 
-def _recorded(read: Survey, span: _ToolSpan) -> dict[Field, Any]:
+def _recorded(read: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
     """The raw values of the fields: attributes first, then the events that the table names, then what was moved from the span."""
     recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
     if not span.table.fields_in_events <= recorded.keys():
@@ -190,7 +190,7 @@ def mcp_name(draft: Draft) -> str:
     return draft.table.name_in_mcp(draft.name)
 
 
-def arguments_key(read: Survey, draft: Draft) -> Hashable:
+def arguments_key(read: ClassifiedTrace, draft: Draft) -> Hashable:
     """Equal for equal arguments by name, None without any; also where no scorer needs them, as two spans may be one call.
 
     It is kept by place, so arguments that are needed must be complete.
@@ -202,7 +202,7 @@ def arguments_key(read: Survey, draft: Draft) -> Hashable:
     return known[draft.place]
 
 
-def _recorded_arguments(read: Survey, draft: Draft) -> Any:
+def _recorded_arguments(read: ClassifiedTrace, draft: Draft) -> Any:
     table, view = draft.table, read.views[draft.place]
     held = view.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
     raw = table.value(held, Field.ARGUMENTS)

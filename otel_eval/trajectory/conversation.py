@@ -27,9 +27,9 @@ from otel_eval.conventions import (
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.steps import Steps, steps_of
 from otel_eval.trajectory.calls import Draft, named
+from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.dialogue import Dialogue, Told, fill, ids_of, join
 from otel_eval.trajectory.requests import Window
-from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Conversation"]
 
@@ -42,7 +42,7 @@ _JOIN_STEPS: Final = 10
 class Conversation:
     """The messages of a trace, read when asked for and once."""
 
-    def __init__(self, read: Survey) -> None:
+    def __init__(self, read: ClassifiedTrace) -> None:
         self._read = read
         self._told: dict[int, Told] = {}
         self._owns: dict[int, Told] = {}
@@ -200,7 +200,7 @@ def _forget_uneven(heard: Dialogue, requests: list[tuple[str, str]]) -> None:
         del heard.nameless[name]
 
 
-def _tell(read: Survey, place: int, table: ReadTable, histories: Histories) -> Told:
+def _tell(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> Told:
     told = Told()
     read.steps.take(_SPAN_STEPS)
     view = read.views[place]
@@ -209,7 +209,7 @@ def _tell(read: Survey, place: int, table: ReadTable, histories: Histories) -> T
     for event in logs:
         attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
-    agent = read.agent_above.get(place, -1)
+    agent = read.agent_above[place]
     for row in table.convention.messages:
         if row.side is not Side.OUTPUT:
             told.add(row.side, _history(row, attributes, table, agent, histories), conclusive=row.conclusive)

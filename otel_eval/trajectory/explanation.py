@@ -19,10 +19,9 @@ from otel_eval.ports import ClosedTrace, Wanted
 from otel_eval.steps import Steps
 from otel_eval.trajectory.beside import merge_beside
 from otel_eval.trajectory.calls import Draft, drafts
-from otel_eval.trajectory.plan import Plan
+from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
 from otel_eval.trajectory.runs import Candidate, find_runs, tops_of
 from otel_eval.trajectory.same_call import merge_within
-from otel_eval.trajectory.survey import Survey, recognised, survey
 
 __all__ = ["Ignored", "RunOrigin", "SpanExplanation", "TopExplanation", "TraceExplanation", "explain_trace"]
 
@@ -108,13 +107,13 @@ class TraceExplanation:
 def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
     """What every span of the trace was read as, and which are runs. Linear in the number of spans."""
     steps = Steps(sys.maxsize)  # somebody asked for it, and it is not scored
-    whole, evaluations = recognised(trace, trace.frames, plan, steps)
-    read = survey(trace, plan, steps)
+    whole, evaluations = classified_with(trace, trace.frames, plan, steps)
+    read = classified(trace, plan, steps)
     found = drafts(read)
     read.link()
     runs = find_runs(read)
     ignored = dict((*_without_meaning(read, found), *_outside(read, runs), *_repeated(read, found, runs)))
-    kinds = dict(zip(read.forest.ids, read.kinds, strict=True))
+    kinds = dict(zip(read.tree.ids, read.kinds, strict=True))
     return TraceExplanation(
         trace_id=trace.trace_id.hex(),
         spans=tuple(_spans(whole, evaluations, kinds, ignored)),
@@ -124,15 +123,15 @@ def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
     )
 
 
-def _origin(read: Survey, run: Candidate) -> RunOrigin:
+def _origin(read: ClassifiedTrace, run: Candidate) -> RunOrigin:
     if run.fragment:
         return RunOrigin.MISSING
     return RunOrigin.AGENT if read.kinds[run.first] is Kind.AGENT else RunOrigin.LOCAL_ROOT
 
 
-def _without_meaning(read: Survey, found: dict[int, Draft]) -> Iterator[tuple[bytes, Ignored]]:
+def _without_meaning(read: ClassifiedTrace, found: dict[int, Draft]) -> Iterator[tuple[bytes, Ignored]]:
     """The spans that are neither agents nor model or tool calls of their own, by id."""
-    ids, above = read.forest.ids, read.above
+    ids, above = read.tree.ids, read.above
     for place, reading in enumerate(read.readings):
         if reading.table is None:
             yield ids[place], Ignored.NO_RULE
@@ -144,16 +143,16 @@ def _without_meaning(read: Survey, found: dict[int, Draft]) -> Iterator[tuple[by
             yield ids[place], Ignored.SAME_MODEL_CALL
 
 
-def _outside(read: Survey, runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
+def _outside(read: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
     """The model and tool spans that no run holds."""
     ranges = sorted((run.first, run.last) for run in runs if run.outermost)
     for place in (*read.models, *read.tools):
         at = bisect_right(ranges, (place, len(read.views))) - 1
         if at < 0 or place >= ranges[at][1]:
-            yield read.forest.ids[place], Ignored.OUTSIDE
+            yield read.tree.ids[place], Ignored.OUTSIDE
 
 
-def _repeated(read: Survey, found: dict[int, Draft], runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
+def _repeated(read: ClassifiedTrace, found: dict[int, Draft], runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
     """The tool spans that describe a call of another span. Merges the drafts, so they are of no further use."""
     places = {*found}
     calls = merge_within(read, found)
@@ -163,19 +162,19 @@ def _repeated(read: Survey, found: dict[int, Draft], runs: list[Candidate]) -> I
             kept -= _merged_beside(
                 read, calls[bisect_left(calls, run.first, key=_PLACE) : bisect_left(calls, run.last, key=_PLACE)]
             )
-    yield from ((read.forest.ids[place], Ignored.SAME_CALL) for place in places - kept)
+    yield from ((read.tree.ids[place], Ignored.SAME_CALL) for place in places - kept)
 
 
-def _merged_beside(read: Survey, calls: list[Draft]) -> set[int]:
+def _merged_beside(read: ClassifiedTrace, calls: list[Draft]) -> set[int]:
     """The places that another call of the run accounts for."""
     return {draft.place for draft in calls} - {draft.place for draft in merge_beside(read, calls)}
 
 
 def _spans(
-    whole: Survey, evaluations: set[bytes], kinds: Mapping[bytes, Kind], ignored: Mapping[bytes, Ignored]
+    whole: ClassifiedTrace, evaluations: set[bytes], kinds: Mapping[bytes, Kind], ignored: Mapping[bytes, Ignored]
 ) -> Iterator[SpanExplanation]:
     for place, depth in _in_order(whole):
-        span_id, view, envelope = whole.forest.ids[place], whole.views[place], whole.envelopes[place]
+        span_id, view, envelope = whole.tree.ids[place], whole.views[place], whole.envelopes[place]
         scope = whole.plan.reader.of_scope(envelope.scope_name)
         why = ignored.get(span_id)
         if span_id not in kinds:
@@ -194,11 +193,11 @@ def _spans(
         )
 
 
-def _in_order(read: Survey) -> Iterator[tuple[int, int]]:
+def _in_order(read: ClassifiedTrace) -> Iterator[tuple[int, int]]:
     """The places of all spans, parents before children and siblings in order of time, each with its depth."""
     below: dict[int, list[int]] = {}
     for place in sorted(range(len(read.views)), key=read.moment, reverse=True):
-        below.setdefault(read.forest.parent[place], []).append(place)
+        below.setdefault(read.tree.parent[place], []).append(place)
     stack = [(place, 0) for place in below.get(-1, ())]
     while stack:
         place, depth = stack.pop()

@@ -16,8 +16,8 @@ from otel_eval.conventions.events import text_in_events
 from otel_eval.conventions.messages import message_text
 from otel_eval.model import UNRECORDED, Kind, SpanVisit
 from otel_eval.steps import steps_of
+from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
-from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Facts", "Tokens", "visits"]
 
@@ -38,7 +38,7 @@ class Tokens:
 class Facts:
     """Reads facts of runs; what several runs share is read once."""
 
-    def __init__(self, read: Survey) -> None:
+    def __init__(self, read: ClassifiedTrace) -> None:
         self._read = read
         self._agents: dict[int, dict[str, Any]] = {}
         self._names: dict[int, str] = {}
@@ -213,6 +213,6 @@ def _count(value: Any, words: tuple[str, ...]) -> int | None:
     return held if isinstance(held, int) and not isinstance(held, bool) else None
 
 
-def visits(read: Survey, run: Candidate) -> tuple[SpanVisit, ...]:
+def visits(read: ClassifiedTrace, run: Candidate) -> tuple[SpanVisit, ...]:
     """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` spans around it, in the run or not."""
     return tuple(read.visit(place) for place in sorted(range(run.first, run.last), key=read.moment))

@@ -16,9 +16,9 @@ from typing import Final
 from otel_eval.conventions import Field, Finish, finish_of, finish_of_messages
 from otel_eval.model import Kind, ToolCall
 from otel_eval.trajectory.calls import Draft
+from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.conversation import Conversation
 from otel_eval.trajectory.runs import Candidate
-from otel_eval.trajectory.survey import Survey
 
 __all__ = ["Evidence"]
 
@@ -28,7 +28,7 @@ _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 class Evidence:
     """What the model spans of a trace tell about calls that left no tool span; computed when it is first needed."""
 
-    def __init__(self, read: Survey, conversation: Conversation) -> None:
+    def __init__(self, read: ClassifiedTrace, conversation: Conversation) -> None:
         self._read = read
         self._conversation = conversation
         self._finishes: dict[int, Finish] = {}
@@ -150,12 +150,8 @@ class Evidence:
 
     def _owner(self, place: int) -> int:
         """The agent span above, or where there is none a number of the span's tree."""
-        read = self._read
-        agent = read.agent_above.get(place)
-        if agent is None:  # a span of no kind
-            up = read.above[place]
-            agent = up if up < 0 or read.kinds[up] is Kind.AGENT else read.agent_above[up]
-        return agent if agent >= 0 else -1 - read.forest.top_of(place)
+        agent = self._read.agent_above[place]
+        return agent if agent >= 0 else -1 - self._read.tree.top_of(place)
 
     def _is_nested(self, place: int) -> bool:
         """Whether the model span lies below another one: a framework's and its client's describe one model call."""

@@ -25,7 +25,7 @@ from enum import Enum
 
 from otel_eval.conventions.local_root import parent_is_remote
 from otel_eval.model import Kind
-from otel_eval.trajectory.survey import Survey
+from otel_eval.trajectory.classify import ClassifiedTrace
 
 __all__ = ["CUT", "NEVER_ARRIVED", "RELEASED", "Candidate", "Origin", "find_runs", "tops_of"]
 
@@ -109,10 +109,10 @@ def _count(starts: list[int], first: int, last: int) -> int:
     return bisect_right(starts, last) - bisect_left(starts, first)
 
 
-def find_runs(read: Survey) -> list[Candidate]:
+def find_runs(read: ClassifiedTrace) -> list[Candidate]:
     """The runs of the trace, in no particular order."""
-    tops = read.forest.tops
-    if len(tops) == 1 and not read.forest.missing[tops[0]]:
+    tops = read.tree.tops
+    if len(tops) == 1 and not read.tree.missing[tops[0]]:
         return _runs_of_whole(read)
     trees = [_tree(read, top) for top in tops]
     places = _addressable(read) or _local_roots(read, trees)
@@ -120,49 +120,49 @@ def find_runs(read: Survey) -> list[Candidate]:
     by_top = {tree.top: tree for tree in trees}
     runs = []
     for place in places:
-        tree = by_top[read.forest.top_of(place)]
+        tree = by_top[read.tree.top_of(place)]
         cut = read.trace.cut or _released(read, place) or (CUT if _is_cut(read, place, tree, strong, weak) else "")
-        outermost = read.agent_above.get(place, -1) < 0
-        runs.append(Candidate(place, read.end(place), read.forest.ids[place], cut, outermost, tree.origin))
+        outermost = read.agent_above[place] < 0
+        runs.append(Candidate(place, read.end(place), read.tree.ids[place], cut, outermost, tree.origin))
     own = set(places)
     fragments = [tree for tree in trees if _is_fragment(tree) and tree.top not in own]
     lost = _lost_run(read, fragments, runs, by_top)
     return [*runs, lost] if lost is not None else runs
 
 
-def tops_of(read: Survey) -> list[tuple[int, bytes, str]]:
+def tops_of(read: ClassifiedTrace) -> list[tuple[int, bytes, str]]:
     """The place of each top span, the id of its parent that did not arrive (b"" for a root), and where the top comes from."""
-    trees = [_tree(read, top) for top in read.forest.tops]
+    trees = [_tree(read, top) for top in read.tree.tops]
     return [(tree.top, tree.missing, tree.origin.value) for tree in trees]
 
 
-def _runs_of_whole(read: Survey) -> list[Candidate]:
+def _runs_of_whole(read: ClassifiedTrace) -> list[Candidate]:
     """The runs of one tree with a true root, as nearly every trace is: no orphan can cut them."""
-    ids, size, agent_above, cut = read.forest.ids, read.forest.size, read.agent_above, read.trace.cut
+    ids, size, agent_above, cut = read.tree.ids, read.tree.size, read.agent_above, read.trace.cut
     places = _addressable(read) or ([0] if (read.models or read.tools) and read.trace.released is None else [])
     return [
-        Candidate(place, place + size[place], ids[place], cut or _released(read, place), agent_above.get(place, -1) < 0)
+        Candidate(place, place + size[place], ids[place], cut or _released(read, place), agent_above[place] < 0)
         for place in places
     ]
 
 
-def _released(read: Survey, place: int) -> str:
+def _released(read: ClassifiedTrace, place: int) -> str:
     """Why a run is incomplete from which spans hung that were released; "" if it is not one."""
     released = read.trace.released
     if released is None or not (released.lost or released.runs):
         return ""
-    own = read.forest.ids[place : read.end(place)]
+    own = read.tree.ids[place : read.end(place)]
     return RELEASED if not released.lost.isdisjoint(own) or not released.runs.keys().isdisjoint(own[1:]) else ""
 
 
-def _local_roots(read: Survey, trees: list[_Tree]) -> list[int]:
+def _local_roots(read: ClassifiedTrace, trees: list[_Tree]) -> list[int]:
     """The runs of a trace without an agent span, evaluated parts of it included."""
     if read.trace.released is not None:
         return []
     return [tree.top for tree in trees if tree.content and _is_local_root(read, tree, alone=len(trees) == 1)]
 
 
-def _addressable(read: Survey) -> list[int]:
+def _addressable(read: ClassifiedTrace) -> list[int]:
     """The agent spans that are runs of their own; deeper ones only belong to those around them."""
     depth: dict[int, int] = {}
     for place in read.agents:
@@ -170,9 +170,9 @@ def _addressable(read: Survey) -> list[int]:
     return [place for place in read.agents if depth[place] <= MAX_NESTED]
 
 
-def _tree(read: Survey, top: int) -> _Tree:
+def _tree(read: ClassifiedTrace, top: int) -> _Tree:
     last = read.end(top)
-    missing = read.forest.missing[top]
+    missing = read.tree.missing[top]
     return _Tree(
         top=top,
         last=last,
@@ -189,14 +189,14 @@ def _holds(places: list[int], first: int, last: int) -> bool:
     return bisect_left(places, last) > bisect_left(places, first)
 
 
-def _origin(read: Survey, top: int) -> Origin:
-    remote = parent_is_remote(read.trace.frames[read.forest.ids[top]], read.views[top])
+def _origin(read: ClassifiedTrace, top: int) -> Origin:
+    remote = parent_is_remote(read.trace.frames[read.tree.ids[top]], read.views[top])
     if remote is None:
         return Origin.UNKNOWN
     return Origin.REMOTE if remote else Origin.LOST
 
 
-def _is_local_root(read: Survey, tree: _Tree, *, alone: bool) -> bool:
+def _is_local_root(read: ClassifiedTrace, tree: _Tree, *, alone: bool) -> bool:
     """Whether the top of a tree without agents is a run's own span."""
     if tree.origin is Origin.UNKNOWN:
         return alone and read.kinds[tree.top] is Kind.OTHER
@@ -215,7 +215,7 @@ def _orphans(trees: Iterable[_Tree]) -> tuple[_Orphans, dict[str, _Orphans]]:
     return strong.sort(), {service: orphans.sort() for service, orphans in weak.items()}
 
 
-def _is_cut(read: Survey, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
+def _is_cut(read: ClassifiedTrace, place: int, tree: _Tree, strong: _Orphans, weak: dict[str, _Orphans]) -> bool:
     view = read.views[place]
     first, last = view.start_ns, max(view.start_ns, view.end_ns)
     # The run's own tree hangs from `tree.missing`, so leaving that out leaves out the run's own ancestors too.
@@ -229,16 +229,16 @@ def _is_fragment(tree: _Tree) -> bool:
     return tree.content and not tree.agents and tree.origin in (Origin.LOST, Origin.UNKNOWN)
 
 
-def _lost_run(read: Survey, fragments: list[_Tree], runs: list[Candidate], by_top: dict[int, _Tree]) -> Candidate | None:
+def _lost_run(read: ClassifiedTrace, fragments: list[_Tree], runs: list[Candidate], by_top: dict[int, _Tree]) -> Candidate | None:
     """One run for the fragments whose own span never arrived, unless a run that did arrive accounts for them."""
     if any(run.incomplete for run in runs) or (read.trace.released and read.trace.released.lost):
         return None  # in the second case they may be late spans of a run that was evaluated and forgotten
-    siblings = {by_top[read.forest.top_of(run.first)].missing for run in runs}
+    siblings = {by_top[read.tree.top_of(run.first)].missing for run in runs}
     siblings |= read.trace.released.parents if read.trace.released else set()
     left = [tree for tree in fragments if tree.missing not in siblings]
     if not left:
         return None
-    earliest = min(left, key=lambda tree: (tree.start, read.forest.ids[tree.top]))
+    earliest = min(left, key=lambda tree: (tree.start, read.tree.ids[tree.top]))
     others = tuple((tree.top, tree.last) for tree in left if tree is not earliest)
     why = read.trace.cut or NEVER_ARRIVED
     return Candidate(earliest.top, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)

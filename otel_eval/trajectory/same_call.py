@@ -21,7 +21,7 @@ from typing import Final
 
 from otel_eval.model import UNRECORDED
 from otel_eval.trajectory.calls import Draft, arguments_key, mcp_name, named
-from otel_eval.trajectory.survey import Survey
+from otel_eval.trajectory.classify import ClassifiedTrace
 
 __all__ = ["merge_within"]
 
@@ -31,7 +31,7 @@ _Key = tuple[int, str, str]
 _ATTEMPT_STEPS: Final = 20
 
 
-def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
+def merge_within(read: ClassifiedTrace, drafts: dict[int, Draft]) -> list[Draft]:
     """The calls, in order of place, after spans within spans were merged."""
     hosts = _hosts(read, drafts)
     if not hosts:
@@ -48,9 +48,9 @@ def merge_within(read: Survey, drafts: dict[int, Draft]) -> list[Draft]:
     return sorted(others, key=lambda draft: draft.place)
 
 
-def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
+def _hosts(read: ClassifiedTrace, drafts: dict[int, Draft]) -> dict[int, int]:
     """Tool span → the nearest one above it, no agent between them, of the same name (without a name: of the same id)."""
-    size = read.forest.size
+    size = read.tree.size
     if all(size[place] == 1 for place in drafts):  # nothing lies below any of them, as in nearly every trace
         return {}
     hosts: dict[int, int] = {}
@@ -72,7 +72,7 @@ def _hosts(read: Survey, drafts: dict[int, Draft]) -> dict[int, int]:
     return hosts
 
 
-def _resolve(read: Survey, outer: Draft, inner: Sequence[list[Draft]], others: list[Draft]) -> list[Draft]:
+def _resolve(read: ClassifiedTrace, outer: Draft, inner: Sequence[list[Draft]], others: list[Draft]) -> list[Draft]:
     """What the outer span with all that it holds stands for: one call, or attempts at it.
 
     Args:
@@ -103,7 +103,7 @@ def _other_tool(one: Draft, other: Draft) -> bool:
     return one.name != other.name and mcp_name(one) != one.name and mcp_name(other) != other.name
 
 
-def _differ(read: Survey, outer: Draft, inner: Draft) -> bool:
+def _differ(read: ClassifiedTrace, outer: Draft, inner: Draft) -> bool:
     """Whether both recorded arguments by name, and other ones."""
     if "arguments" in read.plan.needs:
         return named(inner.arguments) and named(outer.arguments) and inner.arguments != outer.arguments

@@ -22,7 +22,7 @@ from otel_eval.ports import ClosedTrace, Frame
 from otel_eval.scorers import create_scorer
 from otel_eval.steps import Steps
 from otel_eval.trajectory import Plan
-from otel_eval.trajectory.survey import survey
+from otel_eval.trajectory.classify import classified
 
 LIMITS = Limits(settle_s=1, settle_partial_s=6, settle_detached_s=60, late_s=30, idle_s=300, max_age_s=3600, keep_s=3600)
 Frames = dict[bytes, Frame]
@@ -30,9 +30,9 @@ Frames = dict[bytes, Frame]
 
 def agents(trace: ClosedTrace) -> tuple[list[bytes], list[bytes]]:
     """Ids of the agent spans: those inside no other, and those inside one."""
-    read = survey(trace, Plan(), Steps())
+    read = classified(trace, Plan(), Steps())
     read.link()
-    ids = read.forest.ids
+    ids = read.tree.ids
     outer = [ids[place] for place in read.agents if read.agent_above[place] < 0]
     return outer, [ids[place] for place in read.agents if read.agent_above[place] >= 0]
 

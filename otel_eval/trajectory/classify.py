@@ -1,0 +1,239 @@
+"""What each span of a trace is to its agent runs, and where it hangs.
+
+Evaluations, of this project and of others, are left out here with everything below them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
+from otel_eval.globs import glob
+from otel_eval.model import Kind, SpanVisit
+from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View, Wanted
+from otel_eval.steps import Steps
+from otel_eval.trajectory.span_tree import SpanTree, span_tree_of
+
+__all__ = ["ALL_NEEDS", "MAX_ENCLOSING", "ClassifiedTrace", "Plan", "classified", "classified_with"]
+
+ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
+
+_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION)
+_TOKEN_FIELDS: Final = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to read.
+
+    Attributes:
+        tables: the conventions, the first that knows a span wins.
+        needs: what is read beyond names, times and errors of calls, any of `ALL_NEEDS`; call ids are read with
+            "arguments" or "results".
+        asked: further attributes that a trajectory shall carry.
+        records_tool_spans: globs of instrumentation scopes that the configuration declares to record each tool call as
+            a span.
+    """
+
+    tables: tuple[Convention, ...] = TABLES
+    needs: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+    records_tool_spans: tuple[str, ...] = ()
+    reader: Reader = field(init=False, repr=False, compare=False)
+    asked_wanted: Wanted = field(init=False, repr=False, compare=False)
+    _declared: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _tool: Mapping[str, ToolReader] = field(init=False, repr=False, compare=False)
+    _agent: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
+    _tokens: Mapping[str, Wanted] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        reader = Reader(self.tables)
+        tools = {each.name: ToolReader(each, self.needs) for each in reader.tables}
+        content = (Field.INPUT, Field.OUTPUT, Field.FIRST_NEW_MESSAGE) if "content" in self.needs else ()
+        tokens = _TOKEN_FIELDS if "tokens" in self.needs else ()
+        prepared = {
+            "reader": reader,
+            "asked_wanted": Wanted(self.asked),
+            "_declared": tuple(glob(each) for each in self.records_tool_spans),
+            "_tool": tools,
+            "_agent": {each.name: each.keys_wanted(*_AGENT_FIELDS, *tokens, *content) for each in reader.tables},
+            "_tokens": {each.name: each.keys_wanted(*_TOKEN_FIELDS) for each in reader.tables},
+        }
+        for name, value in prepared.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def wants_content_of_calls(self) -> bool:
+        """Whether anything of a call beyond name, times and error is needed."""
+        return "arguments" in self.needs or "results" in self.needs
+
+    def declared(self, scope: str) -> bool:
+        """Whether the configuration declares that each tool call of the scope leaves a span."""
+        return any(each.fullmatch(scope) for each in self._declared)
+
+    def tool_reader(self, table: ReadTable) -> ToolReader:
+        """How to read a tool span."""
+        return self._tool[table.name]
+
+    def agent_wanted(self, table: ReadTable) -> Wanted:
+        """What to ask an agent span."""
+        return self._agent[table.name]
+
+    def tokens_wanted(self, table: ReadTable) -> Wanted:
+        """What to ask a model span."""
+        return self._tokens[table.name]
+
+
+# Longer chains of ancestors are cut to the nearest ones: whole ones would cost the square of the trace.
+MAX_ENCLOSING: Final = 64
+
+
+@dataclass(slots=True)
+class ClassifiedTrace:
+    """A trace, read as far as every run needs it.
+
+    Attributes (lists are by place in the tree):
+        kinds: what each span is.
+        above: the nearest agent, model or tool span above, -1 if there is none.
+        agent_above: the nearest agent span above, -1 if there is none.
+        steps: those that are left for the evaluation of the trace.
+        argument_keys: see `calls.arguments_key`.
+        agents, models, tools: their places, ascending. These and the two above are there after `link`.
+    """
+
+    trace: ClosedTrace
+    plan: Plan
+    tree: SpanTree
+    views: list[View]
+    envelopes: list[Envelope]
+    readings: list[Classification]
+    kinds: list[Kind]
+    steps: Steps
+    above: list[int] = field(default_factory=list)
+    agent_above: list[int] = field(default_factory=list)
+    agents: list[int] = field(default_factory=list)
+    models: list[int] = field(default_factory=list)
+    tools: list[int] = field(default_factory=list)
+    argument_keys: dict[int, Hashable] = field(default_factory=dict)
+    _nested_models: dict[int, list[int]] | None = None
+    _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
+    _visits: list[SpanVisit] = field(default_factory=list)
+
+    def link(self) -> None:
+        """Follow the parents, once it is known which of the tool spans are calls."""
+        kinds, above, agent_above = self.kinds, self.above, self.agent_above
+        other, agent, model = Kind.OTHER, Kind.AGENT, Kind.MODEL
+        for place, (kind, up) in enumerate(zip(kinds, self.tree.parent, strict=True)):
+            if up >= 0 and kinds[up] is other:
+                up = above[up]
+            above.append(up)
+            agent_above.append(up if up < 0 or kinds[up] is agent else agent_above[up])
+            if kind is other:
+                continue
+            if kind is model:
+                self.models.append(place)
+            elif kind is agent:
+                self.agents.append(place)
+            else:
+                self.tools.append(place)
+
+    def table(self, place: int) -> ReadTable | None:
+        """The table that knew the span."""
+        return self.readings[place].table
+
+    def end(self, place: int) -> int:
+        """Where the subtree of the span ends."""
+        return place + self.tree.size[place]
+
+    def moment(self, place: int) -> tuple[int, int, bytes]:
+        """What spans are ordered by."""
+        view = self.views[place]
+        return view.start_ns, view.end_ns, self.tree.ids[place]
+
+    def hex_id(self, place: int) -> str:
+        """The span's id as text."""
+        return self.tree.ids[place].hex()
+
+    def logs(self, place: int) -> tuple[SpanEvent, ...]:
+        """The log records joined to the span."""
+        if not self.trace.logs:
+            return ()
+        known = self._logs.get(place)
+        if known is None:
+            frames = self.trace.logs.get(self.tree.ids[place], ())
+            known = self._logs[place] = tuple(envelope.event(payload) for payload, envelope in frames)
+        return known
+
+    def nested_models(self, place: int) -> Sequence[int]:
+        """The model spans directly below a model span: a framework's and its client's describe one model call."""
+        if self._nested_models is None:
+            self._nested_models = {}
+            for model in self.models:
+                self._nested_models.setdefault(self.above[model], []).append(model)
+        return self._nested_models.get(place, ())
+
+    def visit(self, place: int) -> SpanVisit:
+        """The span as scorers of spans see it; runs within runs share these."""
+        if not self._visits:
+            for each, view in enumerate(self.views):
+                up = self.tree.parent[each]
+                above = self._visits[up] if up >= 0 else None
+                around = () if above is None else (*above.enclosing, above.span_id)[-MAX_ENCLOSING:]
+                self._visits.append(SpanVisit(view.name, view.start_ns, view.end_ns, self.hex_id(each), around))
+        return self._visits[place]
+
+
+def classified(trace: ClosedTrace, plan: Plan, steps: Steps) -> ClassifiedTrace:
+    """Every span with what it is; `calls.drafts` looks at tool spans then, and `link` follows."""
+    spans, dropped = classified_with(trace, trace.frames, plan, steps)
+    if dropped:
+        spans, _ = classified_with(trace, _without(trace.frames, dropped), plan, steps)
+    return spans
+
+
+def classified_with(
+    trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps
+) -> tuple[ClassifiedTrace, set[bytes]]:
+    """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
+    tree, of_scope = span_tree_of(frames), plan.reader.of_scope
+    views: list[View] = []
+    envelopes: list[Envelope] = []
+    readings: list[Classification] = []
+    last: Envelope | None = None
+    for span_id in tree.ids:
+        _, payload, envelope = frames[span_id]
+        if envelope is not last:
+            last, view_of, read = envelope, envelope.view, _read(of_scope(envelope.scope_name))
+        view = view_of(payload)
+        views.append(view)
+        envelopes.append(envelope)
+        readings.append(read(view))
+    kinds = [each.kind for each in readings]
+    dropped = {span_id for span_id, reading in zip(tree.ids, readings, strict=True) if reading is DROPPED}
+    return ClassifiedTrace(trace, plan, tree, views, envelopes, readings, kinds, steps), dropped
+
+
+def _read(scope: ScopeReader) -> Callable[[View], Classification]:
+    return _drop if scope.dropped else scope.read
+
+
+def _drop(_: View) -> Classification:
+    return DROPPED
+
+
+def _without(frames: Mapping[bytes, Frame], dropped: set[bytes]) -> dict[bytes, Frame]:
+    """The frames that neither are dropped nor hang below one that is."""
+    children: dict[bytes, list[bytes]] = {}
+    for span_id, frame in frames.items():
+        children.setdefault(frame[0], []).append(span_id)
+    gone: set[bytes] = set()
+    stack = list(dropped)
+    while stack:
+        span_id = stack.pop()
+        if span_id not in gone:
+            gone.add(span_id)
+            stack.extend(children.get(span_id, ()))
+    return {span_id: frame for span_id, frame in frames.items() if span_id not in gone}

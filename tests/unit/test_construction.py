@@ -1,0 +1,37 @@
+"""Instances that are made without the `__init__` of a frozen dataclass are as frozen, and as equal, as others."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+
+from otel_eval.construction import constructor
+from otel_eval.model import Report, Result, Scored, ToolCall, Trajectory
+from otel_eval.ports import ClosedTrace
+
+
+@pytest.mark.parametrize("cls", [ToolCall, Trajectory, Scored, Result, Report, ClosedTrace])
+def test_an_instance_has_the_class_and_the_values_given_in_order(cls: type[Any]) -> None:
+    """Every field in its own slot."""
+    names = [each.name for each in fields(cls)]
+    made = constructor(cls)(*names)
+    assert type(made) is cls
+    assert [getattr(made, name) for name in names] == names
+
+
+def test_an_instance_equals_one_made_by_its_class_and_is_as_frozen() -> None:
+    """Also where it was made from the same values by name."""
+    call = ToolCall(name="a", arguments={"q": 1}, start_ns=1, end_ns=2)
+    made = constructor(ToolCall)(*(getattr(call, each.name) for each in fields(ToolCall)))
+    assert made == call
+    assert repr(made) == repr(call)
+    with pytest.raises(FrozenInstanceError):
+        made.name = "b"  # type: ignore[misc]
+
+
+def test_a_missing_value_is_an_error() -> None:
+    """There are no defaults."""
+    with pytest.raises(TypeError):
+        constructor(ToolCall)("too", "few")
