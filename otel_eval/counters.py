@@ -129,11 +129,11 @@ class Outage:
         """An export failed."""
         if self._since is None:
             self._since = time.monotonic()
-            self._counters.add("exports.outages", sink=self._sink)
+            self._counters.add("exports.outages", exporter=self._sink)
 
     def over(self, queued: int) -> None:
         """An export was accepted; `queued` items still wait."""
         since, self._since = self._since, None
         if since is not None:
-            self._counters.add("exports.recovered", sink=self._sink)
+            self._counters.add("exports.recovered", exporter=self._sink)
             _log.info("export to %s works again after %.1f s; %d queued", self._sink, time.monotonic() - since, queued)

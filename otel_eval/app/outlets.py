@@ -99,7 +99,7 @@ def certificate_ends(config: EvalConfig) -> dict[str, int]:
     if forward:
         tls["forward"] = client_tls(forward.tls, "exporters.forward.tls")
     found = {name: validity_of(each.cert.read()) for name, each in tls.items() if each.cert}
-    return {f"exporter.certificate_not_after{{sink={name}}}": each.not_after for name, each in found.items() if each}
+    return {f"exporter.certificate_not_after{{exporter={name}}}": each.not_after for name, each in found.items() if each}
 
 
 def replay_fanout(config: EvalConfig) -> Fanout:

@@ -173,7 +173,7 @@ class Server:
         count = self._diagnostics.counted(lambda _: None)
         for report in reports:
             count(report)
-            self._counters.add("results.dead_letters", len(report.results), sink="evaluation")
+            self._counters.add("results.dead_letters", len(report.results), exporter="evaluation")
         return True
 
     def note_stop(self) -> None:

@@ -68,8 +68,8 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str, separators=(
 SPAN_KIND: Final = "openinference.span.kind"
 EVALUATOR: Final = "EVALUATOR"
 
-SCORE_METRIC: Final = "gen_ai.evaluation.score"
-COUNT_METRIC: Final = "gen_ai.evaluation.count"
+SCORE_METRIC: Final = "otel_eval.score"
+COUNT_METRIC: Final = "otel_eval.results"
 REVISIONS_METRIC: Final = "otel_eval.revisions"
 CALLS_METRIC: Final = "otel_eval.tool.calls"
 DURATION_METRIC: Final = "otel_eval.tool.call.duration"

@@ -61,7 +61,7 @@ class QueuedExporter:
             if has_room:
                 self._outbox.put([slim(report)])
         if not has_room:
-            self._counters.add("results.refused", count, sink=self.name)
+            self._counters.add("results.refused", count, exporter=self.name)
             self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
         return False
 
@@ -86,13 +86,13 @@ class QueuedExporter:
     def _give_up(self, left: int) -> None:
         reason = self._outbox.last_failure or "no time"
         self._warnings.say("left", "%s did not deliver %d results before the end (%s)", self.name, left, reason)
-        self._counters.add("results.failed", left, sink=self.name)
+        self._counters.add("results.export_failed", left, exporter=self.name)
         if self._dead is not None:
             with suppress(OSError):
                 self._dead.add(self.name, self._outbox.left(), f"not delivered before the end ({reason})")
-                self._counters.add("results.dead_letters", left, sink=self.name)
+                self._counters.add("results.dead_letters", left, exporter=self.name)
                 return
-        self._counters.add("results.dropped", left, sink=self.name)
+        self._counters.add("results.dropped", left, exporter=self.name)
 
 
 class ExportQueues:

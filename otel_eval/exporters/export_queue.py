@@ -147,7 +147,7 @@ class ExportQueue:
                 return None
             self._outage.began()
             self._failed(result.reason)
-            self._counters.add("results.retries", sink=self.name)
+            self._counters.add("results.retries", exporter=self.name)
             if not self._stopping.is_set():
                 queued = len(self._queue)
                 self._warnings.say("later", "export to %s failed (%s), %d queued, retrying", self.name, result.reason, queued)
@@ -184,9 +184,9 @@ class ExportQueue:
         if result.status == "ok":
             self._outage.over(len(self._queue) - len(reports))
         if count > refused:
-            self._counters.add("results.emitted", count - refused, sink=self.name)
+            self._counters.add("results.exported", count - refused, exporter=self.name)
         if refused:
-            self._counters.add("results.failed", refused, sink=self.name)
+            self._counters.add("results.export_failed", refused, exporter=self.name)
             self._failed(result.reason)
         self._settled(self.name, reports)
         return True
@@ -196,20 +196,20 @@ class ExportQueue:
         if result.status != "unsupported":  # that is logged when it begins
             self._warnings.say("refused", "%d results were refused by %s for good (%s)", refused, self.name, reason)
         if self._dead is None:
-            self._counters.add("results.dropped", refused, sink=self.name)
+            self._counters.add("results.dropped", refused, exporter=self.name)
             return True
         try:
             self._dead.add(self.name, reports, reason, refused if refused < count else None)
         except OSError as error:
             self._warnings.say("dead", "dead letters cannot be written (%s)", error.strerror or type(error).__name__)
             return False
-        self._counters.add("results.dead_letters", refused, sink=self.name)
+        self._counters.add("results.dead_letters", refused, exporter=self.name)
         return True
 
     def counts(self) -> dict[str, int]:
         """Results that wait, and 1 where the endpoint does not support the signal."""
-        waiting = {f"results.waiting{{sink={self.name}}}": self._results}
-        return waiting | ({f"exports.unsupported{{sink={self.name}}}": 1} if self._attempts.unsupported else {})
+        waiting = {f"results.queued{{exporter={self.name}}}": self._results}
+        return waiting | ({f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {})
 
     # ----------------------------------------------------------------- end
 

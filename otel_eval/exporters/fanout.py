@@ -110,7 +110,7 @@ class _Queueing(Protocol):
 class Fanout:
     """Emits to all sinks in turn; flushes and closes them side by side within one deadline.
 
-    Counts `results.emitted`, which a sink has accepted, and `results.failed` by sink.
+    Counts `results.exported`, which a sink has accepted, and `results.export_failed` by sink.
 
     Args:
         sinks: the sinks.
@@ -156,11 +156,11 @@ class Fanout:
             try:
                 accepted = sink.emit(report) is not False
             except Exception as error:  # noqa: BLE001 - one sink's trouble is its own
-                self._counters.add("results.failed", len(report.results), sink=sink.name)
+                self._counters.add("results.export_failed", len(report.results), exporter=sink.name)
                 self._warnings.say(sink.name, "results could not be sent to %s: %s", sink.name, type(error).__name__)
             else:
                 if accepted:
-                    self._counters.add("results.emitted", len(report.results), sink=sink.name)
+                    self._counters.add("results.exported", len(report.results), exporter=sink.name)
 
     def counts(self) -> dict[str, int]:
         """What waits in the queues of sinks that have one."""

@@ -194,12 +194,12 @@ class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
         """Send the sums."""
         result = self._sent(encode_metrics(metrics_data).SerializeToString())
         if result.status == "ok":
-            self._counters.add("exports.sent", sink=self.name)
+            self._counters.add("exports.sent", exporter=self.name)
             self._outage.over(0)
             self._rejected(result)
             return MetricExportResult.SUCCESS
         self.failures += 1
-        self._counters.add("exports.failed", sink=self.name)
+        self._counters.add("exports.failed", exporter=self.name)
         if result.status == "unsupported":
             return MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
         self._outage.began()
@@ -209,7 +209,7 @@ class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
 
     def _rejected(self, result: ExportResult) -> None:
         if result.rejected:
-            self._counters.add("exports.rejected", result.rejected, sink=self.name)
+            self._counters.add("exports.rejected", result.rejected, exporter=self.name)
             reason = result.reason or "no reason given"
             self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
 
@@ -229,7 +229,7 @@ class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
 
     def counts(self) -> dict[str, int]:
         """1 while the endpoint does not support metrics."""
-        return {f"exports.unsupported{{sink={self.name}}}": 1} if self._attempts.unsupported else {}
+        return {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Nothing is held here."""

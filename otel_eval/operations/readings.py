@@ -38,10 +38,10 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "oldest_trace_s": ("processor_oldest_trace_age", "s"),
     "held_bytes": ("processor_held_bytes", "By"),
     "evaluating_s": ("processor_current_evaluation_duration", "s"),
-    "results.emitted": ("exporter_sent_results", "{results}"),
-    "results.failed": ("exporter_send_failed_results", "{results}"),
+    "results.exported": ("exporter_sent_results", "{results}"),
+    "results.export_failed": ("exporter_send_failed_results", "{results}"),
     "results.refused": ("exporter_enqueue_failed_results", "{results}"),
-    "results.waiting": ("exporter_queued_results", "{results}"),
+    "results.queued": ("exporter_queued_results", "{results}"),
     "results.skipped": ("results_skipped", "{results}"),
     "scorers.results": ("scorer_results", "{results}"),
     "results.dropped": ("exporter_dropped_results", "{results}"),
@@ -59,7 +59,7 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
     "exporter.certificate_not_after": ("exporter_certificate_not_after", "s"),
 }
-_LABELS: Final = {"sink": "exporter", "signal": "data_type"}
+_LABELS: Final = {"signal": "data_type"}
 _GAUGES: Final = frozenset(
     {
         "open_traces",
@@ -71,7 +71,7 @@ _GAUGES: Final = frozenset(
         "storage.bytes",
         "storage.reports_waiting",
         "late_pending",
-        "results.waiting",
+        "results.queued",
         "receiver.certificate_not_after",
         "exporter.certificate_not_after",
         "exports.unsupported",

@@ -30,7 +30,7 @@ DROPS: Final[Mapping[str, str]] = {
     "late_lost": "a judge hung",
     "scorers.hung": "a scorer of your own did not return",
     "references.broken": "a new version of a dataset could not be used",
-    "results.failed": "could not be delivered",
+    "results.export_failed": "could not be delivered",
     "results.undeliverable": "could not be delivered",
     "results.dropped": "not delivered and not in a dead-letter file",
     "results.refused": "the queue of the exporter was full",
@@ -62,7 +62,7 @@ _TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": 
 _UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
 _QUEUES: Final = (
     "late_pending",
-    "results.waiting",
+    "results.queued",
     "forward.waiting_bytes",
     "forward.held_spans",
     "storage.bytes",

@@ -157,10 +157,10 @@ def test_a_runs_calls_are_counted_once(serve: Callable[..., Any], scripted: Modu
             for resource in reader.get_metrics_data().resource_metrics
             for scope in resource.scope_metrics
             for metric in scope.metrics
-            if metric.name in ("otel_eval.tool.calls", "gen_ai.evaluation.count")
+            if metric.name in ("otel_eval.tool.calls", "otel_eval.results")
         }
     assert sum(points["otel_eval.tool.calls"]) == 80 * len(TOOLS)
-    assert sorted(points["gen_ai.evaluation.count"]) == [80, 80, 80]
+    assert sorted(points["otel_eval.results"]) == [80, 80, 80]
 
 
 def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):

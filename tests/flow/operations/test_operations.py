@@ -282,7 +282,7 @@ def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None
         provider.get_tracer("t").start_span("search", attributes=tool).end()
     provider.shutdown()
     until = time.monotonic() + 10
-    while (counts := server.counts())["traces_without_run"] < 1 or counts.get("results.emitted{sink=jsonl}", 0) < 2:
+    while (counts := server.counts())["traces_without_run"] < 1 or counts.get("results.exported{exporter=jsonl}", 0) < 2:
         assert time.monotonic() < until
         time.sleep(0.05)
     told = metrics_text(server)

@@ -109,7 +109,9 @@ class Results:
 
     def lost(self) -> str:
         written = len(self._path.read_text().splitlines()) if self._kept else 0
-        assert self.tally.get("results.failed") == self.tally.get("results.dead_letters") + self.tally.get("results.dropped")
+        assert self.tally.get("results.export_failed") == self.tally.get("results.dead_letters") + self.tally.get(
+            "results.dropped"
+        )
         assert written == self.tally.get("results.dead_letters")
         return "dead letter" if written else "dropped" if self.tally.get("results.dropped") else ""
 
@@ -142,7 +144,7 @@ class InProcess(Results):
         self._sink.flush(0.01)
 
     def waiting(self) -> int:
-        return self._count("results.waiting")
+        return self._count("results.queued")
 
     def unsupported(self) -> bool:
         return self._count("exports.unsupported") == 1

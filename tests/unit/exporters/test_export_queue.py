@@ -94,10 +94,10 @@ def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable
         assert delivery.flush(10.0)
     assert carrier.taken == ids(*range(300))
     assert tally.snapshot() == {
-        "exports.outages{sink=otlp.told}": 1,
-        "exports.recovered{sink=otlp.told}": 1,
-        "results.emitted{sink=otlp.told}": 300,
-        "results.retries{sink=otlp.told}": 1,
+        "exports.outages{exporter=otlp.told}": 1,
+        "exports.recovered{exporter=otlp.told}": 1,
+        "results.exported{exporter=otlp.told}": 300,
+        "results.retries{exporter=otlp.told}": 1,
     }
 
 
@@ -114,7 +114,7 @@ def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[
     assert sorted(settled) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert (row["result_id"], row["sink"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
-    assert (tally.get("results.failed"), tally.get("results.dead_letters"), tally.get("results.emitted")) == (1, 1, 19)
+    assert (tally.get("results.export_failed"), tally.get("results.dead_letters"), tally.get("results.exported")) == (1, 1, 19)
 
 
 def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
@@ -127,7 +127,7 @@ def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejecte
     assert [(row["rejected"], row["of"], row["scorer"]) for row in rows] == [
         (1, 3, "scored"), (1, 3, "failed"), (1, 3, "skipped")
     ]  # fmt: skip
-    assert (tally.get("results.failed"), tally.get("results.emitted")) == (1, 2)
+    assert (tally.get("results.export_failed"), tally.get("results.exported")) == (1, 2)
 
 
 def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
@@ -145,13 +145,13 @@ def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
                 now[0] += 60.0
             delivery.emit(numbered(step))
             assert delivery.flush(5.0)
-            assert ("exports.unsupported{sink=otlp.told}" in outbox.counts()) == (step < 6)
+            assert ("exports.unsupported{exporter=otlp.told}" in outbox.counts()) == (step < 6)
     assert carrier.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
     assert [json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()] == ids(*range(6))
     assert tally.snapshot() == {
-        "results.dead_letters{sink=otlp.told}": 6,
-        "results.emitted{sink=otlp.told}": 3,
-        "results.failed{sink=otlp.told}": 6,
+        "results.dead_letters{exporter=otlp.told}": 6,
+        "results.exported{exporter=otlp.told}": 3,
+        "results.export_failed{exporter=otlp.told}": 6,
     }
     assert [line.getMessage() for line in caplog.records] == [
         "the endpoint of otlp does not support told (404): results are written to the dead-letter file; "
@@ -170,9 +170,9 @@ def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[
             if not number:
                 assert delivery.flush(5.0)
         assert delivery.flush(5.0)
-        assert outbox.counts() == {"results.waiting{sink=otlp.told}": 0}
+        assert outbox.counts() == {"results.queued{exporter=otlp.told}": 0}
     assert carrier.taken == ids(*range(303))
-    assert (tally.get("results.emitted"), tally.get("results.retries"), tally.get("results.failed")) == (303, 2, 0)
+    assert (tally.get("results.exported"), tally.get("results.retries"), tally.get("results.export_failed")) == (303, 2, 0)
 
 
 def test_a_full_outbox_says_so_until_its_sink_is_back(numbered: Callable[[int], Report]):

@@ -45,7 +45,7 @@ def test_a_sink_that_raises_costs_its_own_results_only(report: Reports, caplog: 
     for _ in range(3):
         fanout.emit(report("scored", "failed"))
     assert good.asked == ["policy"] * 3
-    assert tally.snapshot() == {"results.emitted{sink=good}": 6, "results.failed{sink=bad}": 6}
+    assert tally.snapshot() == {"results.exported{exporter=good}": 6, "results.export_failed{exporter=bad}": 6}
     assert [record.getMessage() for record in caplog.records] == ["results could not be sent to bad: ValueError"]
 
 
@@ -58,7 +58,7 @@ def test_what_a_sink_does_not_accept_is_not_counted_as_emitted(report: Reports):
 
     tally = Counters()
     Fanout([Refusing("no"), Noting("yes")], tally).emit(report("scored"))
-    assert tally.snapshot() == {"results.emitted{sink=yes}": 1}
+    assert tally.snapshot() == {"results.exported{exporter=yes}": 1}
 
 
 def test_all_sinks_share_one_deadline_and_one_that_hangs_is_left_behind():

@@ -143,4 +143,4 @@ def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     assert delivery.flush(5.0)
     delivery.close(1.0)
     assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["no_run"]
-    assert counters.get("results.failed") == 0
+    assert counters.get("results.export_failed") == 0

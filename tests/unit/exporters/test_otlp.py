@@ -165,7 +165,7 @@ def test_all_three_signals_arrive_over_grpc(report: Reports, monkeypatch: pytest
     assert event_name(record) == "gen_ai.evaluation.result"
     assert (record.trace_id, record.flags) == (span.trace_id, 1)
     assert span.parent_span_id == record.span_id
-    assert "gen_ai.evaluation.score" in names
+    assert "otel_eval.score" in names
     assert backend.headers["x-key"] == "k"
 
 
@@ -190,7 +190,7 @@ def test_a_signal_that_the_endpoint_never_supported_is_dropped_with_one_warning(
         sinks = otlp_exporters(to, ("logs", "spans"), counters=tally, retry=RetryPolicy(clock=lambda: now[0]))
         assert send(sinks, report("scored", "failed")) == [False, True]
         assert send(sinks, report("scored")) == [False, True]
-        assert sinks[0].counts() == {"results.waiting{sink=otlp.logs}": 0, "exports.unsupported{sink=otlp.logs}": 1}
+        assert sinks[0].counts() == {"results.queued{exporter=otlp.logs}": 0, "exports.unsupported{exporter=otlp.logs}": 1}
         close(sinks)
     assert [(line.name, line.getMessage()) for line in caplog.records] == [
         (
@@ -199,9 +199,9 @@ def test_a_signal_that_the_endpoint_never_supported_is_dropped_with_one_warning(
         )
     ]
     assert tally.snapshot() == {
-        "results.dropped{sink=otlp.logs}": 3,
-        "results.emitted{sink=otlp.spans}": 3,
-        "results.failed{sink=otlp.logs}": 3,
+        "results.dropped{exporter=otlp.logs}": 3,
+        "results.exported{exporter=otlp.spans}": 3,
+        "results.export_failed{exporter=otlp.logs}": 3,
     }
     assert len(backend.got["spans"]) == 2
 
@@ -230,10 +230,10 @@ def test_an_endpoint_that_is_down_costs_one_line_and_results_wait(report: Report
     sinks = otlp_exporters(Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2), ("logs",), counters=tally)
     assert send(sinks, report("scored")) == [False]
     assert send(sinks, report("scored")) == [False]
-    assert sinks[0].counts() == {"results.waiting{sink=otlp.logs}": 2}
-    assert tally.get("results.failed") == 0
+    assert sinks[0].counts() == {"results.queued{exporter=otlp.logs}": 2}
+    assert tally.get("results.export_failed") == 0
     sinks[0].close(0.5)
-    assert (tally.get("exports.outages"), tally.get("results.failed"), tally.get("results.dropped")) == (1, 2, 2)
+    assert (tally.get("exports.outages"), tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 2, 2)
     assert [line.getMessage() for line in caplog.records] == [
         "export to otlp.logs failed (UNAVAILABLE), 1 queued, retrying",
         "otlp.logs did not deliver 2 results before the end (UNAVAILABLE)",
@@ -276,13 +276,13 @@ def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, c
     tally = Counters()
     (sink,) = otlp_exporters(Endpoint(endpoint=f"http://127.0.0.1:{port}", timeout_s=0.2), ("spans",), counters=tally)
     assert sink.emit(report("scored", "failed")) is False
-    assert sink.counts() == {"results.waiting{sink=otlp.spans}": 2}
+    assert sink.counts() == {"results.queued{exporter=otlp.spans}": 2}
     assert sink.flush(5.0) is False
     with grpc_backend("spans", port=port):
         until(lambda: sink.flush(5.0))
         close([sink])
-    assert (tally.get("results.emitted"), tally.get("exports.recovered")) == (2, 1)
-    assert sink.counts() == {"results.waiting{sink=otlp.spans}": 0}
+    assert (tally.get("results.exported"), tally.get("exports.recovered")) == (2, 1)
+    assert sink.counts() == {"results.queued{exporter=otlp.spans}": 0}
     assert "export to otlp.spans works again" in caplog.records[-1].getMessage()
 
 
@@ -295,8 +295,8 @@ def test_what_a_full_queue_cannot_take_is_counted(report: Reports, caplog: pytes
     for _ in range(10):
         sink.emit(many)
     assert time.monotonic() - begun < 1.0
-    assert sink.counts() == {"results.waiting{sink=otlp.logs}": 8000}
-    assert tally.get("results.refused", sink="otlp.logs") == 2000
+    assert sink.counts() == {"results.queued{exporter=otlp.logs}": 8000}
+    assert tally.get("results.refused", exporter="otlp.logs") == 2000
     assert "the queue of otlp.logs is full" in caplog.text
     sink.close(0.1)
 

@@ -188,7 +188,7 @@ def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:
 
 def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
     """Only what was scored; the exemplar leads from the chart to the trace."""
-    (point, *others) = measured(report("scored", "skipped", "failed"))["gen_ai.evaluation.score"]
+    (point, *others) = measured(report("scored", "skipped", "failed"))["otel_eval.score"]
     assert others == []
     assert (point.sum, point.count, point.explicit_bounds) == (0.75, 1, tuple(n / 10 for n in range(11)))
     assert [(each.trace_id, each.span_id) for each in point.exemplars] == [(TRACE, SPAN)]
@@ -196,7 +196,7 @@ def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
 
 def test_results_are_counted_by_label_and_outcome(report: Reports):
     """Skipped and failed ones too."""
-    points = measured(report("scored", "below", "skipped", "failed"))["gen_ai.evaluation.count"]
+    points = measured(report("scored", "below", "skipped", "failed"))["otel_eval.results"]
     got = {(p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value for p in points}
     assert got == {
         ("pass", "scored"): 1,
@@ -239,7 +239,7 @@ def test_made_up_names_that_go_together_do_not_make_endless_series(report: Repor
     """Few values of each label are many of them together; what the configuration names stays as it is."""
     monkeypatch.setattr(metrics_sink, "_MAX_SETS", 3)
     metrics = measured(*[report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)])
-    points = metrics["gen_ai.evaluation.score"]
+    points = metrics["otel_eval.score"]
     told = [(point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points]
     assert len(told) <= 4
     assert (told[-1][0], sum(count for _, _, count in told)) == ("other", 9)
