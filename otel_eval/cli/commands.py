@@ -1,16 +1,26 @@
-"""The commands and their options.
+"""The commands, their options and exit codes, and the one line on stderr for each error.
 
-Knows the words of the command line; each command loads what it needs when it runs, so that `--version` stays quick.
+Each command imports what it needs when it runs, so that `--version` stays quick. A traceback is printed only with
+OTEL_EVAL_DEBUG=1.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
-__all__ = ["ReaderGone", "cli"]
+from otel_eval.cli.log_format import configure_logging, early_log_format, write_line, writes_json
+from otel_eval.errors import OtelEvalError
+
+__all__ = ["OutputClosed", "cli", "main"]
 
 _FORMAT: Final = click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
@@ -18,7 +28,7 @@ _FORMAT: Final = click.option(
 _FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 
 
-class ReaderGone(Exception):
+class OutputClosed(Exception):
     """Whoever read our output went away."""
 
 
@@ -29,7 +39,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise ReaderGone from error
+            raise OutputClosed from error
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -73,8 +83,7 @@ def serve(config: str | None, last: bool) -> int:
     storage it leaves what is undecided to the next start. SIGHUP reads the evaluations, judges and conventions of the file
     again.
     """
-    from otel_eval.cli.draining import drain
-    from otel_eval.cli.serving import run
+    from otel_eval.cli.serving import drain, run
     from otel_eval.config import load
 
     return drain(load(config)) if last else run(lambda: load(config), config)
@@ -109,11 +118,11 @@ def schema() -> int:
 @cli.command()
 def scorers() -> int:
     """List the types of scorers."""
-    from otel_eval.cli.tables import columns
+    from otel_eval.cli.render import columns
     from otel_eval.scorers import list_scorers
     from otel_eval.scorers.registry import unused
 
-    rows = [(name, _what(name)) for name in list_scorers()]
+    rows = [(name, _scorer_summary(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
     for entry_point in unused():
         click.echo(f"otel-eval: not used: {entry_point}; the name is ours, so let its package choose another", err=True)
@@ -136,7 +145,7 @@ def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
 @cli.command()
 def conventions() -> int:
     """List the instrumentations that are understood."""
-    from otel_eval.cli.tables import columns
+    from otel_eval.cli.render import columns
     from otel_eval.conventions import TABLES
 
     rows = [(table.name, {True: "yes", False: "no", None: "unknown"}[table.tool_spans], table.source) for table in TABLES]
@@ -213,7 +222,7 @@ def merge(files: tuple[str, ...]) -> int:
     return merge_files(files)
 
 
-def _what(name: str) -> str:
+def _scorer_summary(name: str) -> str:
     """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
     from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
@@ -228,3 +237,54 @@ def _what(name: str) -> str:
 
 def _first_line(documented: Any) -> str:
     return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+
+
+UNUSABLE: Final = 2  # the configuration, the input or the command line
+INTERRUPTED: Final = 130  # as a shell says of SIGINT
+NO_READER: Final = 141  # as a shell says of SIGPIPE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: words after the command's name; those of the process if None.
+    """
+    logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    if early_log_format(sys.argv[1:] if arguments is None else arguments) == "json":
+        configure_logging("json")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file may be of an encoding that has no arrow
+    try:
+        code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
+        sys.stdout.flush()
+    except (OutputClosed, BrokenPipeError):
+        # Nothing is said, now or when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return NO_READER
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last door: whatever it is, a person gets one line
+        return _report(error)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: Exception) -> int:
+    debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
+    if debugs and not writes_json():
+        traceback.print_exc()
+    write_line(" ".join(_error_line(error).split()), exc_info=(type(error), error, error.__traceback__) if debugs else None)
+    return UNUSABLE
+
+
+def _error_line(error: Exception) -> str:
+    if isinstance(error, OtelEvalError):
+        return str(error)
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "otel-eval"
+        return f"{error.format_message().rstrip('.')}; see {command} --help"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return f"unexpected {type(error).__name__}: {error}; OTEL_EVAL_DEBUG=1 shows the traceback"

@@ -1,7 +1,4 @@
-"""Serve until told to stop.
-
-Knows signals and the time that stopping may take; what is served is the application's.
-"""
+"""Run the receiver until a signal stops it, or score and deliver what storage kept (`serve --drain`)."""
 
 from __future__ import annotations
 
@@ -13,16 +10,17 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from otel_eval.cli.lines import dress, write_line
+from otel_eval.cli.log_format import configure_logging, write_line
 from otel_eval.config import EvalConfig
-from otel_eval.errors import OtelEvalError
+from otel_eval.config.credentials import refuse_credentials
+from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.telling import shown
 from otel_eval.versions import build_info
 
 if TYPE_CHECKING:
     from otel_eval.app.server import Server
 
-__all__ = ["run"]
+__all__ = ["drain", "run"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -45,8 +43,8 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
 
     config = read()
     check(config)
-    dress(config.telemetry.log_format, config.telemetry.log_level)
-    asked = _Asked()
+    configure_logging(config.telemetry.log_format, config.telemetry.log_level)
+    asked = _StopRequests()
     signals = _signals(asked)  # before anything listens, so that none during the start is lost
     server = Server(config)
     asked.tell(server.note_stop)
@@ -60,7 +58,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         while signals.recv(1)[0] not in _ENDS:
             _reload(server, read)
     finally:
-        watchdog = threading.Timer(STOP_S + _MARGIN_S, _give_up)
+        watchdog = threading.Timer(STOP_S + _MARGIN_S, _abort)
         watchdog.daemon = True
         watchdog.start()
         if not server.stop(STOP_S):
@@ -88,7 +86,7 @@ def _exporters(config: EvalConfig) -> Iterator[str]:
         yield f"forward {shown(forward.endpoint)}"
 
 
-class _Asked:
+class _StopRequests:
     """Requests to stop, by the number of their signals."""
 
     def __init__(self) -> None:
@@ -108,7 +106,7 @@ class _Asked:
         self._tell()
 
 
-def _signals(asked: _Asked) -> socket.socket:
+def _signals(asked: _StopRequests) -> socket.socket:
     """Where a byte comes for each signal that matters: its number.
 
     The interpreter's own wake-up writes it, whichever thread the signal meets; a lock or a queue is not safe in a handler.
@@ -138,6 +136,33 @@ def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
     _log.warning("reload: done")
 
 
-def _give_up() -> None:
+def _abort() -> None:
     write_line(f"stopping took longer than {STOP_S + _MARGIN_S:g} s; ended with scores unsent")
     os._exit(1)
+
+
+def drain(config: EvalConfig) -> int:
+    """Score and deliver it without listening; 1 if told to stop before everything was delivered.
+
+    Raises:
+        ConfigError: there is no storage, or a URL holds credentials.
+    """
+    from otel_eval.app.server import Server
+
+    if config.storage is None:
+        raise ConfigError("storage: is missing, and --drain scores what storage kept; add it or leave --drain out")
+    refuse_credentials(config)
+    configure_logging(config.telemetry.log_format, config.telemetry.log_level)
+    told = threading.Event()
+    server = Server(config)
+
+    def stop(*_: object) -> None:
+        server.note_stop()
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
+        signal.signal(number, stop)
+    if server.drain(told):
+        return 0
+    write_line("told to stop before everything was delivered; the rest stays in storage")
+    return 1

@@ -1,23 +1,22 @@
-"""Stored traces on the command line: what was understood of them, and how they score.
-
-Knows formats of output, progress and exit codes; reading and scoring are the application's.
-"""
+"""Stored traces on the command line: `trajectory`, `explain` and `replay`, their progress bar and exit codes."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 
-from otel_eval.cli.progress import Progress
-from otel_eval.cli.rows import json_line, trajectory_fields
-from otel_eval.cli.shortfalls import no_run_line, nothing_evaluated, unused_records
-from otel_eval.cli.tables import label_line, run_block, score_block, tally_line
+from otel_eval.app import Coverage
+from otel_eval.cli.render import json_line, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
-from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.telling import shown
 
 __all__ = ["show_explanations", "show_scores", "show_trajectories"]
 
@@ -34,7 +33,7 @@ _VERDICTS: Final = ("passed", "did not pass", "skipped", "recorded", "failed to 
 class _Problems:
     """Inputs that could not be used: told at once, remembered for the exit code."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressBar) -> None:
         self.count = 0
         self._progress = progress
 
@@ -52,7 +51,7 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
     """Print each run of the files; 0, or 2 if some input could not be used."""
     from otel_eval import app
 
-    problems = _Problems(Progress(()))
+    problems = _Problems(ProgressBar(()))
     coverage = app.Coverage()
     for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
         if every_run or trajectory.outermost:
@@ -73,10 +72,9 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, form: str, tr
         redact: whether values are left out.
     """
     from otel_eval import app
-    from otel_eval.cli.explain_fields import Disclosure, explanation_fields
-    from otel_eval.cli.explain_text import closing_lines, explanation_block
+    from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, explanation_fields
 
-    problems, disclosure, looked_for = _Problems(Progress(())), Disclosure(redact=redact), set[str]()
+    problems, disclosure, looked_for = _Problems(ProgressBar(())), Disclosure(redact=redact), set[str]()
     traces = with_run = 0
     for explained in app.explain(files, config, on_problem=problems, on_notice=problems.notice):
         if not explained.trace.trace_id.startswith(trace_id.lower()):
@@ -112,8 +110,8 @@ def show_scores(
 
     if export and not (config.exporters.otlp or config.exporters.jsonl):
         raise ConfigError("exporters: none is configured, so --export has nowhere to send to; name one or leave --export out")
-    with Progress(files) as progress:
-        problems, tally = _Problems(progress), _Tally()
+    with ProgressBar(files) as progress:
+        problems, tally = _Problems(progress), _ResultCounts()
         coverage = app.Coverage()
         reports = app.replay(
             files,
@@ -146,7 +144,7 @@ def show_scores(
     return tally.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
 
 
-class _Tally:
+class _ResultCounts:
     """How the scores fell."""
 
     def __init__(self) -> None:
@@ -228,3 +226,97 @@ def _table(report: Report, again: bool, *, full_ids: bool) -> list[str]:
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         click.echo(line)
+
+
+_EXPLAIN: Final = "`otel-eval explain` with the same files and --config shows why"
+_SHOWN: Final = 5
+
+
+def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, int]) -> Iterator[str]:
+    """Why nothing was evaluated, if so.
+
+    Args:
+        coverage: what was read.
+        evaluated: results that are scored, failed, or skipped because a run was too large.
+        skipped: skipped results by reason.
+    """
+    unknown = Counter({reason: skipped[reason] for reason in UNKNOWN_REASONS if skipped.get(reason)})
+    remedy = f"{_EXPLAIN}; --allow-empty accepts it"
+    if not coverage.runs:
+        yield f"nothing was evaluated: {no_run_line(coverage)}; {remedy}"
+    elif not coverage.matched:
+        sampled = "; an evaluation with sample below 1 leaves traces out" if _sampled(coverage) else ""
+        yield f"nothing was evaluated: no evaluation matched any of {_count(coverage.runs, 'run')}{sampled}; {remedy}"
+    elif not evaluated and unknown:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in unknown.most_common())
+        yield f"nothing was evaluated: every scorer was skipped ({reasons}); {remedy}"
+    elif not evaluated and not sum(skipped.values()):
+        yield f"nothing was evaluated: no scorer was asked, because each has a sample below 1; {remedy}"
+
+
+def no_run_line(coverage: Coverage) -> str:
+    """That there is no agent run in the traces that have none: how many spans, and of which scopes."""
+    scopes = coverage.scopes_without_run.most_common()
+    named = ", ".join(f"{shown(scope) if scope else '(unnamed)'} ({count})" for scope, count in scopes[:_SHOWN])
+    more = f" and {len(scopes) - _SHOWN} more" if len(scopes) > _SHOWN else ""
+    of_scopes = f" of scopes {named}{more}" if scopes else ""
+    return f"no agent run found in {_count(coverage.spans_without_run, 'span')}{of_scopes}"
+
+
+def unused_records(coverage: Coverage) -> Iterator[str]:
+    """Dataset files with records that matched no run."""
+    for each in coverage.unused_records():
+        named = ", ".join(f"line {line} {shown(key)}" for line, key in each.records[:_SHOWN])
+        more = ", …" if len(each.records) > _SHOWN else ""
+        yield (
+            f"{each.path}: {len(each.records)} of {_count(each.total, 'record')} matched no run: {named}{more}; "
+            "record the missing cases or check the key; --allow-unused accepts it"
+        )
+
+
+def _sampled(coverage: Coverage) -> bool:
+    return any(each.sample < 1 for each in coverage.evaluations)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+_CLEAR: Final = "\r\x1b[2K"
+_CURSOR: Final = "\x1b[?25h"  # the bar hides it
+
+
+class ProgressBar:
+    """A bar on stderr that makes room while something else is printed; nothing at all if stderr is no terminal."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
+        self._bar: Any = None
+        if sizes and len(sizes) == len(files) and sys.stderr.isatty():
+            self._bar = click.progressbar(length=sum(sizes), label="reading", file=sys.stderr)
+
+    def __enter__(self) -> ProgressBar:
+        if self._bar is not None:
+            self._bar.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            click.echo(_CLEAR + _CURSOR, nl=False, err=True)
+
+    def advance(self, read: int) -> None:
+        """So many bytes more were read."""
+        if self._bar is not None:
+            self._bar.update(read)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """A clean line to print on; the bar is drawn again afterwards."""
+        if self._bar is None:
+            yield
+            return
+        click.echo(_CLEAR, nl=False, err=True)
+        yield
+        sys.stdout.flush()
+        self._bar._last_line = None  # it would not draw the same line twice
+        self._bar.render_progress()

@@ -1,7 +1,4 @@
-"""The decision trees of a configuration, drawn.
-
-Knows evaluations and their scorers; how one tree is drawn is its own business.
-"""
+"""Draw the decision trees of a configuration."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from otel_eval import app
-from otel_eval.cli.tables import run_block, score_table
+from otel_eval.cli.render import run_block, score_table
 from otel_eval.config import load
 from otel_eval.demo.agent import travel
 from otel_eval.demo.receiver import serving

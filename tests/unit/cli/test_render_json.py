@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.rows import json_line, overlaps, trajectory_fields
+from otel_eval.cli.render import json_line, overlaps, trajectory_fields
 from otel_eval.model import ToolCall, ToolError
 from otel_eval.testing import call, trajectory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from otel_eval.cli.lines import Sparing
+from otel_eval.cli.log_format import RateLimitFilter
 
 
 def record(text: str, *values: object) -> logging.LogRecord:
@@ -13,7 +13,7 @@ def record(text: str, *values: object) -> logging.LogRecord:
 
 def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
     """Other kinds are written meanwhile; the first line of the next minute says how many were left out."""
-    sparing = Sparing(most=3, every_s=60.0)
+    sparing = RateLimitFilter(most=3, every_s=60.0)
     assert sum(sparing.filter(record("trace %s failed", number)) for number in range(100)) == 3
     assert sparing.filter(record("another"))
     kind = ("otel_eval", "trace %s failed")
@@ -26,6 +26,6 @@ def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
 
 def test_kinds_without_end_do_not_grow() -> None:
     """Only so many are remembered."""
-    sparing = Sparing()
+    sparing = RateLimitFilter()
     assert all(sparing.filter(record(f"kind {number}")) for number in range(3000))
     assert len(sparing._seen) <= 1000

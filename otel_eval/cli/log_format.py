@@ -1,6 +1,6 @@
-"""Log lines on stderr: their form (text or JSON), how many there may be, and everything else that a process writes there.
+"""Log lines on stderr: as text or JSON, limited in number, whoever writes them.
 
-With JSON every line is one object, also what libraries warn of, errors at the start and exceptions that nothing caught.
+With JSON every line is one object: also warnings of libraries, errors at the start and uncaught exceptions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
-__all__ = ["JsonFormatter", "Sparing", "dress", "early_form", "write_line", "writes_json"]
+__all__ = ["JsonFormatter", "RateLimitFilter", "configure_logging", "early_log_format", "write_line", "writes_json"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -58,7 +58,7 @@ def _message(record: logging.LogRecord) -> str:
         return str(record.msg)
 
 
-class Sparing(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Lets so many lines of one kind through in any `every_s` seconds; the next one then tells how many were left out.
 
     A kind is a logger and the text of its message before values are put in. What is only for debugging is not limited.
@@ -87,11 +87,11 @@ class Sparing(logging.Filter):
         return over or count < self._most
 
 
-def dress(form: str, level: str = "info") -> None:
+def configure_logging(form: str, level: str = "info") -> None:
     """Give every handler of the process this form ("text" or "json") and the limit, and our own logger the level."""
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(each, Sparing) for each in handler.filters):
-            handler.addFilter(Sparing())
+        if not any(isinstance(each, RateLimitFilter) for each in handler.filters):
+            handler.addFilter(RateLimitFilter())
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     _log.setLevel(logging.DEBUG if debugs else logging.getLevelNamesMapping()[level.upper()])
     if form == "json":
@@ -117,7 +117,7 @@ def _uncaught(where: str, kind: type[BaseException], error: BaseException | None
         _log.error("unexpected %s%s", kind.__name__, where, exc_info=(kind, error or kind(), trace))
 
 
-def early_form(arguments: Sequence[str]) -> Literal["text", "json"]:
+def early_log_format(arguments: Sequence[str]) -> Literal["text", "json"]:
     """The form that the configuration of `serve` asks for, before it is read: it may be what cannot be used.
 
     Args:

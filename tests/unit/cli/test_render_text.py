@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.cli.tables import WIDTH, columns, label_line, run_block, score_block, tally_line
+from otel_eval.cli.render import WIDTH, columns, label_line, run_block, score_block, tally_line
 from otel_eval.model import Completeness, Failed, Outcome, Result, Scored, Skipped, ToolError
 from otel_eval.testing import call, trajectory
 
