@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import agent_programs
 import grpc
 import pytest
 from hypothesis import given, settings
@@ -26,33 +25,24 @@ from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.sources.otlp import frame_traces
 
-
-def _programs() -> Any:
-    spec = importlib.util.spec_from_file_location("programs", Path(__file__).with_name("programs.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules.setdefault("programs", importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
-programs = _programs()
 QUICK = {"traces": {"decision_wait": "400ms", "decision_wait_partial": "600ms"}}
 
 
 def _replayed(spans: Any, folder: Path) -> list[dict[str, Any]]:
     file = folder / "stored.json"
-    file.write_bytes(programs.otlp_json(spans))
+    file.write_bytes(agent_programs.otlp_json(spans))
     problems: list[str] = []
-    reports = list(app.replay([file], load(programs.CONFIG), on_problem=problems.append))
+    reports = list(app.replay([file], load(agent_programs.CONFIG), on_problem=problems.append))
     assert problems == []
-    return programs.rows("\n".join(json.dumps(result_fields(report, each)) for report in reports for each in report.results))
+    return agent_programs.rows(
+        "\n".join(json.dumps(result_fields(report, each)) for report in reports for each in report.results)
+    )
 
 
 @contextmanager
 def _server(results: Path) -> Iterator[tuple[Server, Any]]:
     anywhere = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
-    config = load({**programs.CONFIG, **QUICK, "receivers": anywhere, "exporters": {"jsonl": {"path": str(results)}}})
+    config = load({**agent_programs.CONFIG, **QUICK, "receivers": anywhere, "exporters": {"jsonl": {"path": str(results)}}})
     server = Server(config)
     try:
         yield server, server.start()
@@ -72,7 +62,7 @@ def _grpc(bound: Any, bodies: list[Any]) -> None:
     with grpc.insecure_channel(bound.grpc) as channel:
         export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
         for body in bodies:
-            export(programs.protobuf(body), timeout=10)
+            export(agent_programs.protobuf(body), timeout=10)
 
 
 def _http(encode: Callable[[Any], bytes], content_type: str) -> Callable[[Any, list[Any]], None]:
@@ -89,8 +79,8 @@ def _http(encode: Callable[[Any], bytes], content_type: str) -> Callable[[Any, l
 
 WIRES = {
     "grpc": _grpc,
-    "http-protobuf": _http(lambda spans: programs.protobuf(spans), "application/x-protobuf"),
-    "http-json": _http(lambda spans: programs.otlp_json(spans), "application/json"),
+    "http-protobuf": _http(lambda spans: agent_programs.protobuf(spans), "application/x-protobuf"),
+    "http-json": _http(lambda spans: agent_programs.otlp_json(spans), "application/json"),
 }
 
 
@@ -98,8 +88,10 @@ WIRES = {
 def test_every_way_in_gives_the_same_results(seed: int, tmp_path: Path) -> None:
     """Rows are equal but for `joined`, whatever the path, the batches, the order and the repetitions."""
     live = tmp_path / "live.jsonl"
-    spans = programs.play(seed, EvalSpanProcessor({**programs.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}), traces=6)
-    expected = programs.rows(live.read_text())
+    spans = agent_programs.play(
+        seed, EvalSpanProcessor({**agent_programs.CONFIG, "exporters": {"jsonl": {"path": str(live)}}}), traces=6
+    )
+    expected = agent_programs.rows(live.read_text())
     assert len(expected) > 40
     assert {row["completeness"] for row in expected} == {"complete", "orphaned"}
     assert _replayed(spans, tmp_path) == expected
@@ -112,14 +104,14 @@ def test_every_way_in_gives_the_same_results(seed: int, tmp_path: Path) -> None:
             send(bound, [mixed[at : at + 7] for at in range(0, len(mixed), 7)])
             _settled(server)
         joined = [row | {"completeness": "joined"} for row in expected]  # the spans are older than the server
-        assert programs.rows(results.read_text()) == joined, name
+        assert agent_programs.rows(results.read_text()) == joined, name
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.randoms(use_true_random=False), st.integers(1, 9))
 def test_order_batching_and_repetition_change_nothing(seed: int, rng: random.Random, batch: int) -> None:
     """The core gives equal reports for any arrival of the same spans."""
-    spans = programs.play(seed, traces=2)
+    spans = agent_programs.play(seed, traces=2)
     whole = _judged([spans])
     mixed = [*spans, *rng.sample(spans, rng.randrange(len(spans) + 1))]
     rng.shuffle(mixed)
@@ -127,9 +119,9 @@ def test_order_batching_and_repetition_change_nothing(seed: int, rng: random.Ran
 
 
 def _judged(batches: list[Any]) -> list[dict[str, Any]]:
-    engine: Engine = app.engine_of(load(programs.CONFIG))
+    engine: Engine = app.engine_of(load(agent_programs.CONFIG))
     buffer = TraceBuffer(Limits())
     for batch in batches:
-        buffer.push_many(frame_traces(programs.protobuf(batch)).spans, 0.0)
+        buffer.push_many(frame_traces(agent_programs.protobuf(batch)).spans, 0.0)
     reports = [report for trace in buffer.drain(0.0) for report in engine.judge(trace)]
     return sorted((result_fields(r, each) for r in reports for each in r.results), key=lambda row: row["result_id"])

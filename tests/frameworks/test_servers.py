@@ -68,7 +68,7 @@ def test_every_request_to_gunicorn_is_scored_once(preload: bool, tmp_path: Path)
 def test_a_loop_of_uvloop_and_threads_keep_their_runs_apart(tmp_path: Path):
     """As with Python's own loop."""
     results = tmp_path / "results.jsonl"
-    program = ROOT / "tests/flow/inprocess/living.py"
+    program = ROOT / "tests/flow/inprocess/concurrent_program.py"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), "uvloop", str(results)],
         capture_output=True,

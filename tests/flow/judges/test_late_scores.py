@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import scripted_judge as scripted
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -48,7 +48,7 @@ def config_of(url: str, path: Path | None = None, **more: Any) -> dict[str, Any]
     }
 
 
-def reading(scripted: ModuleType, after_s: float = 0.0) -> Callable[[dict[str, Any]], Any]:
+def reading(after_s: float = 0.0) -> Callable[[dict[str, Any]], Any]:
     """A judge whose score is a function of what it is asked about: a tenth for each search."""
 
     def script(request: dict[str, Any]) -> Any:
@@ -110,7 +110,7 @@ def replayed(spans: list[ReadableSpan], config: dict[str, Any], tmp_path: Path) 
     return [result_fields(report, result) for report in reports for result in report.results]
 
 
-def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable[..., Any], tmp_path: Path):
     """In the process: the deterministic score is written while the judge still reads; ids and values are those of a replay."""
     endpoint, path, memory = serve(reading(scripted, after_s=0.5)), tmp_path / "live.jsonl", InMemorySpanExporter()
     with traced(EvalSpanProcessor(config_of(endpoint.url, path)), SimpleSpanProcessor(memory)) as provider:
@@ -129,7 +129,7 @@ def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable
     assert "SECRET" not in path.read_text(encoding="utf-8")
 
 
-def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], tmp_path: Path):
     """And waits for it when it is told to stop."""
     endpoint, path = serve(reading(scripted, after_s=0.5)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
@@ -145,7 +145,7 @@ def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], s
     assert len({row["trace_id"] for row in rows(path)}) == 1
 
 
-def test_a_runs_calls_are_counted_once(serve: Callable[..., Any], scripted: ModuleType):
+def test_a_runs_calls_are_counted_once(serve: Callable[..., Any]):
     """However many reports tell of the run, and however many runs came between."""
     endpoint, reader = serve(reading(scripted)), InMemoryMetricReader()
     config = config_of(endpoint.url, signals=["metrics"])
@@ -163,7 +163,7 @@ def test_a_runs_calls_are_counted_once(serve: Callable[..., Any], scripted: Modu
     assert sorted(points["otel_eval.results"]) == [80, 80, 80]
 
 
-def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], tmp_path: Path):
     """It carries what is there; the judge's score leaves by the other signals and is counted."""
     endpoint, path, memory = serve(reading(scripted, after_s=1.0)), tmp_path / "live.jsonl", InMemorySpanExporter()
     exporter = EvalSpanExporter(memory, config_of(endpoint.url, path))
@@ -178,7 +178,7 @@ def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], scri
 
 
 def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
-    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """At the start, with the remedy."""
     url = serve(scripted.score(1)).url
@@ -188,7 +188,7 @@ def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
     assert "their scores have no other way; name exporters: otlp or jsonl as well" in caplog.text
 
 
-def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], tmp_path: Path):
     """Within the time that stopping may take, and with the other scores untouched."""
     endpoint, path = serve(reading(scripted, after_s=8.0)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
@@ -207,7 +207,7 @@ def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any
 
 
 def test_a_judge_that_is_down_costs_its_own_scores_only(
-    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """The alignment stays in the details of the score that was to be the smaller of two; so does the HTTP status."""
     endpoint, path = serve(scripted.Reply(status=500)), tmp_path / "live.jsonl"
@@ -225,14 +225,14 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_program_that_just_ends_gets_its_scores(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, host: str):
+def test_a_program_that_just_ends_gets_its_scores(serve: Callable[..., Any], tmp_path: Path, host: str):
     """Also where a name has to be resolved while the interpreter is ending."""
     endpoint, path = serve(reading(scripted)), tmp_path / "live.jsonl"
     run("exit_program.py", endpoint.url.replace("127.0.0.1", host), str(path))
     assert [(row["scorer"], row["outcome"]) for row in rows(path)] == [("tool_errors", "scored"), ("llm_judge", "scored")]
 
 
-def test_a_child_process_asks_for_itself(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path):
+def test_a_child_process_asks_for_itself(serve: Callable[..., Any], tmp_path: Path):
     """After a fork nothing of the parent's thread is there."""
     endpoint, path = serve(reading(scripted)), tmp_path / "live.jsonl"
     run("fork_program.py", endpoint.url, str(path))
@@ -241,9 +241,7 @@ def test_a_child_process_asks_for_itself(serve: Callable[..., Any], scripted: Mo
     ]  # fmt: skip
 
 
-def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(
-    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path
-):
+def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(serve: Callable[..., Any], tmp_path: Path):
     """No empty line, no empty span; by the receiver and in the process."""
     endpoint, path, memory = serve(reading(scripted, after_s=0.3)), tmp_path / "received.jsonl", InMemorySpanExporter()
     config = config_of(endpoint.url, path)
@@ -263,9 +261,7 @@ def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(
     assert [event.attributes["gen_ai.evaluation.score.value"] for event in judged.events] == [0.2]
 
 
-def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(
-    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path
-):
+def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(serve: Callable[..., Any], tmp_path: Path):
     """About the others the judge's scorer says nothing at all."""
     endpoint, path, memory = serve(reading(scripted)), tmp_path / "live.jsonl", InMemorySpanExporter()
     config = config_of(endpoint.url, path)
@@ -281,9 +277,7 @@ def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(
     assert sorted(map(told, live)) == sorted(map(told, replayed(list(spans), config | {"exporters": {}}, tmp_path)))
 
 
-def test_replay_prints_a_runs_scores_together(
-    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_replay_prints_a_runs_scores_together(serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """One table for each run, and an exit code that counts the judge's verdict."""
     endpoint, memory = serve(reading(scripted, after_s=0.1)), InMemorySpanExporter()
     with traced(SimpleSpanProcessor(memory)) as provider:

@@ -7,10 +7,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import scripted_judge as scripted
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -50,7 +50,7 @@ def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], scripted: ModuleType, inline: bool):
+def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], inline: bool):
     """Whatever key changes, there is another; a configuration that cannot be used changes nothing."""
     endpoint, clients = serve(scripted.score(1)), Clients()
     first = built(clients, config_of(endpoint, inline))
@@ -61,7 +61,7 @@ def test_a_client_stays_while_its_endpoint_does(serve: Callable[..., Any], scrip
     assert built(clients, config_of(endpoint, inline, per_minute=3)) is not first
 
 
-def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any], scripted: ModuleType):
+def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any]):
     """Two names are two budgets."""
     endpoint, clients = serve(scripted.score(1)), Clients()
     judge = {"base_url": endpoint.url, "model": "m"}
@@ -76,7 +76,7 @@ def test_equal_endpoints_keep_clients_of_their_own(serve: Callable[..., Any], sc
     assert [id(each) for each in both()] == [id(each) for each in first]
 
 
-def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., Any], scripted: ModuleType):
+def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., Any]):
     """After the answers that it waits for, and after those to what is asked of it later."""
     endpoint, clients = serve(scripted.score(0.5, after_s=0.2)), Clients()
     first = built(clients, config_of(endpoint))
@@ -95,9 +95,7 @@ def test_a_client_that_was_replaced_closes_its_connections(serve: Callable[..., 
     assert asyncio.run(asked()) == [1, 0]
 
 
-def test_a_key_is_read_again_when_its_file_changes(
-    serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_key_is_read_again_when_its_file_changes(serve: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """With the next attempt; a file that holds none leaves the last key in use and is reported once."""
     endpoint, path = serve(scripted.score(1)), tmp_path / "key"
     path.write_text("first-key\n", encoding="utf-8")
@@ -112,7 +110,7 @@ def test_a_key_is_read_again_when_its_file_changes(
     assert "another-key" not in caplog.text
 
 
-def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any], scripted: ModuleType):
+def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any]):
     """By judge, also across a change of the endpoint; tokens that are not reported are not taken for none."""
     told = json.dumps({"score": 0.5})
     endpoint = serve(
@@ -137,7 +135,7 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any],
 
 
 @pytest.mark.parametrize("usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}])
-def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], scripted: ModuleType, usage: Any):
+def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], usage: Any):
     """Endpoints may send anything."""
     tally = Counters()
     judge = built(Clients(tally.add), config_of(serve(scripted.answer('{"score": 1}', usage=usage))))
@@ -147,7 +145,7 @@ def test_usage_that_is_none_counts_nothing(serve: Callable[..., Any], scripted: 
 
 
 @pytest.fixture
-def receiver(serve: Callable[..., Any], scripted: ModuleType, tmp_path: Path) -> Iterator[tuple[Any, Server, str]]:
+def receiver(serve: Callable[..., Any], tmp_path: Path) -> Iterator[tuple[Any, Server, str]]:
     """A judge's endpoint, a receiver that asks it, and the receiver's address."""
     endpoint = serve(scripted.score(0.5))
     server = Server(_receiving(endpoint, tmp_path))

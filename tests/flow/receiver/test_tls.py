@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from certificates import Authority
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.trace import TracerProvider
@@ -20,9 +20,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver import OtlpReceiver, Tls
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tls"))
-from authorities import Authority
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from storage_served import Served, request, twice, whole
+from receiver_process import Served, request, twice, whole
 
 Make = Callable[..., Served]
 

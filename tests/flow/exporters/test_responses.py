@@ -1,0 +1,54 @@
+"""What happens to results and to requests of agents for each response of an endpoint, as the page on delivery says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from doc_pages import document
+from response_matrix import RESPONSES, RIGS, outcomes, page
+
+BOTH = (True, False)
+LIKE_AN_OUTAGE = {"404", "405", "501", "503", "429", "UNIMPLEMENTED", "UNAVAILABLE", "connection refused", "timeout"}
+
+Column = Callable[[str, str, bool, bool], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def column(session_authority: Any, tmp_path_factory: pytest.TempPathFactory) -> Column:
+    """The outcomes by response: for an exporter, a protocol, whether it worked before, with or without storage."""
+    found: dict[tuple[str, str, bool, bool], dict[str, str]] = {}
+
+    def tried(exporter: str, protocol: str, worked: bool, kept: bool) -> dict[str, str]:
+        key = (exporter, protocol, worked, kept)
+        if key not in found:
+            folder = tmp_path_factory.mktemp("refusals")
+            found[key] = outcomes(exporter, protocol, folder, session_authority, worked=worked, kept=kept)
+        return found[key]
+
+    return tried
+
+
+@pytest.mark.parametrize("kept", BOTH, ids=["storage", "no storage"])
+@pytest.mark.parametrize("worked", BOTH, ids=["worked before", "never worked"])
+@pytest.mark.parametrize("protocol", RESPONSES)
+@pytest.mark.parametrize("exporter", RIGS)
+def test_an_endpoint_that_worked_before_is_tried_again(
+    exporter: str, protocol: str, worked: bool, kept: bool, column: Column
+) -> None:
+    """Nothing is lost by what passes, and one that never worked is given up for a minute at most."""
+    found = column(exporter, protocol, worked, kept)
+    outages = {found[each] for each in found.keys() & LIKE_AN_OUTAGE}
+    assert outages == {"delivered later"} if worked else outages <= {"delivered later", *MARKED}
+
+
+MARKED = {f"{lost}; one tried each minute" for lost in ("dead letter", "dropped", "kept in the sum")}
+
+
+@pytest.mark.timeout(300)
+def test_the_documentation_has_the_table(column: Column) -> None:
+    """As it is printed here."""
+    printed = page(column)
+    print(printed)
+    assert printed in document("delivery.md").read_text(encoding="utf-8")

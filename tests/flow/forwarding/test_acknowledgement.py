@@ -1,0 +1,197 @@
+"""What is kept on disk is told when it was passed on, and goes on after a restart where the last process ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_backend import Backend
+
+from otel_eval.app.compose import engine_of
+from otel_eval.config import load
+from otel_eval.counters import Counters
+from otel_eval.errors import Overloaded
+from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
+from otel_eval.model import Report, Result, Scored
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.sources.otlp import Framed, frame_traces
+from otel_eval.testing import trajectory
+
+ENGINE = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
+TRACE = (7).to_bytes(16)
+
+
+def body(*spans: int) -> bytes:
+    """Spans of one trace; the first is its root."""
+    message = ExportTraceServiceRequest()
+    scope = message.resource_spans.add().scope_spans.add()
+    for span in spans:
+        made = scope.spans.add(trace_id=TRACE, span_id=span.to_bytes(8), name="s", kind=1, flags=256)
+        made.parent_span_id = b"" if span == spans[0] else spans[0].to_bytes(8)
+    return message.SerializeToString()
+
+
+class Keeper:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+        self.changed = threading.Condition()
+
+    def passed(self, requests: Any, spans: Any) -> None:
+        with self.changed:
+            self.told += [("rest", each.place) for each in requests] + [("span", each.place) for each in spans]
+            self.changed.notify_all()
+
+    def dropped(self, ack: Ack) -> None:
+        self.told.append(("dropped", ack.place))
+
+    def heard(self, *wanted: tuple[str, int]) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: sorted(self.told) == sorted(wanted), 5)
+
+
+class Assembly:
+    """Keeps a request as number 1, or refuses it."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+
+    def spans(self, spans: Any, ack: Ack | None) -> None:
+        assert ack is not None
+        ack.place = 1
+        if self.full:
+            raise Overloaded("full")
+
+    def undecided(self, trace_ids: Any) -> set[bytes]:
+        return set(trace_ids)
+
+
+@contextmanager
+def stage(backend: Backend, keeper: Keeper) -> Iterator[Forwarder]:
+    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), keeper=keeper)
+    forward.start()
+    try:
+        yield forward
+    finally:
+        forward.stop(1.0)
+
+
+def report(trace_id: bytes = TRACE) -> Report:
+    run = replace(trajectory(), trace_id=trace_id.hex(), span_id=(1).to_bytes(8).hex())
+    result = Result(
+        evaluation="e",
+        scorer="s",
+        type="tool_errors",
+        version=1,
+        outcome=Scored(1.0, passed=True),
+        revision=0,
+        result_id="1" * 32,
+    )
+    return Report(run, "e", 0, (result,))
+
+
+def unsent(data: bytes, **more: Any) -> UnsentRequest:
+    framed: Framed = frame_traces(data)
+    given = {"waiting": None, "held": False, "moved": (), "said": {}} | more
+    return UnsentRequest("traces", data, len(framed.spans), framed.spans, 5, **given)
+
+
+def arrived(backend: Backend) -> list[tuple[int, int]]:
+    """Span and number of its events, in order."""
+    return [
+        (int.from_bytes(span.span_id), len(span.events))
+        for data in backend.got["traces"]
+        for group in ExportTraceServiceRequest.FromString(data).resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
+
+
+def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
+    spans = frame_traces(data).spans
+    forward.traces(data, len(spans), spans, assembly)
+
+
+def test_the_rest_of_a_request_and_its_span_that_waits_are_told_each_for_itself(backend: Backend) -> None:
+    """When the backend has them."""
+    keeper = Keeper()
+    with stage(backend, keeper) as forward:
+        take(forward, body(1, 2, 3), Assembly())
+        assert keeper.heard(("rest", 1))
+        forward.judged(TRACE)
+        assert keeper.heard(("rest", 1), ("span", 1))
+
+
+def test_a_request_that_is_not_taken_is_dropped(backend: Backend) -> None:
+    """Nothing of it is sent."""
+    keeper = Keeper()
+    with stage(backend, keeper) as forward:
+        with pytest.raises(Overloaded):
+            take(forward, body(1, 2), Assembly(full=True))
+        assert keeper.told == [("dropped", 1)]
+    assert arrived(backend) == []
+
+
+def test_a_judged_span_leaves_with_what_was_said_and_an_undecided_one_waits(backend: Backend) -> None:
+    """After a restart, with the rest of their requests or without it."""
+    keeper = Keeper()
+    with stage(backend, keeper) as forward:
+        forward.resume(unsent(body(1, 2), said={TRACE: [report()]}), lambda _: True)
+        assert keeper.heard(("rest", 5), ("span", 5))
+        assert sorted(arrived(backend)) == [(1, 1), (2, 0)]
+        forward.resume(unsent(body(1, 2)), lambda _: True)
+        assert keeper.heard(("rest", 5), ("span", 5), ("rest", 5))
+        assert forward.counts()["forward.held_spans"] == 1
+    assert sorted(arrived(backend)) == [(1, 1), (2, 0), (2, 0)]  # a stop leaves it for the next start
+
+
+def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backend: Backend) -> None:
+    """Then nobody can tell which were, and all of them go."""
+    first, keeper = Keeper(), Keeper()
+    with stage(backend, first) as forward:
+        take(forward, body(1, 2), Assembly())
+        ((root,), _) = forward.waiting(TRACE)
+        assert first.heard(("rest", 1))
+    with stage(backend, keeper) as forward:
+        forward.resume(unsent(body(1, 2), waiting=root.ack.cut), lambda _: False)
+        assert keeper.heard(("span", 5))
+        forward.resume(unsent(body(3, 4), waiting=root.ack.cut), lambda _: False)
+        assert keeper.heard(("span", 5), ("span", 5), ("rest", 5))
+    assert sorted(arrived(backend)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
+
+
+def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) -> None:
+    """Their former request is told, and the copy stands for them after a restart."""
+    keeper, again = Keeper(), Keeper()
+    with stage(backend, keeper) as forward:
+        take(forward, body(1, 2), Assembly())
+        assert keeper.heard(("rest", 1))
+        roots, copy = forward.waiting(TRACE)
+        cut = roots[0].ack.cut
+        assert forward.moved(roots, 9)
+        assert keeper.heard(("rest", 1), ("span", 1))
+        forward.judged(TRACE)
+        assert keeper.heard(("rest", 1), ("span", 1), ("span", 9))
+        assert not forward.moved(roots, 9)
+    assert sorted(arrived(backend)) == [(1, 0), (2, 0)]
+    with stage(backend, again) as forward:
+        former = {(TRACE, (1).to_bytes(8))}
+        forward.resume(unsent(body(1, 2), waiting=cut, moved=former), lambda _: True)
+        assert again.told == [("dropped", 5)]
+        forward.resume(unsent(copy, held=True), lambda _: True)
+        assert forward.counts()["forward.held_spans"] == 1
+        assert forward.counts()["forward.waiting_bytes{signal=traces}"] == 0
+
+
+def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) -> None:
+    """Another configuration."""
+    keeper = Keeper()
+    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), keeper=keeper, signals=("logs",))
+    forward.resume(unsent(body(1)), lambda _: True)
+    assert keeper.told == [("dropped", 5)]

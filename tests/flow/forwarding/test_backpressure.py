@@ -1,0 +1,173 @@
+"""A backend that is away, full or unwilling: nothing is lost that is not counted, and senders feel it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import agent_programs
+import grpc
+import otlp_backend as backends
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+AWAY = {"grpc": "UNAVAILABLE", "http/protobuf": 503}
+NEVER = {"grpc": "INVALID_ARGUMENT", "http/protobuf": 400}
+UNKNOWN = {"grpc": "UNIMPLEMENTED", "http/protobuf": 404}
+
+
+def request(number: int, size: int = 100) -> bytes:
+    """One span that does not wait."""
+    made = ExportTraceServiceRequest()
+    span = made.resource_spans.add().scope_spans.add().spans.add(name="x" * size, flags=0x100)
+    span.trace_id, span.span_id, span.parent_span_id = number.to_bytes(16, "big"), b"s" * 8, b"p" * 8
+    return made.SerializeToString()
+
+
+def export(bound: Any, body: bytes, method: str = TRACES) -> str:
+    """The status of one request."""
+    with grpc.insecure_channel(bound.grpc) as channel:
+        try:
+            channel.unary_unary(method)(body, timeout=10)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"
+
+
+def names(backend: Any) -> set[str]:
+    """Of the spans that arrived."""
+    requests = map(ExportTraceServiceRequest.FromString, backend.got["traces"])
+    return {s.trace_id.hex() for r in requests for g in r.resource_spans for c in g.scope_spans for s in c.spans}
+
+
+def test_what_could_not_be_sent_is_sent_again(backend: Any, protocol: str) -> None:
+    """After an answer that OTLP calls retryable, and counted."""
+    backend.refuse_once = AWAY[protocol]
+    with backends.forwarding(backend, protocol) as (server, bound):
+        assert export(bound, request(1)) == "OK"
+        assert backend.wait(lambda: backend.got["traces"])
+        assert server.counts()["forward.retries{signal=traces}"] == 1
+    assert backend.got["traces"] == [request(1)]
+
+
+def test_a_full_queue_tells_senders_to_come_again(backend: Any) -> None:
+    """All that was acknowledged arrives when the backend is back; what was refused was not taken by anyone."""
+    backend.status = "UNAVAILABLE"
+    with backends.forwarding(backend, forward={"max_queue_size": 5000}) as (server, bound):
+        answers = {number: export(bound, request(number, 1000)) for number in range(1, 11)}
+        taken = {number for number, answer in answers.items() if answer == "OK"}
+        assert {answers[number] for number in answers.keys() - taken} == {"UNAVAILABLE"}
+        assert 2 <= len(taken) <= 5
+        assert server.counts()["traces_opened"] == len(taken)
+        backend.status = ""
+        assert backend.wait(lambda: len(names(backend)) == len(taken))
+        assert export(bound, request(11, 1000)) == "OK"
+    assert names(backend) == {number.to_bytes(16, "big").hex() for number in (*taken, 11)}
+
+
+def test_what_is_refused_for_good_is_counted_and_said(backend: Any, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, not tried again, and the next request is."""
+    backend.refuse_once = NEVER[protocol]
+    with backends.forwarding(backend, protocol) as (server, bound):
+        export(bound, request(1))
+        assert backend.wait(lambda: backend.asked == 1)
+        export(bound, request(2))
+        assert backend.wait(lambda: backend.got["traces"])
+    assert backend.got["traces"] == [request(2)]
+    counts = server.counts()
+    assert (counts["forward.refused{signal=traces}"], counts["forward.sent{signal=traces}"]) == (1, 1)
+    assert [record.message for record in caplog.records] == [
+        f"1 of 1 spans were refused by the backend permanently: {NEVER[protocol]}"
+    ]
+
+
+def test_a_signal_that_the_backend_never_supported_is_dropped(
+    backend: Any, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning; its sender is still answered OK, and the next one is not asked for a minute."""
+    backend.status = UNKNOWN[protocol]
+    with backends.forwarding(backend, protocol) as (server, bound):
+        for number in (1, 2):
+            assert export(bound, request(number), LOGS) == "OK"
+            deadline = time.monotonic() + 5
+            while server.counts().get("forward.discarded{signal=logs}") != number and time.monotonic() < deadline:
+                time.sleep(0.01)
+    assert backend.asked == 1
+    counts = server.counts()
+    assert (counts["forward.discarded{signal=logs}"], counts["forward.unsupported{signal=logs}"]) == (2, 1)
+    assert [record.message for record in caplog.records if "support" in record.message] == [
+        f"the endpoint of forward does not support logs ({UNKNOWN[protocol]}): they are dropped; one is tried again every 60 s"
+    ]
+
+
+def test_held_roots_leave_with_their_scores_at_the_end(backend: Any) -> None:
+    """Marked `shutdown`."""
+    spans = agent_programs.play(5, traces=2)
+    with backends.forwarding(backend, traces={"decision_wait": "50s", "decision_wait_partial": "50s"}) as (server, bound):
+        export(bound, agent_programs.protobuf(spans))
+        assert server.counts()["forward.held_spans"] > 0
+    text = b"".join(backend.got["traces"])
+    assert text.count(b"shutdown") > 0
+    assert len(names(backend)) == 2
+    assert server.counts()["forward.sent{signal=traces}"] == len(spans)
+
+
+def test_what_cannot_be_delivered_at_the_end_is_counted_and_said(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It ends in time."""
+    backend.status = "UNAVAILABLE"
+    with backends.forwarding(backend) as (server, bound):
+        export(bound, request(1))
+        begun = time.monotonic()
+        assert not server.stop(2)
+        assert time.monotonic() - begun < 4
+    assert server.counts()["forward.lost{signal=traces}"] == 1
+    assert "1 traces could not be passed on before the end" in [record.message for record in caplog.records]
+
+
+def test_headers_of_the_configuration_are_sent(backend: Any, protocol: str) -> None:
+    """For keys and tenants."""
+    with backends.forwarding(backend, protocol, forward={"headers": {"X-Tenant": "a"}}) as (_, bound):
+        export(bound, request(1))
+        assert backend.wait(lambda: backend.headers)
+    assert backend.headers[0]["x-tenant"] == "a"
+
+
+def test_a_root_that_comes_after_everything_was_forgotten_does_not_wait(backend: Any) -> None:
+    """No verdict would ever come for it."""
+    body = agent_programs.protobuf(agent_programs.play(5, traces=1))
+    with backends.forwarding(backend, traces={"decision_wait": "50ms", "decision_wait_partial": "50ms", "grace_period": 0}) as (
+        server,
+        bound,
+    ):
+        export(bound, body)
+        deadline = time.monotonic() + 5
+        while server.counts()["held_bytes"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        export(bound, body)
+        assert server.counts()["forward.held_spans"] == 0
+
+
+@pytest.mark.parametrize(
+    ("rejected", "message", "line"),
+    [
+        (1, "attribute\nvalue too long", "1 of 1 spans were rejected by the backend (partial success): attribute value too long"),
+        (1, "", "1 of 1 spans were rejected by the backend (partial success): it gave no reason"),
+        (0, "use " + "v" * 500, f"the backend warned about spans: use {'v' * 195}…"),
+    ],
+    ids=["with a reason", "without one", "only a warning"],
+)
+def test_a_partial_success_is_reported_as_spans_with_the_reason(
+    backend: Any, protocol: str, rejected: int, message: str, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On one line of bounded length; a rejected span is not counted as sent."""
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans, answer.partial_success.error_message = rejected, message
+    backend.answer = answer.SerializeToString()
+    with backends.forwarding(backend, protocol) as (server, bound):
+        assert export(bound, request(1)) == "OK"
+        assert backend.wait(lambda: backend.got["traces"])
+    counts = server.counts()
+    assert (counts.get("forward.refused{signal=traces}", 0), counts["forward.sent{signal=traces}"]) == (rejected, 1 - rejected)
+    assert line in [record.getMessage() for record in caplog.records]

@@ -1,0 +1,205 @@
+"""Other evaluations while traffic is passed on: what waits goes on whole, with the scores of those that are in force then."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import otlp_backend as backends
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_eval.config import load
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+def evaluation(scorer: str, **match: str) -> dict[str, Any]:
+    """One with that scorer alone."""
+    return {"name": "policy", "match": match, "scorers": [{"type": scorer}]}
+
+
+def written(path: Path, endpoint: str, evaluation: dict[str, Any], **traces: str) -> Path:
+    """A configuration that passes on to the endpoint."""
+    settle = {"decision_wait": "4s", "decision_wait_partial": "5s"} | traces
+    places = {name: {"endpoint": "127.0.0.1:0"} for name in ("grpc", "http")}
+    exporters = {"forward": {"endpoint": endpoint}}
+    whole = {"traces": settle, "evaluations": [evaluation], "receivers": {"otlp": {"protocols": places}}, "exporters": exporters}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    return path
+
+
+class Serving:
+    """The process, and where it listens."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.address = self.said("ready ").split("grpc=")[1].split()[0]
+
+    def said(self, wanted: str) -> str:
+        """The next line on stderr that has this in it."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if wanted in line:
+                return line
+        raise AssertionError(f"{wanted!r} was never said")
+
+    def reload(self) -> str:
+        """What it says of a SIGHUP."""
+        self.process.send_signal(signal.SIGHUP)
+        return self.said("reload: ")
+
+    def export(self, *spans: Span) -> None:
+        """Send spans of one agent."""
+        export(self.address, *spans)
+
+
+def export(address: str, *spans: Span) -> None:
+    """Send them in one request."""
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add(spans=spans)
+    with grpc.insecure_channel(address) as channel:
+        channel.unary_unary(TRACES)(request.SerializeToString(), timeout=10)
+
+
+@contextmanager
+def serving(config: Path) -> Iterator[Serving]:
+    """`otel-eval serve`, ended whatever happens."""
+    command = [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=config.parent, env=ENVIRONMENT
+    )
+    try:
+        yield Serving(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def run_of(trace: int, calls: int = 3) -> list[Span]:
+    """An agent's own span and those of its calls."""
+    ids: dict[str, Any] = {
+        "trace_id": trace.to_bytes(16, "big"),
+        "start_time_unix_nano": 10**18,
+        "end_time_unix_nano": 10**18 + 10**6,
+    }
+    spans = [Span(**ids, span_id=(1).to_bytes(8, "big"), name="invoke_agent clerk", flags=0x100)]
+    parent = spans[0].span_id
+    ids |= {"parent_span_id": parent, "name": "execute_tool search", "flags": 0x100}
+    spans += [Span(**ids, span_id=(2 + number).to_bytes(8, "big")) for number in range(calls)]
+    for span in spans:
+        operation = span.attributes.add(key="gen_ai.operation.name")
+        operation.value.string_value = span.name.split()[0]
+    spans[0].attributes.add(key="gen_ai.agent.name").value.string_value = "clerk"
+    for span in spans[1:]:
+        span.attributes.add(key="gen_ai.tool.name").value.string_value = "search"
+    return spans
+
+
+def arrived(backend: Any) -> dict[tuple[bytes, bytes], list[tuple[bytes, list[str]]]]:
+    """Of each span that arrived: its bytes as they were sent, and the names of the scorers on it."""
+    found: dict[tuple[bytes, bytes], list[tuple[bytes, list[str]]]] = {}
+    for request in map(ExportTraceServiceRequest.FromString, list(backend.got["traces"])):
+        for group in request.resource_spans:
+            for span in (span for scope in group.scope_spans for span in scope.spans):
+                scores = [
+                    each.value.string_value
+                    for event in span.events
+                    for each in event.attributes
+                    if each.key == "gen_ai.evaluation.name"
+                ]
+                del span.events[:]
+                found.setdefault((span.trace_id, span.span_id), []).append((span.SerializeToString(), scores))
+    return found
+
+
+def test_open_traces_are_passed_on_whole_with_the_scores_of_the_new_evaluations(backend: Any, tmp_path: Path) -> None:
+    """Those that waited at the reload, those that were in half, and those that come after it; each span once."""
+    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"))
+    whole, half, after = run_of(1), run_of(2), run_of(3)
+    with serving(path) as service:
+        service.export(*whole)
+        service.export(*half[:2])
+        assert backend.wait(lambda: len(arrived(backend)) == len(whole))  # all but the runs' own spans
+        written(path, backend.url, evaluation("time_cost"))
+        assert "done" in service.reload()
+        service.export(*half[2:])
+        service.export(*after)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(20) == 0
+    found = arrived(backend)
+    sent = {(span.trace_id, span.span_id): span.SerializeToString() for span in (*whole, *half, *after)}
+    assert {key: [each for each, _ in copies] for key, copies in found.items()} == {key: [each] for key, each in sent.items()}
+    roots = {run[0].trace_id: found[run[0].trace_id, run[0].span_id][0][1] for run in (whole, half, after)}
+    assert roots == {key: ["time_cost"] for key in roots}
+    assert not any(scores for (_, span_id), [(_, scores)] in found.items() if span_id != whole[0].span_id)
+
+
+def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any, tmp_path: Path) -> None:
+    """A run's span that waited is let go when its trace is over; the next one does not wait at all."""
+    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
+    before, after = run_of(1), run_of(2)
+    with serving(path) as service:
+        service.export(*before)
+        nobody = evaluation("tool_errors", span="somebody else")
+        written(path, backend.url, nobody, decision_wait="1s", decision_wait_partial="1s")
+        assert "done" in service.reload()
+        service.export(*after)
+        assert backend.wait(lambda: (after[0].trace_id, after[0].span_id) in arrived(backend))
+        assert (before[0].trace_id, before[0].span_id) not in arrived(backend)
+        assert backend.wait(lambda: len(arrived(backend)) == len(before) + len(after))
+    assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
+
+
+def test_a_span_that_left_before_somebody_wanted_it_gets_no_scores(backend: Any) -> None:
+    """They are counted; its trace is judged by the new evaluations all the same."""
+    run = run_of(1)
+    nobody = {"evaluations": [evaluation("tool_errors", span="somebody else")]}
+    with backends.forwarding(backend, **nobody, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}) as (server, bound):
+        export(bound.grpc, *run)
+        assert backend.wait(lambda: len(arrived(backend)) == len(run))
+        server.reload(load({"evaluations": [evaluation("tool_errors")]}))
+        deadline = time.monotonic() + 10
+        while not server.counts()["reports"] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert server.counts()["forward.scores_unplaced"] == 1
+    assert not any(scores for copies in arrived(backend).values() for _, scores in copies)
+
+
+@pytest.mark.parametrize("mistake", ["evaluations: 3", '{"evaluations": [{"name": "x", "scorers": [{"type": "no_such"}]}]}'])
+def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_path: Path, mistake: str) -> None:
+    """One line is said; what is passed on has the scores of before."""
+    path = written(tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="1s", decision_wait_partial="1s")
+    run = run_of(1)
+    with serving(path) as service:
+        service.export(*run)
+        path.write_text(mistake, encoding="utf-8")
+        assert "what was read before stays" in service.reload()
+        assert backend.wait(lambda: len(arrived(backend)) == len(run))
+    assert arrived(backend)[run[0].trace_id, run[0].span_id][0][1] == ["tool_errors"]
+
+
+def test_another_backend_needs_a_restart_and_that_is_said(backend: Any, tmp_path: Path) -> None:
+    """The spans go where they went before."""
+    path = written(
+        tmp_path / "eval.json", backend.url, evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms"
+    )
+    run = run_of(1)
+    with serving(path) as service:
+        written(path, "http://127.0.0.1:9", evaluation("tool_errors"), decision_wait="200ms", decision_wait_partial="200ms")
+        assert re.search("exporters changed; that needs a restart", service.reload())
+        service.export(*run)
+        assert backend.wait(lambda: len(arrived(backend)) == len(run))

@@ -1,0 +1,66 @@
+"""Taking spans out of a request: nothing else changes, and what cannot be taken apart is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import otlp_backend as backends
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
+from otel_eval.wire import sized
+
+METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+SPAN = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"run")
+
+containers = st.builds(
+    SpanContainer, st.sampled_from([b"", sized(1, b"r"), sized(3, b"url")]), st.sampled_from([b"", sized(1, b"s")])
+)
+members = st.dictionaries(containers, st.lists(st.binary(max_size=200), min_size=1, max_size=5), max_size=4)
+
+
+@given(members, st.data())
+def test_what_is_cut_and_what_is_left_are_the_whole(spans: dict[SpanContainer, list[bytes]], data: Any) -> None:
+    """Whatever is taken, each span keeps its container, and the rest is the request without them."""
+    body = wrap_spans(spans)
+    flat = listed(spans)
+    chosen = data.draw(st.sets(st.integers(0, len(flat) - 1))) if flat else set()
+    taken = [flat[index] for index in sorted(chosen)]
+    rest, found = remove_spans(body, [span for _, span in taken])
+    assert len(found) == len(taken)
+    left = sum(len(span) for _, span in flat) - sum(len(span) for _, span in taken)
+    assert len(rest) >= left
+    assert remove_spans(rest, []) == (rest, [])
+
+
+def listed(spans: dict[SpanContainer, list[bytes]]) -> list[tuple[SpanContainer, bytes]]:
+    """In the order in which `wrap_spans` writes them: by resource, then by scope."""
+    groups = dict.fromkeys(container.group for container in spans)
+    return [(container, span) for group in groups for container in spans if container.group == group for span in spans[container]]
+
+
+@pytest.mark.parametrize("body", [b"\x0a", b"\x0a\x05ab", b"\x0b", b"\x0a" + b"\xff" * 11, b"\x0a\x04\x12\x09ab"])
+def test_bytes_that_are_no_request_are_refused(body: bytes) -> None:
+    """Cut short, of an unknown kind, or a length without end."""
+    with pytest.raises(ValueError, match=r"cut short|unknown kind|too long|more than ten bytes"):
+        remove_spans(body, [b"x"])
+
+
+def test_a_span_that_is_not_there_is_said() -> None:
+    """Rather than dropping something else."""
+    with pytest.raises(ValueError, match="not where it was"):
+        remove_spans(wrap_spans({SpanContainer(b"", b""): [SPAN]}), [b"another"])
+
+
+def test_a_request_that_cannot_be_taken_apart_is_passed_on_whole() -> None:
+    """A group of protobuf's oldest form among the unknown fields: nothing waits, and it is counted."""
+    body = wrap_spans({SpanContainer(b"\x9b\x06\x9c\x06", b""): [SPAN]})
+    with backends.grpc_backend() as backend:
+        with backends.forwarding(backend) as (server, bound), grpc.insecure_channel(bound.grpc) as channel:
+            channel.unary_unary(METHOD)(body, timeout=10)
+            assert backend.wait(lambda: backend.got["traces"])
+        assert server.counts()["forward.uncut"] == 1
+    assert backend.got["traces"] == [body]

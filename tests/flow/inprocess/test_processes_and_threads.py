@@ -1,0 +1,203 @@
+"""Programs as they are in the world: many processes, threads and loops, servers that fork, errors, sudden ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+from otel_eval import EvalSpanProcessor
+
+HERE = Path(__file__).parent
+unix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def live(how: str, results: Path, *, code: int = 0) -> tuple[list[dict[str, Any]], str]:
+    """The program of `concurrent_program.py`; rows of its results and what it says on stderr."""
+    command = [sys.executable, "-W", "ignore", str(HERE / "concurrent_program.py"), how, str(results)]
+    path = str(HERE.parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == code, done.stderr
+    return [json.loads(line) for line in results.read_text().splitlines()], done.stderr
+
+
+def agents(rows: list[dict[str, Any]]) -> list[str]:
+    """Whose runs were scored, and that each was whole."""
+    assert {(row["outcome"], row["value"], row["completeness"]) for row in rows} == {("scored", 1.0, "complete")}
+    return sorted(row["agent"] for row in rows)
+
+
+@unix
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_every_process_of_multiprocessing_scores_its_own_runs(method: str, tmp_path: Path):
+    """Each once: those before and after of the parent, and each child's."""
+    rows, errors = live(method, tmp_path / "results.jsonl")
+    assert agents(rows) == ["after", "before", "child 0", "child 1", "child 2"]
+    assert errors == ""
+
+
+def test_scoring_loads_no_module(tmp_path: Path):
+    """A process that forks while a thread imports leaves a child with half a module."""
+    rows, loaded = live("imports", tmp_path / "results.jsonl")
+    assert agents(rows) == ["first"]
+    assert loaded.split() == []
+
+
+@unix
+def test_workers_that_a_server_forks_score_what_they_serve(tmp_path: Path):
+    """What is set up before the fork works after it; the last scores arrive though nobody flushes."""
+    rows, errors = live("prefork", tmp_path / "results.jsonl")
+    assert agents(rows) == ["after", "before", *(f"worker {n} turn {m}" for n in range(3) for m in range(4))]
+    assert errors == ""
+
+
+@unix
+def test_a_fork_amid_busy_threads_leaves_no_lock_held(tmp_path: Path):
+    """Ten children, forked while three threads run agents."""
+    rows, errors = live("forked_amid_threads", tmp_path / "results.jsonl")
+    assert [name for name in agents(rows) if name.startswith("child")] == [f"child {n}" for n in range(10)]
+    assert len({row["result_id"] for row in rows}) == len(rows)
+    assert errors == ""
+
+
+def test_loops_and_threads_together_keep_their_runs_apart(tmp_path: Path):
+    """Tools in threads belong to the run of the loop that sent them there."""
+    rows, errors = live("threads", tmp_path / "results.jsonl")
+    assert agents(rows) == sorted(f"{where} {n}" for where in ("loop", "thread") for n in range(10))
+    assert {row["details"]["total"] for row in rows} == {5}
+    assert errors == ""
+
+
+def test_a_sudden_end_loses_what_was_not_flushed_and_hangs_nobody(tmp_path: Path):
+    """The exit code is the program's."""
+    rows, errors = live("at_once", tmp_path / "results.jsonl", code=7)
+    assert agents(rows) == ["flushed"]
+    assert errors == ""
+
+
+def test_an_agent_that_raises_is_scored_and_its_error_is_its_own(tmp_path: Path):
+    """The traceback names no line of ours."""
+    rows, errors = live("raises", tmp_path / "results.jsonl", code=1)
+    assert agents(rows) == ["fails"]
+    assert errors.rstrip().endswith("LookupError: the agent's own")
+    assert "otel_eval" not in errors
+
+
+def processor(results: Path) -> EvalSpanProcessor:
+    """One that writes into a file."""
+    return EvalSpanProcessor(
+        {
+            "evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}],
+            "exporters": {"jsonl": {"path": str(results)}},
+        }
+    )
+
+
+def act(provider: TracerProvider, *names: str) -> None:
+    """Runs of the agents."""
+    tracer = provider.get_tracer("agent")
+    for name in names:
+        told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        with tracer.start_as_current_span(f"invoke_agent {name}", attributes=told):
+            call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+            with tracer.start_as_current_span("execute_tool search", attributes=call):
+                pass
+
+
+def scored(results: Path) -> list[str]:
+    return [json.loads(line)["agent"] for line in results.read_text().splitlines()]
+
+
+def test_providers_of_one_process_do_not_know_each_other(tmp_path: Path):
+    """Three, each with a processor of its own; ending one ends no other."""
+    files = [tmp_path / f"{n}.jsonl" for n in range(3)]
+    providers = [TracerProvider(shutdown_on_exit=False) for _ in files]
+    for provider, file in zip(providers, files, strict=True):
+        provider.add_span_processor(processor(file))
+    for number, provider in enumerate(providers):
+        act(provider, f"first {number}")
+    providers[0].shutdown()
+    for number, provider in enumerate(providers):
+        act(provider, f"second {number}")
+        provider.shutdown()
+    assert [scored(file) for file in files] == [["first 0"], ["first 1", "second 1"], ["first 2", "second 2"]]
+
+
+def test_one_processor_may_serve_several_providers(tmp_path: Path):
+    """Runs of both are scored; it ends with the first that ends, and takes that in silence."""
+    shared, results = processor(tmp_path / "results.jsonl"), tmp_path / "results.jsonl"
+    providers = [TracerProvider(shutdown_on_exit=False) for _ in range(2)]
+    for number, provider in enumerate(providers):
+        provider.add_span_processor(shared)
+        act(provider, f"of {number}")
+    providers[0].shutdown()
+    act(providers[1], "too late")
+    providers[1].shutdown()
+    assert sorted(scored(results)) == ["of 0", "of 1"]
+
+
+def test_a_processor_added_late_scores_what_begins_then(tmp_path: Path):
+    """What ended before is not its business."""
+    provider, results = TracerProvider(shutdown_on_exit=False), tmp_path / "results.jsonl"
+    act(provider, "before")
+    provider.add_span_processor(processor(results))
+    act(provider, "after")
+    provider.shutdown()
+    assert scored(results) == ["after"]
+
+
+def test_a_processor_that_was_removed_lets_go_of_the_program(tmp_path: Path):
+    """Taken out of the provider's list and shut down: what it had is scored, what comes is not, and a new one may follow."""
+    provider, first, second = TracerProvider(shutdown_on_exit=False), tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    ours = processor(first)
+    provider.add_span_processor(ours)
+    act(provider, "with it")
+    everybody = provider._active_span_processor
+    everybody._span_processors = tuple(each for each in everybody._span_processors if each is not ours)
+    ours.shutdown()
+    act(provider, "without it")
+    provider.add_span_processor(processor(second))
+    act(provider, "with another")
+    provider.shutdown()
+    assert (scored(first), scored(second)) == (["with it"], ["with another"])
+    assert "spans_after_shutdown" not in ours.counts()
+
+
+def test_a_second_shutdown_does_nothing(tmp_path: Path):
+    """Nor does a flush after it, or a span."""
+    provider, results = TracerProvider(shutdown_on_exit=False), tmp_path / "results.jsonl"
+    ours = processor(results)
+    provider.add_span_processor(ours)
+    act(provider, "once")
+    ours.shutdown()
+    ours.shutdown()
+    assert ours.force_flush(1000)
+    act(provider, "after")
+    provider.shutdown()
+    assert scored(results) == ["once"]
+    assert ours.counts()["spans_after_shutdown"] == 2
+
+
+class Breaks(SpanProcessor):
+    """Somebody else's processor, which raises."""
+
+    def on_end(self, span: Any) -> None:
+        raise RuntimeError("not ours")
+
+
+def test_a_neighbour_that_raises_costs_no_score_where_we_stand_before_it(tmp_path: Path):
+    """The SDK lets its error through to the agent; the run was told to us by then."""
+    provider, results = TracerProvider(shutdown_on_exit=False), tmp_path / "results.jsonl"
+    provider.add_span_processor(processor(results))
+    provider.add_span_processor(Breaks())
+    with pytest.raises(RuntimeError, match="not ours"):
+        act(provider, "agent")
+    provider.shutdown()
+    assert Counter(scored(results)) == {"agent": 1}

@@ -1,0 +1,180 @@
+"""Clients that are slow on purpose: they hold no place that others need, and those on a poor line are not mistaken for them."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from certificates import Authority
+
+from otel_eval.sources.receiver import Tls, grpc_server, http_server
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+BODY = HEAD + b"Content-Length: 100000\r\n\r\n"
+CHUNKS = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def connected(stack: ExitStack, address: str) -> socket.socket:
+    """A connection, closed with the stack."""
+    host, port = address.rsplit(":", 1)
+    return stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+
+
+def dripping(stack: ExitStack, connections: list[socket.socket], piece: bytes) -> None:
+    """Send the piece on each of them twenty times a second until the stack ends."""
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.wait(0.05):
+            for each in connections:
+                try:
+                    each.sendall(piece)
+                except OSError:  # it was closed
+                    continue
+
+    thread = threading.Thread(target=drip)
+    stack.callback(thread.join)
+    stack.callback(over.set)
+    thread.start()
+
+
+def taken(address: str, body: bytes, within_s: float) -> bool:
+    """Whether an ordinary sender, who comes again when it is told so, gets rid of a request in time."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        connection = http.client.HTTPConnection(address, timeout=10)
+        try:
+            connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+            if connection.getresponse().status == 200:
+                return True
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize(("head", "piece"), [(BODY, b"x"), (CHUNKS, b"1\r\nx\r\n")], ids=["length", "chunks"])
+def test_many_slow_bodies_keep_nobody_out(start: Any, intake: Any, request_of: Any, head: bytes, piece: bytes) -> None:
+    """Three times as many as there are places, all of them at once."""
+    _, bound = start(grpc=None, http_connections=8)
+    with ExitStack() as stack:
+        slow = [connected(stack, bound.http) for _ in range(24)]
+        for each in slow:
+            each.sendall(head)
+        dripping(stack, slow, piece)
+        for name in ("a", "b", "c"):
+            assert taken(bound.http, request_of(name).SerializeToString(), within_s=6.0)
+    assert intake.names() == ["a", "b", "c"]
+
+
+def test_a_body_that_comes_too_slowly_is_not_waited_for(start: Any) -> None:
+    """At 20 bytes a second a sixth of the time is all it gets."""
+    _, bound = start(grpc=None, request_s=6.0)
+    with ExitStack() as stack:
+        connection = connected(stack, bound.http)
+        began = time.monotonic()
+        connection.sendall(BODY)
+        dripping(stack, [connection], b"x")
+        with pytest.raises(ConnectionError):
+            raise ConnectionResetError if connection.recv(100) == b"" else AssertionError
+    assert 0.8 < time.monotonic() - began < 4
+
+
+def test_a_body_on_a_poor_line_is_waited_for(start: Any, intake: Any, request_of: Any) -> None:
+    """4 KiB a second, for longer than a silent client gets."""
+    _, bound = start(grpc=None, request_s=6.0)
+    body = request_of("a" * 10_000).SerializeToString()
+    with ExitStack() as stack:
+        connection = connected(stack, bound.http)
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body))
+        for at in range(0, len(body), 400):
+            connection.sendall(body[at : at + 400])
+            time.sleep(0.1)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    assert intake.names() == ["a" * 10_000]
+
+
+def test_a_poor_line_is_no_reason_to_make_room(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that has been slower than others goes first: here a client that sends nothing at all."""
+    monkeypatch.setattr(http_server, "_PATIENCE_S", 0.3)
+    _, bound = start(grpc=None, http_connections=2)
+    with ExitStack() as stack:
+        silent, poor = (connected(stack, bound.http) for _ in range(2))
+        silent.sendall(BODY)
+        poor.sendall(BODY + bytes(40_000))
+        time.sleep(0.5)
+        assert taken(bound.http, b"", within_s=1.0)
+        assert silent.recv(100) == b""
+        poor.sendall(bytes(60_000))
+        assert poor.recv(12).startswith(b"HTTP/1.1 ")
+
+
+def test_answers_that_nobody_reads_hold_no_place(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks again and again, and never reads, is let go when others want its place."""
+    monkeypatch.setattr(http_server, "_PATIENCE_S", 0.2)
+    _, bound = start(grpc=None, http_connections=1)
+    with ExitStack() as stack:
+        deaf = connected(stack, bound.http)
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.setblocking(False)
+        asked = (HEAD + b"Content-Length: 0\r\n\r\n") * 500
+        quiet_since = time.monotonic()
+        while time.monotonic() < quiet_since + 0.5:  # until the receiver reads no more, because it cannot write
+            try:
+                deaf.send(asked)
+                quiet_since = time.monotonic()
+            except BlockingIOError:
+                time.sleep(0.01)
+        assert taken(bound.http, b"", within_s=20.0)  # when all that the sockets hold was answered
+
+
+def test_handshakes_that_stall_hold_no_place(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that connect and never say what TLS would have them say."""
+    monkeypatch.setattr(http_server, "_PATIENCE_S", 0.2)
+    authority = Authority(tmp_path)
+    receiver, bound = start(grpc=None, http_connections=2, http_tls=Tls(**authority.issue("server")))
+    with ExitStack() as stack:
+        stalled = [connected(stack, bound.http) for _ in range(2)]
+        time.sleep(0.4)
+        third = connected(stack, bound.http)
+        assert stalled[0].recv(100) == b""
+        context = ssl.create_default_context(cafile=authority.file)
+        stack.enter_context(context.wrap_socket(third, server_hostname="127.0.0.1"))
+    assert receiver.counters.total("refused_connections") == 0
+
+
+def test_many_calls_without_a_message_keep_nobody_out(
+    start: Any, channel: Callable[..., grpc.Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than there are threads to wait for them; where there are few, they are waited for."""
+    monkeypatch.setattr(grpc_server, "_PRESSED_S", 0.3)
+    _, bound = start(http=None)
+    over = threading.Event()
+
+    def never() -> Iterator[bytes]:
+        over.wait(30)
+        yield b""
+
+    slow = channel(bound.grpc)
+    calls = [slow.stream_unary(TRACES).future(never()) for _ in range(200)]
+    try:
+        ordinary = channel(bound.grpc, ("grpc.use_local_subchannel_pool", 1)).unary_unary(TRACES)
+        assert ordinary(b"", timeout=10) == b""
+        time.sleep(2.0)
+        assert 0 < sum(not call.done() for call in calls) <= 96  # so many may wait for as long as a message may take
+    finally:
+        over.set()
+        for call in calls:
+            call.cancel()

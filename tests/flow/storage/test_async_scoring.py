@@ -1,0 +1,95 @@
+"""Results that come later survive too: those that were there are not asked for again, those that were not are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from receiver_process import whole
+
+from otel_eval.app.server import Server
+from otel_eval.config import EvalConfig, Evaluation
+from otel_eval.model import Outcome, Scored, Trajectory
+from otel_eval.scorers import create_scorer
+
+
+class Judge:
+    """Says what it is told to say; says nothing when there is nothing."""
+
+    type, version, needs, asynchronous = "judge", "1", frozenset({"arguments"}), True
+
+    def __init__(self, name: str, value: float | None) -> None:
+        self.name, self.value = name, value
+        self.asked: list[str] = []
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        raise NotImplementedError
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        self.asked.append(trajectory.trace_id)
+        if self.value is None:
+            await asyncio.sleep(60)
+        return Scored(self.value or 0.0, passed=True, explanation=f"{len(trajectory.calls)} calls")
+
+
+@contextmanager
+def serving(folder: Path, *judges: Judge) -> Iterator[Any]:
+    config: dict[str, Any] = {
+        "traces": {"decision_wait": "100ms"},
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
+        "exporters": {"jsonl": {"path": str(folder / "results.jsonl")}},
+        "storage": {"directory": str(folder / "kept")},
+    }
+    scorers = (create_scorer({"type": "tool_errors"}), *judges)
+    server = Server(EvalConfig(evaluations=[Evaluation(name="e", scorers=scorers)], **config))
+    try:
+        yield server.start()
+    finally:
+        server.stop(5.0)
+
+
+def post(bound: Any, body: bytes) -> None:
+    asked = urllib.request.Request(
+        f"http://{bound.http}/v1/traces", data=body, headers={"Content-Type": "application/x-protobuf"}
+    )
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=10).close()
+
+
+def values(folder: Path, count: int) -> dict[str, float]:
+    """What each scorer said, once there are so many lines."""
+    path, deadline = folder / "results.jsonl", time.monotonic() + 10
+    while len(lines := path.read_text().splitlines()) < count:
+        assert time.monotonic() < deadline, lines
+        time.sleep(0.02)
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) == count
+    return {row["scorer"]: row["value"] for row in rows}
+
+
+def test_a_judge_that_had_not_answered_is_asked_again(tmp_path: Path) -> None:
+    """And only that one; what it is asked about is the whole run."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    quick, slow = Judge("quick", 0.25), Judge("slow", None)
+    with serving(first, quick, slow) as bound:
+        post(bound, whole(1))
+        assert values(first, 2) == {"tool_errors": 1.0, "quick": 0.25}
+        shutil.copytree(first, second)  # what a crash at this moment leaves
+    assert values(first, 2) == {"tool_errors": 1.0, "quick": 0.25}  # an end in good order says nothing more either
+    for folder in (first, second):
+        quick_again, slow_again = Judge("quick", 0.5), Judge("slow", 0.75)
+        with serving(folder, quick_again, slow_again):
+            assert values(folder, 3) == {"tool_errors": 1.0, "quick": 0.25, "slow": 0.75}
+        assert (quick_again.asked, slow_again.asked) == ([], [f"{1:032x}"])
+        assert json.loads((folder / "results.jsonl").read_text().splitlines()[-1])["explanation"] == "3 calls"
+        with serving(folder, quick_again, slow_again):
+            time.sleep(0.3)
+        assert values(folder, 3)
+        assert slow_again.asked == [f"{1:032x}"]

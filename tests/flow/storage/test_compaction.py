@@ -1,0 +1,139 @@
+"""A trace that is written again at the head of the journal is the same trace after a restart."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from receiver_process import request
+
+from otel_eval.app.durable import Durable
+from otel_eval.app.moving import records_of
+from otel_eval.app.recovery import Recovery
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.config import Storage
+from otel_eval.model import Completeness, Report, Result, Skipped
+from otel_eval.ports import ClosedTrace, Verdict
+from otel_eval.sources.otlp import frame_logs, frame_traces
+from otel_eval.sources.receiver import Origin
+from otel_eval.testing import trajectory
+
+TRACE = (1).to_bytes(16)
+
+
+def log(span: int, text: str) -> bytes:
+    """A log record of a span that tells what an agent read."""
+    message = ExportLogsServiceRequest()
+    record = message.resource_logs.add().scope_logs.add().log_records.add(trace_id=TRACE, span_id=span.to_bytes(8))
+    record.event_name, record.body.string_value = "gen_ai.user.message", text
+    return message.SerializeToString()
+
+
+def events(seed: int) -> list[tuple[str, bytes]]:
+    """Requests and closings of one trace, in some order."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(rng.randrange(1, 8)):
+        span = rng.randrange(1, 6)
+        spans = request((1, span, int(span > 1), rng.choice(("search", "book")) if span > 1 else ""))
+        made.append(rng.choice((("traces", spans), ("traces", spans), ("logs", log(span, str(rng.random()))), ("close", b""))))
+    return made
+
+
+def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
+    """Everything that decides what is said of the trace next."""
+    held = buffer.held(TRACE)
+    if held is None:
+        return None
+    is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()  # open for a span that was there: nothing to say
+    frames = {span_id: (parent, payload, envelope.raw) for span_id, (parent, payload, envelope) in held.frames.items()}
+    logs = {span_id: [payload for payload, _ in records] for span_id, records in held.logs.items()}
+    return is_open, frames, logs, held.changed if is_open else None, held.verdicts
+
+
+def lived(durable: Durable, seed: int) -> TraceBuffer:
+    """A buffer after the events, which are in the journal too."""
+    buffer = TraceBuffer(Limits())
+    for number, (what, body) in enumerate(events(seed)):
+        if what != "close":
+            durable.taken(Origin(what, "protobuf", body), [TRACE])
+            buffer.push_many(frame_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(frame_logs(body).logs, 0.0)
+        elif buffer.is_undecided(TRACE):
+            durable.closing([(TRACE, Completeness.IDLE)])
+            closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
+            if closed is not None:
+                closed.verdicts[(1).to_bytes(8)] = Verdict(number, "why")
+                durable.judged([(closed, [])])
+    return buffer
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32), move=st.booleans())
+def test_it_is_the_same_as_before(tmp_path_factory: pytest.TempPathFactory, seed: int, *, move: bool):
+    """Open or judged, with what came since, whether it was moved or only read again."""
+    given_ = Storage(directory=str(tmp_path_factory.mktemp("kept")), sync=False)
+    durable = Durable(given_)
+    before = lived(durable, seed)
+    trace = before.held(TRACE)
+    if move and trace is not None:
+        records = records_of(trace, is_open=before.is_undecided(TRACE))
+        if records is not None:
+            durable._move(TRACE, records)
+    durable.close()
+    again, after = Durable(given_), TraceBuffer(Limits())
+    assert Recovery(again, lambda _: None)(after, 0.0) == []
+    again.close()
+    assert state(after) == state(before)
+
+
+def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
+    """When half of what is allowed is there, it is written again and the old segments go."""
+    now = [0.0]
+    durable = Durable(Storage(directory=str(tmp_path), max_size=40_000), clock=lambda: now[0], segment_bytes=4000)
+    buffer = TraceBuffer(Limits(late_s=1.0, idle_s=1e6, max_age_s=1e6))
+    for trace in range(1, 200):
+        body = request((1, 1000 + trace, 999, "search")) if trace % 50 == 1 else request((trace, 1, 0, ""))
+        now[0] += 5.0
+        durable.taken(Origin("traces", "protobuf", body), [span[0] for span in frame_traces(body).spans])
+        buffer.push_many(frame_traces(body).spans, now[0])
+        durable.tidy(buffer)
+        ripe = buffer.ripe(now[0])
+        durable.closing(ripe)
+        durable.judged([(closed, []) for closed in buffer.take(now[0])])
+        assert durable.journal.size < 30_000
+    durable.close()
+    again, after = Durable(Storage(directory=str(tmp_path))), TraceBuffer(Limits())
+    Recovery(again, lambda _: None)(after, 0.0)
+    again.close()
+    held = after.held(TRACE)
+    assert held is not None
+    assert len(held.frames) == 4
+
+
+def test_a_verdict_that_waits_for_its_sink_keeps_its_segment(tmp_path: Path):
+    """Also where the trace itself is forgotten."""
+    durable = Durable(Storage(directory=str(tmp_path)), segment_bytes=300)
+    durable.takers = lambda _: ("away",)
+    report = _report()
+    closed = ClosedTrace(TRACE, {}, Completeness.COMPLETE)
+    durable.judged([(closed, [report])])
+    for _ in range(8):
+        durable.judged([(closed, [])] * 5)
+    buffer = TraceBuffer(Limits())
+    durable.tidy(buffer)
+    assert durable.journal.finished[0].number == 1
+    durable.delivered("away", [report])
+    durable.tidy(buffer)
+    assert [segment.number for segment in durable.journal.finished if segment.number == 1] == []
+    durable.close()
+
+
+def _report() -> Report:
+    result = Result(
+        evaluation="e", scorer="s", type="t", version="1", outcome=Skipped("why"), revision=0, result_id="0" * 32
+    )  # fmt: skip
+    return Report(trajectory(trace_id=TRACE.hex()), "e", 0, (result,))

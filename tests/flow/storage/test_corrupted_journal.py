@@ -1,0 +1,61 @@
+"""A journal in which one bit is another than it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from receiver_process import Served, whole
+
+from otel_eval.app.server import Server
+from otel_eval.config import load
+from otel_eval.storage.entries import Kind
+from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, scan
+
+Make = Callable[..., Served]
+
+
+def records(data: bytes) -> list[tuple[int, int, int]]:
+    """Kind, beginning and end of each record."""
+    ends = [(record.kind, record.end) for record in scan(memoryview(data), Damage())]
+    return [(kind, start, end) for (kind, end), start in zip(ends, [HEAD_BYTES, *(end for _, end in ends)], strict=False)]
+
+
+def journal_of(receiver: Served, runs: int) -> Path:
+    """The one segment of a receiver that delivered so many runs one after another and was killed."""
+    receiver.start()
+    for trace in range(1, runs + 1):
+        receiver.insist(whole(trace))
+        receiver.wait_for(trace)
+    (segment,) = receiver.storage.glob("*.journal")
+    deadline = time.monotonic() + 10
+    while sum(kind == Kind.DELIVERED for kind, _, _ in records(segment.read_bytes())) < runs:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    receiver.end()
+    return segment
+
+
+def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> None:
+    """In the head or the payload of any record: what cannot be known to have been closed, scored or delivered is done again."""
+    receiver = served()
+    segment = journal_of(receiver, 2)
+    found = records(segment.read_bytes())
+    assert {Kind.BODY, Kind.CLOSED, Kind.JUDGED, Kind.DELIVERED} <= {kind for kind, _, _ in found}
+    for number, at in enumerate([place for _, start, end in found for place in (start + 4, start + RECORD_BYTES, end - 1)]):
+        folder = tmp_path / str(number)
+        shutil.copytree(receiver.storage, folder / "kept")
+        shutil.copy(receiver.results, folder)
+        data = bytearray(segment.read_bytes())
+        data[at] ^= 1 << number % 8
+        (folder / "kept" / segment.name).write_bytes(data)
+        places = {"exporters": {"jsonl": {"path": str(folder / receiver.results.name)}}}
+        config = receiver.config | places | {"storage": {"directory": str(folder / "kept"), "sync": False}}
+        for _ in range(2):
+            assert Server(load(config)).drain(threading.Event())
+        ids = [json.loads(line)["result_id"] for line in (folder / receiver.results.name).read_text().splitlines()]
+        assert (len(ids), len(set(ids))) == (2, 2), (number, at)

@@ -1,0 +1,240 @@
+"""Whatever is sent in whatever order, and wherever the process dies: every result is said once, and the last one is right.
+
+The receiver's parts without sockets, over a real journal. A fuse ends a life at any write or at any report, in the middle
+of a record too; then the next life begins on what the files hold, and the sender sends again what was not acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict, deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from receiver_process import request
+
+from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.durable import Durable
+from otel_eval.app.passing import Passing
+from otel_eval.app.recovery import Recovery
+from otel_eval.app.resuming import Resuming
+from otel_eval.config import load
+from otel_eval.counters import Counters
+from otel_eval.errors import Overloaded
+from otel_eval.exporters.result_rows import result_fields
+from otel_eval.forwarding import Forwarder
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.pipeline import Pipeline
+from otel_eval.sources.otlp import frame_traces
+from otel_eval.sources.receiver import Origin, framed_of
+from otel_eval.storage.records import HEAD_BYTES
+
+ALLOWED = 3
+BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")
+Spans = tuple[tuple[int, int, int, str], ...]
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class Lives:
+    """One receiver over several lives, with a clock of its own."""
+
+    def __init__(self, folder: Path, rng: random.Random, late: str, max_size: int) -> None:
+        self.rng, self.now, self.fuse, self.lives = rng, 1000.0, 0, 0
+        self.said: defaultdict[str, set[str]] = defaultdict(set)
+        self.last: dict[tuple[str, str], dict[str, Any]] = {}
+        self.pushed: defaultdict[int, set[int]] = defaultdict(set)
+        self.arrived: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # at the backend: scores on each copy of a span
+        self.config = load(
+            {
+                "traces": {
+                    "decision_wait": "1s",
+                    "decision_wait_partial": "2s",
+                    "grace_period": late,
+                    "idle_timeout": "20s",
+                    "max_age": "1h",
+                },
+                "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": f"<= {ALLOWED}"}}]}],
+                "storage": {"directory": str(folder), "max_size": max_size, "sync": False},
+            }
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        assert self.config.storage is not None
+        self.lives += 1
+        self.fuse = self.rng.choice((0, *range(1, 30)))
+        engine = engine_of(self.config)
+        self.durable = Durable(self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=3000)
+        self.durable.takers = lambda _: ("all",)
+        self._append = self.durable.journal.append
+        self.durable.journal.append = self.append  # type: ignore[method-assign]
+        onward = self.durable.onward
+        self.forward = onward.forward = Forwarder(BACKEND, engine, Counters(), keeper=onward)
+        self.pipeline = Pipeline(
+            engine,
+            self.tell,
+            limits_of(self.config),
+            clock=lambda: self.now,
+            keeper=self.durable,
+            judged=self.forward.judged,
+        )
+        self.relay = Passing(self.forward, self.pipeline, self.durable)
+        owed: list[Any] = []
+        resuming = Resuming(onward, self.forward)
+        resuming._told = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that nobody knows what was said of these
+        self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
+        for report, _ in owed:
+            self.emit(report)
+
+    def burn(self) -> bool:
+        self.fuse -= 1
+        return self.fuse == 0
+
+    def append(self, kind: int, payload: Any, **options: Any) -> Any:
+        """A record; where the fuse ends, only a part of it."""
+        written = self._append(kind, payload, **options)
+        if self.burn():
+            segment, end = written.segment, written.end
+            missing = self.rng.randint(0, min(end - HEAD_BYTES, sum(map(len, payload)) + 17))
+            if segment.path.stat().st_size == end:
+                os.truncate(segment.path, end - missing)
+            else:  # it is written over another
+                with segment.path.open("r+b") as file:
+                    file.seek(end - missing)
+                    file.write(self.rng.randbytes(missing))
+            raise Died
+        return written
+
+    def tell(self, report: Any) -> None:
+        """To the spans that wait, and to an exporter."""
+        self.forward.emit(report)
+        self.emit(report)
+
+    def emit(self, report: Any) -> None:
+        """Delivered, then noted; between the two the fuse may end."""
+        for result in report.results:
+            row = result_fields(report, result)
+            self.said[result.result_id].add(repr({key: value for key, value in row.items() if key != "completeness"}))
+            self.last[row["trace_id"], row["span_id"]] = row
+        if self.burn():
+            raise Died
+        self.durable.delivered("all", [report])
+
+    def pass_on(self) -> None:
+        """What the lane's threads do, which are not started: the backend takes a batch, then that is noted."""
+        lane = self.forward._lanes["traces"]
+        while lane._bodies or lane._spans:
+            (body, _, requests, spans), _ = lane._joined()
+            for trace_id, span_id, frame, _ in frame_traces(body).spans:
+                scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
+                self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
+            if self.burn():
+                raise Died
+            self.durable.onward.passed(requests, spans)
+
+    def die(self) -> None:
+        self.durable.journal.close()
+        self.durable._claim.release()
+
+    def survive(self, act: Any) -> bool:
+        """Do it; if the process dies over it, begin again. Whether it was done."""
+        try:
+            act()
+        except Died:
+            while True:
+                self.die()
+                with suppress(Died):
+                    self.begin()
+                    return False
+        return True
+
+    def send(self, spans: Spans) -> None:
+        """Until it is acknowledged."""
+        framed = framed_of(Origin("traces", "protobuf", request(*spans)))
+
+        def push() -> None:
+            with suppress(Overloaded):
+                self.relay.traces(framed.origin.body, framed)
+                for trace, span, _, _ in spans:
+                    self.pushed[trace].add(span)
+
+        while not self.survive(push):
+            pass
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        while not self.survive(lambda: self.pipeline.step()):
+            pass
+        if self.rng.random() < 0.25:
+            while not self.survive(self.pass_on):
+                pass
+
+
+def play(folder: Path, seed: int, *, late: str, max_size: int, longest_s: float) -> Lives:
+    """Random requests with spans of several runs, doubled and out of order, and random waits between them."""
+    rng = random.Random(seed)
+    lives = Lives(folder, rng, late, max_size)
+    stock = [(trace, span, int(span > 1), "search" if span > 1 else "") for trace in range(1, 6) for span in range(1, 7)]
+    rng.shuffle(stock)
+    sent: list[tuple[int, int, int, str]] = []
+    while stock:
+        batch = [stock.pop() for _ in range(min(len(stock), rng.randrange(1, 5)))]
+        lives.send((*batch, *rng.sample(sent, min(len(sent), rng.randrange(3)))))
+        sent += batch
+        lives.wait(rng.uniform(0, longest_s))
+    lives.fuse = 0
+    for _ in range(5):
+        lives.wait(30)
+    lives.pass_on()
+    lives.die()
+    return lives
+
+
+def check_passed_on(lives: Lives) -> None:
+    """Every span that was acknowledged is at the backend, and only runs' own spans have scores."""
+    assert {(trace, span) for trace, spans in lives.pushed.items() for span in spans} <= lives.arrived.keys()
+    assert not any(any(scores) for (_, span), scores in lives.arrived.items() if span != 1)
+
+
+def check_ids(lives: Lives) -> None:
+    """No result is said in two ways, and revisions of a run follow one another from 0."""
+    assert [said for said in lives.said.values() if len(said) > 1] == []
+    revisions: defaultdict[str, set[int]] = defaultdict(set)
+    for (said,) in lives.said.values():
+        row = eval(said)
+        revisions[row["trace_id"]].add(row["revision"])
+    assert all(sorted(found) == list(range(len(found))) for found in revisions.values())
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_last_verdict_on_each_run_is_that_of_all_its_spans(tmp_path_factory: pytest.TempPathFactory, seed: int):
+    """However often the process died on the way."""
+    lives = play(tmp_path_factory.mktemp("kept"), seed, late="1h", max_size=2**30, longest_s=4)
+    check_ids(lives)
+    found = {int(trace, 16): row["passed"] for (trace, _), row in lives.last.items() if row["outcome"] == "scored"}
+    assert found == {trace: len(spans) - 1 <= ALLOWED for trace, spans in lives.pushed.items()}
+    check_passed_on(lives)
+    assert all(any(lives.arrived[trace, 1]) for trace, spans in lives.pushed.items() if 1 in spans)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_result_is_said_in_two_ways_where_segments_come_and_go(tmp_path_factory: pytest.TempPathFactory, seed: int):
+    """Traces that are forgotten, ids that are remembered, traces that are written again because they hold up a segment."""
+    folder = tmp_path_factory.mktemp("kept")
+    lives = play(folder, seed, late="5s", max_size=6000, longest_s=8)
+    check_ids(lives)
+    assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
+    assert sum(path.stat().st_size for path in folder.glob("*.journal")) < 12_000
+    check_passed_on(lives)

@@ -1,0 +1,170 @@
+"""Verdicts wait for sinks that are away, over restarts too; and senders wait with them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_backend import BACKENDS
+from receiver_process import Served, whole
+
+Make = Callable[..., Served]
+AWAY = {"grpc": "UNAVAILABLE", "http/protobuf": 503}
+NEVER = {"grpc": "INVALID_ARGUMENT", "http/protobuf": 400}
+UNSUPPORTED = {"grpc": "UNIMPLEMENTED", "http/protobuf": 404}
+
+
+@pytest.fixture(params=["grpc", "http/protobuf"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A backend of each protocol, away at first."""
+    with BACKENDS[request.param]() as running:
+        running.protocol = request.param
+        running.status = AWAY[request.param]
+        yield running
+
+
+def exporter(backend: Any, *signals: str, **more: Any) -> dict[str, Any]:
+    return {
+        "otlp": {
+            "endpoint": backend.url,
+            "protocol": backend.protocol,
+            "signals": signals or ("logs",),
+            "compression": "none",
+            **more,
+        }
+    }
+
+
+def logged(backend: Any) -> list[str]:
+    """The result ids of the log events that arrived."""
+    found = []
+    for body in backend.got["logs"]:
+        for group in ExportLogsServiceRequest.FromString(body).resource_logs:
+            for record in group.scope_logs[0].log_records:
+                found += [pair.value.string_value for pair in record.attributes if pair.key == "otel_eval.result_id"]
+    return found
+
+
+def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backend: Any) -> None:
+    """Killed between score and delivery: the endpoint gets every result once."""
+    receiver = served(exporters=exporter(backend))
+    receiver.start()
+    for trace in range(1, 21):
+        assert receiver.post(whole(trace)) == 200
+    assert backend.wait(lambda: backend.asked > 0)
+    time.sleep(0.3)
+    receiver.end()
+    receiver.start()
+    backend.status = ""
+    assert backend.wait(lambda: len(logged(backend)) >= 20)
+    assert len(set(logged(backend))) == len(logged(backend)) == 20
+
+
+def test_a_span_of_scores_that_is_sent_twice_is_the_same_span(served: Make, backend: Any) -> None:
+    """Its id comes from its results'."""
+    backend.status = ""
+    receiver = served(exporters=exporter(backend, "spans"), evaluations=[{"name": "e", "scorers": [{"type": "tool_errors"}]}])
+    ids = []
+    for _ in range(2):
+        receiver.start()
+        assert receiver.post(whole(5)) == 200
+        assert backend.wait(lambda: backend.got["traces"])
+        receiver.end()
+        request = ExportTraceServiceRequest.FromString(backend.got["traces"].pop())
+        ids.append(request.resource_spans[0].scope_spans[0].spans[0].span_id)
+        for segment in receiver.storage.glob("*.journal"):
+            segment.unlink()
+    assert ids[0] == ids[1]
+
+
+def test_senders_are_told_to_come_again_while_a_sink_is_away_and_not_longer(served: Make, backend: Any) -> None:
+    """The queue is full: 503 with Retry-After below ten seconds. Nobody restarts anything; nothing is lost."""
+    receiver = served(exporters={**exporter(backend, timeout="1s"), "max_queue": 3})
+    receiver.start()
+    taken, deadline = 0, time.monotonic() + 10
+    while receiver.post(whole(taken + 1)) == 200:
+        taken += 1
+        time.sleep(0.1)
+        assert time.monotonic() < deadline
+    assert 0 < receiver.retry_after < 10
+    backend.status = ""
+    assert backend.wait(lambda: len(set(logged(backend))) == taken)
+    receiver.insist(whole(taken + 1))
+    assert backend.wait(lambda: len(set(logged(backend))) == taken + 1)
+
+
+def test_what_is_refused_for_good_is_a_dead_letter(served: Make, backend: Any) -> None:
+    """One line with the result and the reason, beside the journal; nothing more is tried."""
+    backend.status = NEVER[backend.protocol]
+    receiver = served(exporters=exporter(backend))
+    receiver.start()
+    assert receiver.post(whole(1, tools=5)) == 200
+    path = receiver.storage / "dead_letter.jsonl"
+    deadline = time.monotonic() + 10
+    while not any(b"otlp.logs" in segment.read_bytes() for segment in receiver.storage.glob("*.journal")):  # it is noted
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (row["value"], row["sink"], row["why"]) == (0.0, "otlp.logs", str(backend.status))
+    receiver.end()
+    receiver.start()
+    time.sleep(0.3)
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_one_404_costs_an_endpoint_that_worked_nothing(served: Make, backend: Any) -> None:
+    """Every result arrives: what answers 404 between two successes is a rollout or a proxy."""
+    backend.status = ""
+    receiver = served(exporters=exporter(backend))
+    receiver.start()
+    for trace in range(1, 21):
+        if trace == 10:
+            assert backend.wait(lambda: logged(backend))
+            backend.refuse_once = UNSUPPORTED[backend.protocol]
+        assert receiver.post(whole(trace)) == 200
+    assert backend.wait(lambda: len(set(logged(backend))) == 20)
+    assert not backend.refuse_once
+    assert not (receiver.storage / "dead_letter.jsonl").read_bytes()
+
+
+def test_what_an_endpoint_accepted_is_known_after_a_kill(served: Make, backend: Any) -> None:
+    """So that a 404 is an outage then, too."""
+    backend.status = ""
+    receiver = served(exporters=exporter(backend))
+    receiver.start()
+    assert receiver.post(whole(1)) == 200
+    deadline = time.monotonic() + 10
+    while not (receiver.storage / "accepted.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    receiver.end()
+    backend.status = UNSUPPORTED[backend.protocol]
+    receiver.start()
+    asked = backend.asked
+    for trace in range(2, 12):
+        assert receiver.post(whole(trace)) == 200
+    assert backend.wait(lambda: backend.asked > asked + 1)
+    backend.status = ""
+    assert backend.wait(lambda: len(set(logged(backend))) == 11)
+    assert not (receiver.storage / "dead_letter.jsonl").read_bytes()
+
+
+def test_an_endpoint_that_never_supported_the_signal_stops_no_evaluation(served: Make, backend: Any) -> None:
+    """Its results are in the dead-letter file, not in the queue, however short that is; it is asked once a minute."""
+    backend.status = UNSUPPORTED[backend.protocol]
+    receiver = served(exporters={**exporter(backend), "max_queue": 3})
+    receiver.start()
+    path = receiver.storage / "dead_letter.jsonl"
+    for trace in range(1, 11):
+        receiver.insist(whole(trace))
+        deadline = time.monotonic() + 10
+        while len(path.read_text().splitlines()) < trace:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert backend.asked == 1
+    assert f"does not support logs ({backend.status}): results are written to the dead-letter file" in receiver.said()

@@ -1,0 +1,160 @@
+"""Stops, starts and disks that do not do what they should."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from receiver_process import ENVIRONMENT, Served, request, twice, whole
+
+Make = Callable[..., Served]
+
+
+def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
+    """SIGTERM leaves what is undecided for the next start, where it is a whole run."""
+    receiver = served(traces={"decision_wait": "1s"})
+    receiver.start()
+    assert receiver.post(request((1, 2, 1, "search"))) == 200
+    assert receiver.post(whole(2)) == 200
+    assert receiver.end(signal.SIGTERM) == 0
+    assert receiver.rows() == []
+    receiver.start()
+    assert receiver.post(request((1, 1, 0, ""))) == 200
+    rows = receiver.wait_for(2)
+    assert sorted((row["completeness"], row["value"]) for row in rows) == [("joined", 1.0)] * 2
+
+
+def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
+    """`--drain` scores what is undecided as it is, delivers it, and leaves nothing for a next start."""
+    receiver = served(traces={"decision_wait": "5s", "decision_wait_partial": "6s"})
+    receiver.start()
+    assert receiver.post(whole(1)) == 200
+    assert receiver.post(request((2, 2, 1, "search"))) == 200
+    assert receiver.end(signal.SIGTERM) == 0
+    for _ in range(2):
+        done = drain(receiver)
+        assert (done.returncode, done.stderr) == (0, "")
+        rows = receiver.rows()
+        assert sorted((row["outcome"], row["completeness"]) for row in rows) == [("scored", "shutdown"), ("skipped", "shutdown")]
+
+
+def test_there_is_nothing_to_drain_without_storage(served: Make) -> None:
+    """One line, exit code 2."""
+    receiver = served(storage=None)
+    (receiver.folder / "eval.json").write_text("{}")
+    done = drain(receiver)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--drain" in done.stderr
+
+
+def drain(receiver: Served) -> subprocess.CompletedProcess[str]:
+    """`serve --drain`, to its end."""
+    words = ["serve", "--config", str(receiver.folder / "eval.json"), "--drain"]
+    return subprocess.run(
+        [sys.executable, "-m", "otel_eval", *words], capture_output=True, text=True, timeout=30, env=ENVIRONMENT
+    )
+
+
+def test_a_second_process_is_refused(served: Make) -> None:
+    """One line, exit code 2, and the first one goes on."""
+    receiver = served()
+    receiver.start()
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", str(receiver.folder / "eval.json")],
+        capture_output=True, text=True, timeout=30, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "in use by another process" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert receiver.post(whole(1)) == 200
+
+
+def test_a_disk_that_is_full_refuses_and_goes_on_when_there_is_room(served: Make) -> None:
+    """Senders are told to come again; nothing that was taken is lost, and nobody restarts anything."""
+    receiver = served(traces={"decision_wait": "100ms"})
+    full = 40_000
+    receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY)))
+    taken = 0
+    while receiver.post(whole(taken + 1, tools=5)) == 200:
+        taken += 1
+        assert taken < 100
+    assert 0 < receiver.retry_after < 10
+    assert receiver.process is not None
+    resource.prlimit(receiver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    receiver.insist(whole(taken + 1))
+    rows = receiver.wait_for(taken + 1)
+    assert twice(rows) == {}
+    receiver.end()
+    receiver.start()
+    time.sleep(0.5)
+    assert len(receiver.rows()) == taken + 1
+
+
+def test_evaluation_that_waits_for_a_full_disk_is_paused_and_the_receiver_stays_ready(served: Make) -> None:
+    """/readyz tells what it waits for."""
+    receiver = served(traces={"decision_wait": "1s"}, telemetry={"endpoint": "127.0.0.1:0"})
+    receiver.start(limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY)))
+    trace = 1
+    while receiver.post(whole(trace, tools=5)) == 200:
+        trace += 1
+    found = re.search(r"telemetry=(\S+)", receiver.said())
+    assert found
+    deadline = time.monotonic() + 15
+    while not (body := readiness(found[1])).startswith("ready: evaluation is paused: storage cannot be written"):
+        assert time.monotonic() < deadline, body
+        time.sleep(0.05)
+    assert receiver.process is not None
+    resource.prlimit(receiver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    receiver.wait_for(trace - 1)
+    assert readiness(found[1]) == "ready\n"
+
+
+def readiness(address: str) -> str:
+    """The body of /readyz, which has to say that the receiver is ready."""
+    connection = http.client.HTTPConnection(address, timeout=10)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("cut", [1, 300])
+def test_a_journal_that_was_torn_is_read_up_to_there(served: Make, cut: int) -> None:
+    """What comes before is scored, and the start is not the worse for it."""
+    receiver = served(traces={"decision_wait": "500ms"})
+    receiver.start()
+    for trace in range(1, 4):
+        assert receiver.post(whole(trace)) == 200
+    receiver.end()
+    (segment,) = receiver.storage.glob("*.journal")
+    segment.write_bytes(segment.read_bytes()[:-cut])
+    receiver.start()
+    rows = receiver.wait_for(2)
+    assert {int(row["trace_id"], 16) for row in rows} >= {1, 2}
+
+
+def test_a_record_that_the_disk_damaged_costs_its_request_alone(served: Make) -> None:
+    """The others are scored."""
+    receiver = served(traces={"decision_wait": "500ms"})
+    receiver.start()
+    for trace in range(1, 4):
+        assert receiver.post(whole(trace)) == 200
+    receiver.end()
+    (segment,) = receiver.storage.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    data[data.index((2).to_bytes(16)) + 40] ^= 1
+    segment.write_bytes(data)
+    receiver.start()
+    time.sleep(1.0)
+    assert {int(row["trace_id"], 16) for row in receiver.wait_for(2)} == {1, 3}

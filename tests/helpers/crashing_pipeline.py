@@ -1,0 +1,89 @@
+"""A pipeline with storage and a clock of its own, that can crash at any moment and start again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from receiver_process import request
+
+from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.durable import Durable
+from otel_eval.app.recovery import Recovery
+from otel_eval.config import load
+from otel_eval.model import Completeness, Report
+from otel_eval.pipeline import Pipeline
+from otel_eval.sources.otlp import frame_traces
+from otel_eval.sources.receiver import Origin
+
+
+class Lives:
+    """A pipeline with storage and a clock of its own, that can end at any moment and begin again."""
+
+    def __init__(self, folder: Path, *, max_size: int = 2**30, segment_bytes: int = 3000, **traces: Any) -> None:
+        self.segment_bytes = segment_bytes
+        waits = {
+            "decision_wait": "1s",
+            "decision_wait_partial": "2s",
+            "decision_wait_detached": "10s",
+            "idle_timeout": "60s",
+            "max_age": "1h",
+        }
+        self.now = 1000.0
+        self.config = load(
+            {
+                "traces": waits | traces,
+                "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "== 1"}}]}],
+                "storage": {"directory": str(folder), "max_size": max_size, "sync": False},
+            }
+        )
+        self.rows: defaultdict[int, list[tuple[int, Any, Completeness]]] = defaultdict(list)
+        self.agents: dict[int, str] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """A life begins."""
+        assert self.config.storage is not None
+        self.durable = Durable(
+            self.config.storage, now=lambda: self.now, clock=lambda: self.now, segment_bytes=self.segment_bytes
+        )
+        self.durable.sinks = ("all",)
+        limits = limits_of(self.config)
+        self.pipeline = Pipeline(engine_of(self.config), self.tell, limits, clock=lambda: self.now, keeper=self.durable)
+        owed: list[Any] = []
+        self.pipeline.recover(Recovery(self.durable, owed.extend))
+        for report, _ in owed:
+            self.tell(report)
+
+    def tell(self, report: Report) -> None:
+        """Delivered."""
+        run, (result,) = int(report.trajectory.span_id, 16), report.results
+        row = (report.revision, type(result.outcome).__name__, report.trajectory.completeness)
+        self.agents[run] = report.trajectory.agent
+        if row not in self.rows[run]:
+            self.rows[run].append(row)
+        self.durable.delivered("all", [report])
+
+    def send(self, *spans: tuple[int, int, int, str]) -> None:
+        """A request arrives."""
+        body = request(*spans)
+        self.pipeline.spans(frame_traces(body).spans, Origin("traces", "protobuf", body))
+
+    def wait(self, seconds: int) -> None:
+        """Time passes."""
+        for _ in range(seconds):
+            self.now += 1
+            self.pipeline.step()
+
+    def crash(self) -> None:
+        """The process ends, and the next one begins."""
+        self.durable.journal.close()
+        self.durable._claim.release()
+        self.begin()
+
+    def last(self) -> dict[int, tuple[str, int]]:
+        """Of each run the last outcome and revision; each revision follows the one before."""
+        for run, rows in self.rows.items():
+            assert [revision for revision, *_ in rows] == list(range(len(rows))), (run, rows)
+        return {run: (rows[-1][1], rows[-1][0]) for run, rows in self.rows.items()}

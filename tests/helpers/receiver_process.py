@@ -1,0 +1,141 @@
+"""`otel-eval serve` with storage as a process that can be killed, and traces whose scores are known."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def request(*spans: tuple[int, int, int, str]) -> bytes:
+    """Spans as (trace, span, parent, tool), numbers for ids; without a tool it is an agent's own span."""
+    message = ExportTraceServiceRequest()
+    resource = message.resource_spans.add()
+    name = resource.resource.attributes.add()
+    name.key, name.value.string_value = "service.name", "shop"
+    scope = resource.scope_spans.add()
+    for trace, number, parent, tool in spans:
+        span = scope.spans.add(trace_id=trace.to_bytes(16), span_id=number.to_bytes(8), name=tool or "agent", kind=1)
+        span.parent_span_id = parent.to_bytes(8) if parent else b""
+        span.start_time_unix_nano, span.end_time_unix_nano = 1_700_000_000_000_000_000 + number, 1_700_000_001_000_000_000
+        names = {"gen_ai.operation.name": "execute_tool" if tool else "invoke_agent"}
+        names |= {"gen_ai.tool.name": tool} if tool else {"gen_ai.agent.name": "seller"}
+        for key, value in names.items():
+            attribute = span.attributes.add()
+            attribute.key, attribute.value.string_value = key, value
+    return message.SerializeToString()
+
+
+def whole(trace: int, tools: int = 3) -> bytes:
+    """A whole run with so many calls of `search`; `tool_call_count` of it is known."""
+    return request((trace, 1, 0, ""), *((trace, 2 + n, 1, "search") for n in range(tools)))
+
+
+class Served:
+    """One receiver over several lives."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.folder = folder
+        self.results = folder / "results.jsonl"
+        self.storage = folder / "kept"
+        self.config: dict[str, Any] = {
+            "traces": {"decision_wait": "200ms", "decision_wait_partial": "300ms", "grace_period": "5s"},
+            "evaluations": [{"name": "e", "scorers": [{"type": "tool_call_count", "criteria": {"search": "<= 3"}}]}],
+            "receivers": {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
+            "exporters": {"jsonl": {"path": str(self.results)}},
+            "storage": {"directory": str(self.storage)},
+        } | config
+        self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        self.address = ""
+        self.retry_after = 0.0
+
+    def start(self, *words: str, limit: Callable[[], None] | None = None, awaited: bool = True) -> None:
+        """Begin a life; `awaited`: wait until it is ready."""
+        path = self.folder / "eval.json"
+        path.write_text(json.dumps(self.config))
+        with (self.folder / "said").open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "otel_eval", "serve", "--config", str(path), *words],
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                preexec_fn=limit,
+                env=ENVIRONMENT | self.environment,
+            )
+        if awaited:
+            self._await()
+
+    def _await(self) -> None:
+        assert self.process is not None
+        while not (found := re.search(r"^ready .*http=(\S+)[ \n]", self.said(), re.MULTILINE)):
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.01)
+        self.address = found[1]
+
+    def said(self) -> str:
+        """What this life wrote to stderr so far."""
+        return (self.folder / "said").read_text()
+
+    def post(self, body: bytes, what: str = "traces") -> int:
+        """The status; 0 if there is nobody."""
+        asked = urllib.request.Request(
+            f"http://{self.address}/v1/{what}", data=body, headers={"Content-Type": "application/x-protobuf"}, method="POST"
+        )
+        try:
+            with _OPENER.open(asked, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                self.retry_after = float(error.headers.get("Retry-After", 0))
+                return error.code
+        except OSError:
+            return 0
+
+    def insist(self, body: bytes, timeout_s: float = 20.0) -> None:
+        """Send until it is taken, as an exporter does."""
+        deadline = time.monotonic() + timeout_s
+        while self.post(body) != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        """End the life; the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The results so far; a line that is being written is left out."""
+        text = self.results.read_text() if self.results.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def wait_for(self, count: int, timeout_s: float = 15.0) -> list[dict[str, Any]]:
+        """The results once there are so many distinct ones."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            rows = self.rows()
+            if len({row["result_id"] for row in rows}) >= count:
+                return rows
+            assert time.monotonic() < deadline, (len(rows), self.said())
+            time.sleep(0.02)
+
+
+def twice(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Result ids that occur more than once."""
+    return {key: count for key, count in Counter(row["result_id"] for row in rows).items() if count > 1}
