@@ -307,7 +307,7 @@ def refusing(*words: str) -> Callable[[dict[str, Any]], Any]:
 
 def test_a_refusal_that_the_prompt_causes_changes_no_form(serve: Callable[..., Any]):
     """Where the form was accepted before it is not even tried again."""
-    endpoint = serve(refusing(scripted, "bad"))
+    endpoint = serve(refusing("bad"))
     judge = client(endpoint)
     for prompt in ("bad at first", "good", "bad", "good too", "bad again"):
         if prompt.startswith("bad"):

@@ -112,7 +112,7 @@ def replayed(spans: list[ReadableSpan], config: dict[str, Any], tmp_path: Path) 
 
 def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable[..., Any], tmp_path: Path):
     """In the process: the deterministic score is written while the judge still reads; ids and values are those of a replay."""
-    endpoint, path, memory = serve(reading(scripted, after_s=0.5)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    endpoint, path, memory = serve(reading(after_s=0.5)), tmp_path / "live.jsonl", InMemorySpanExporter()
     with traced(EvalSpanProcessor(config_of(endpoint.url, path)), SimpleSpanProcessor(memory)) as provider:
         agent(provider)
         within(5, lambda: bool(rows(path)))
@@ -131,7 +131,7 @@ def test_a_judge_comes_after_the_others_and_replay_says_the_same(serve: Callable
 
 def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], tmp_path: Path):
     """And waits for it when it is told to stop."""
-    endpoint, path = serve(reading(scripted, after_s=0.5)), tmp_path / "received.jsonl"
+    endpoint, path = serve(reading(after_s=0.5)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
     try:
@@ -147,7 +147,7 @@ def test_the_receiver_sends_what_a_judge_says_later(serve: Callable[..., Any], t
 
 def test_a_runs_calls_are_counted_once(serve: Callable[..., Any]):
     """However many reports tell of the run, and however many runs came between."""
-    endpoint, reader = serve(reading(scripted)), InMemoryMetricReader()
+    endpoint, reader = serve(reading()), InMemoryMetricReader()
     config = config_of(endpoint.url, signals=["metrics"])
     with traced(EvalSpanProcessor(config, meter_provider=MeterProvider([reader], shutdown_on_exit=False))) as provider:
         agent(provider, runs=80)
@@ -165,7 +165,7 @@ def test_a_runs_calls_are_counted_once(serve: Callable[..., Any]):
 
 def test_the_runs_span_does_not_wait_for_a_judge(serve: Callable[..., Any], tmp_path: Path):
     """It carries what is there; the judge's score leaves by the other signals and is counted."""
-    endpoint, path, memory = serve(reading(scripted, after_s=1.0)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    endpoint, path, memory = serve(reading(after_s=1.0)), tmp_path / "live.jsonl", InMemorySpanExporter()
     exporter = EvalSpanExporter(memory, config_of(endpoint.url, path))
     with traced(SimpleSpanProcessor(exporter)) as provider:
         agent(provider)
@@ -190,7 +190,7 @@ def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
 
 def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], tmp_path: Path):
     """Within the time that stopping may take, and with the other scores untouched."""
-    endpoint, path = serve(reading(scripted, after_s=8.0)), tmp_path / "received.jsonl"
+    endpoint, path = serve(reading(after_s=8.0)), tmp_path / "received.jsonl"
     server = Server(load(config_of(endpoint.url, path)))
     bound = server.start()
     try:
@@ -227,14 +227,14 @@ def test_a_judge_that_is_down_costs_its_own_scores_only(
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_program_that_just_ends_gets_its_scores(serve: Callable[..., Any], tmp_path: Path, host: str):
     """Also where a name has to be resolved while the interpreter is ending."""
-    endpoint, path = serve(reading(scripted)), tmp_path / "live.jsonl"
+    endpoint, path = serve(reading()), tmp_path / "live.jsonl"
     run("exit_program.py", endpoint.url.replace("127.0.0.1", host), str(path))
     assert [(row["scorer"], row["outcome"]) for row in rows(path)] == [("tool_errors", "scored"), ("llm_judge", "scored")]
 
 
 def test_a_child_process_asks_for_itself(serve: Callable[..., Any], tmp_path: Path):
     """After a fork nothing of the parent's thread is there."""
-    endpoint, path = serve(reading(scripted)), tmp_path / "live.jsonl"
+    endpoint, path = serve(reading()), tmp_path / "live.jsonl"
     run("fork_program.py", endpoint.url, str(path))
     assert sorted((row["agent"], row["outcome"]) for row in rows(path)) == [
         ("child", "scored"), ("parent", "scored"), ("parent again", "scored")
@@ -243,7 +243,7 @@ def test_a_child_process_asks_for_itself(serve: Callable[..., Any], tmp_path: Pa
 
 def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(serve: Callable[..., Any], tmp_path: Path):
     """No empty line, no empty span; by the receiver and in the process."""
-    endpoint, path, memory = serve(reading(scripted, after_s=0.3)), tmp_path / "received.jsonl", InMemorySpanExporter()
+    endpoint, path, memory = serve(reading(after_s=0.3)), tmp_path / "received.jsonl", InMemorySpanExporter()
     config = config_of(endpoint.url, path)
     config["evaluations"][0]["scorers"] = config["evaluations"][0]["scorers"][:1]
     server = Server(load(config))
@@ -263,7 +263,7 @@ def test_where_only_judges_are_asked_nothing_leaves_before_they_answer(serve: Ca
 
 def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(serve: Callable[..., Any], tmp_path: Path):
     """About the others the judge's scorer says nothing at all."""
-    endpoint, path, memory = serve(reading(scripted)), tmp_path / "live.jsonl", InMemorySpanExporter()
+    endpoint, path, memory = serve(reading()), tmp_path / "live.jsonl", InMemorySpanExporter()
     config = config_of(endpoint.url, path)
     config["evaluations"][0]["scorers"][0]["sample"] = 0.3
     config["evaluations"][0]["scorers"].pop()
@@ -279,7 +279,7 @@ def test_a_share_of_traces_is_judged_and_it_is_the_same_share_everywhere(serve: 
 
 def test_replay_prints_a_runs_scores_together(serve: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """One table for each run, and an exit code that counts the judge's verdict."""
-    endpoint, memory = serve(reading(scripted, after_s=0.1)), InMemorySpanExporter()
+    endpoint, memory = serve(reading(after_s=0.1)), InMemorySpanExporter()
     with traced(SimpleSpanProcessor(memory)) as provider:
         agent(provider, runs=10)
     (tmp_path / "stored.pb").write_bytes(encode_spans(memory.get_finished_spans()).SerializeToString())
