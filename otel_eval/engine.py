@@ -14,6 +14,7 @@ from otel_eval.assembly import evidence_of
 from otel_eval.construction import constructor
 from otel_eval.conventions import DROPPED, TABLES, Convention
 from otel_eval.evaluations import Evaluation, FailedCondition, Matcher
+from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, Scorer, Verdict, View
 from otel_eval.model import (
     Completeness,
     Evidence,
@@ -28,7 +29,6 @@ from otel_eval.model import (
     Stamp,
     Trajectory,
 )
-from otel_eval.ports import NO_RUN, ClosedTrace, Frame, Scorer, Verdict, View
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.outcomes import failed_by, outcome_of, too_large
 from otel_eval.steps import Steps, TooLarge

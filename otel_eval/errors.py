@@ -1,16 +1,19 @@
-"""The errors a caller may see, and what each says about whose fault it was.
-
-Knows nothing else of the package.
+"""The errors that this package raises on purpose.
 
 OtelEvalError
-├── ConfigError      what the user wrote cannot be used: raised at start, never later
-├── InputError       a file or a payload is not what it claims to be; a retry cannot help
-└── Overloaded       there is no room now; the sender should come again
+├── ConfigError      the configuration is invalid: raised at start, never later
+├── InputError       a file or a payload is malformed; a retry cannot help
+└── Overloaded       there is no room now; the client should retry later
 """
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "InputError", "OtelEvalError", "Overloaded"]
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+__all__ = ["ConfigError", "InputError", "OtelEvalError", "Overloaded", "collect_errors"]
+
+T = TypeVar("T")
 
 
 class OtelEvalError(Exception):
@@ -26,7 +29,7 @@ class ConfigError(OtelEvalError, ValueError):
 
     Args:
         problems: one or more.
-        where: said once before all of them: the file they are in.
+        where: prefix of the whole message, usually the name of the file.
 
     Attributes:
         problems: each problem by itself.
@@ -51,9 +54,27 @@ class Overloaded(OtelEvalError):
     """Intake is full for now.
 
     Attributes:
-        retry_after_s: how long the sender should wait before it tries again, in seconds.
+        retry_after_s: how long the client should wait before it retries, in seconds.
     """
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """Call every function and return the results; errors are raised together after the last call.
+
+    Raises:
+        ConfigError: at least one call raised it; has the problems of all of them, each once.
+    """
+    found: list[T] = []
+    problems: list[str] = []
+    for call in calls:
+        try:
+            found.append(call())
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*dict.fromkeys(problems))
+    return found

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from otel_eval.globs import glob_matcher
+from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.ports import Scorer
 
 __all__ = ["Evaluation", "FailedCondition", "Match", "Matcher", "condition", "is_awaited"]
 

@@ -18,9 +18,9 @@ from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import Evaluation
+from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, View
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.pipeline_ports import MOST_CRASHES, Attempts, Keeper, Later, Watch
-from otel_eval.ports import ClosedTrace, Frame, LogFrame, View
 from otel_eval.progress import Progress, ProgressState
 from otel_eval.scorers.tool_names import ToolNameCheck
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
+from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Report, Stamp, Trajectory
-from otel_eval.ports import ClosedTrace, Crashes
 
 __all__ = ["MOST_CRASHES", "Attempts", "Keeper", "Later", "Watch"]
 

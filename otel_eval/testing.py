@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from otel_eval.interfaces import ClosedTrace, Deployment, Frame, SpanEvent, Wanted
 from otel_eval.model import UNRECORDED, Completeness, ToolCall, ToolError, Trajectory
-from otel_eval.ports import ClosedTrace, Deployment, Frame, SpanEvent, Wanted
 
 __all__ = ["FakeEnvelope", "FakeSpan", "call", "closed", "span", "trajectory"]
 

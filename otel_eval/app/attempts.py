@@ -10,8 +10,8 @@ from typing import Final
 
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
+from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Failed, Report, Stamp
-from otel_eval.ports import ClosedTrace, Crashes
 from otel_eval.storage import SLOTS, InProgress, key_of_trace
 
 __all__ = ["WHY", "Attempts"]

@@ -15,11 +15,10 @@ from otel_eval.app.operating import metrics_endpoint
 from otel_eval.app.outlets import otlp_endpoint
 from otel_eval.config import EvalConfig, client_tls
 from otel_eval.config.credentials import refuse_credentials
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.references import Dataset
-from otel_eval.telling import gathered
 
 __all__ = ["check", "suggestions"]
 
@@ -39,7 +38,7 @@ def check(config: EvalConfig) -> None:
 
         readings.append(partial(judges_of, config))
     readings.append(partial(_check_datasets, config))
-    gathered(readings)
+    collect_errors(readings)
 
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:

@@ -16,8 +16,8 @@ from otel_eval.config import EvalConfig
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation, Match
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
-from otel_eval.ports import Scorer
 from otel_eval.scorers.judging import named
 from otel_eval.trajectory import ALL_NEEDS, Plan
 

@@ -16,9 +16,9 @@ from otel_eval.app.result_counts import ResultCounts
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
+from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import Completeness, Report, Trajectory
-from otel_eval.ports import NO_RUN, ClosedTrace
-from otel_eval.telling import shown
+from otel_eval.redaction import redacted_repr
 
 __all__ = ["CHECK_AFTER_S", "Diagnostics"]
 
@@ -92,7 +92,7 @@ class Diagnostics:
             self._evaluations = engine.evaluations
             self._runs += 1
             self._matched += matched
-            called = f"service {shown(run.service)} agent {shown(run.agent)} span {shown(run.name)}"
+            called = f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span {redacted_repr(run.name)}"
             if not matched and (called in self._unmatched or len(self._unmatched) < _MOST_SCOPES):
                 self._unmatched[called] += 1
 
@@ -178,13 +178,13 @@ class Diagnostics:
     def _why_no_match(self, runs: int) -> str:
         with self._lock:
             called, evaluations = self._unmatched.most_common(_NAMED), self._evaluations
-        wanted = "; ".join(f"{shown(each.name)} wants {_conditions(each)}" for each in evaluations[:_NAMED])
+        wanted = "; ".join(f"{redacted_repr(each.name)} wants {_conditions(each)}" for each in evaluations[:_NAMED])
         seen = ", ".join(f"{name} ({count})" for name, count in called)
         return f"no evaluation matched any of {runs} runs: {wanted}; the runs are {seen}"
 
 
 def _named(counted: Sequence[tuple[str, int]]) -> str:
-    named = ", ".join(f"{shown(name) if name else '(unnamed)'} ({count})" for name, count in counted[:_NAMED])
+    named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in counted[:_NAMED])
     return named + (f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else "")
 
 
@@ -196,7 +196,7 @@ def _printable(text: str) -> str:
 def _conditions(evaluation: Evaluation) -> str:
     match = evaluation.match
     given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(match.attributes)
-    found = [f"{key} {shown(value)}" for key, value in given.items() if value != "*"]
+    found = [f"{key} {redacted_repr(value)}" for key, value in given.items() if value != "*"]
     found += ["outermost runs"] if match.runs == "outermost" and not found else []
     return ", ".join(found) + (f", a sample of {evaluation.sample:g}" if evaluation.sample < 1 else "")
 
@@ -207,7 +207,7 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
     outcomes["pending"] = sum(len(report.pending) for report in reports)
     told = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
     matched = ",".join(report.evaluation for report in reports) or "none"
-    called = f"agent={shown(run.agent)} service={shown(run.service)} calls={len(run.calls)}"
+    called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)}"
     return f"run trace_id={run.trace_id} span_id={run.span_id} {called} {run.completeness} evaluations={matched} {told}".rstrip()
 
 

@@ -20,8 +20,8 @@ from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
-from otel_eval.ports import ClosedTrace
 from otel_eval.sources.receiver import Origin
 from otel_eval.storage import (
     SEGMENT_BYTES,

@@ -10,8 +10,8 @@ from functools import partial
 
 from otel_eval.config import Auth, ServerTls
 from otel_eval.config import OtlpReceiver as Given
+from otel_eval.errors import collect_errors
 from otel_eval.sources.receiver import Certificates, Intake, OtlpReceiver, Relay, Tls, Tokens
-from otel_eval.telling import gathered
 
 __all__ = ["receiver_of", "verify"]
 
@@ -47,7 +47,7 @@ def verify(given: Given) -> None:
     tls = [(_tls(server.tls), f"receivers.otlp.protocols.{protocol}.tls") for protocol, server in servers if server]
     readings: list[Callable[[], object]] = [partial(Certificates, files, where) for files, where in tls if files]
     readings.append(partial(_tokens, given.auth))
-    gathered(readings)
+    collect_errors(readings)
 
 
 def _tls(given: ServerTls | None) -> Tls | None:

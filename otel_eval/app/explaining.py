@@ -11,8 +11,8 @@ from otel_eval.app.stored import Paths, Problem, closed_traces, guarded, ignore
 from otel_eval.config import EvalConfig
 from otel_eval.engine import Engine
 from otel_eval.evaluations import FailedCondition
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Trajectory
-from otel_eval.ports import ClosedTrace
 from otel_eval.scorers.isolation import is_ours
 from otel_eval.trajectory import TraceExplanation, explain_trace
 

@@ -31,11 +31,11 @@ from otel_eval.errors import Overloaded
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.forwarding.hold_filter import HoldFilter
+from otel_eval.interfaces import Frame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
-from otel_eval.ports import Frame
-from otel_eval.quiet import quiet
 from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
+from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["EvalSpanExporter"]
 
@@ -227,7 +227,7 @@ class EvalSpanExporter(SpanExporter):
 
     def _export(self, spans: Sequence[ReadableSpan]) -> bool:
         try:
-            with quiet():
+            with suppress_instrumentation():
                 result = self._inner.export(spans)
             problem = "" if result is SpanExportResult.SUCCESS else "it answered FAILURE"
         except Exception as error:  # noqa: BLE001 - the exporter's trouble must not end the thread

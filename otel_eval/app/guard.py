@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from otel_eval.counters import Counters, Warnings
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Trajectory
-from otel_eval.ports import Scorer
 from otel_eval.scorers.isolation import is_ours
 from otel_eval.scorers.outcomes import failed_by, outcome_of
 

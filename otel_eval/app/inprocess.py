@@ -24,9 +24,9 @@ from otel_eval.counters import Counters
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
+from otel_eval.interfaces import Frame
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.pipeline import Pipeline
-from otel_eval.ports import Frame
 from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of, neighbours
 from otel_eval.trajectory import build
 

@@ -18,9 +18,8 @@ from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.door import joined, lines_of
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.scorers.judging import Judge, resolve
-from otel_eval.telling import gathered
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import Client
@@ -40,7 +39,7 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
     Raises:
         ConfigError: the key of one cannot be had; each such one is named.
     """
-    made = gathered(partial(_judge, given, f"judges.{name}") for name, given in config.judges.items())
+    made = collect_errors(partial(_judge, given, f"judges.{name}") for name, given in config.judges.items())
     return dict(zip(config.judges, made, strict=True))
 
 

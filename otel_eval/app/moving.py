@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from otel_eval.app.forms import form_of
+from otel_eval.interfaces import ClosedTrace, Part, Released
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Part, Released
 from otel_eval.sources.otlp import logs_again, traces_again
 from otel_eval.storage.entries import Judgement, Kind, from_closings, from_judgements, from_parts, from_released
 

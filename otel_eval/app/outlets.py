@@ -16,8 +16,8 @@ from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.exporters.window import WindowLimits
+from otel_eval.interfaces import Sink
 from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
-from otel_eval.ports import Sink
 from otel_eval.retry import AcceptedBefore, SignalHistory
 from otel_eval.scorers.judging import trusting
 from otel_eval.scorers.labels import LabelDistribution

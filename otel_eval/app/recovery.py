@@ -18,8 +18,8 @@ from otel_eval.app.resuming import Resuming
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
+from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Report, Stamp
-from otel_eval.ports import ClosedTrace, Verdict
 from otel_eval.sources.otlp import UNLIMITED, Framed, frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
 from otel_eval.storage import Entry, Segment, key_of

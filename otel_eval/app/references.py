@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from otel_eval.errors import ConfigError
 from otel_eval.references import FORMATS, Dataset, Unusable
-from otel_eval.scorers.parameters import did_you_mean, shown
+from otel_eval.scorers.parameters import did_you_mean, redacted_repr
 
 __all__ = ["counts", "opened"]
 
@@ -32,15 +32,19 @@ def opened(path: str, column: str, field: str, where: str) -> Dataset:
         ConfigError: the file cannot be used, or no record has the field.
     """
     if Path(path).suffix.lower() not in FORMATS:
-        raise ConfigError(f"{where}.dataset: {shown(path)} is no file of records; name one that ends in {', '.join(FORMATS)}")
+        raise ConfigError(
+            f"{where}.dataset: {redacted_repr(path)} is no file of records; name one that ends in {', '.join(FORMATS)}"
+        )
     try:
         dataset = _dataset(Path(path).absolute(), column)
         dataset.check()
     except Unusable as error:
-        raise ConfigError(f"{where}.dataset: {shown(path)} {error}") from None
+        raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
     fields = dataset.fields()
     if fields and field not in fields:
-        raise ConfigError(f"{where}.field: {shown(field)} is in no record of {path}; {did_you_mean(field, sorted(fields))}")
+        raise ConfigError(
+            f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, sorted(fields))}"
+        )
     return dataset
 
 

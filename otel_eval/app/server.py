@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from otel_eval.engine import Engine
     from otel_eval.forwarding import Forwarder
+    from otel_eval.interfaces import Sink
     from otel_eval.judges import Later
-    from otel_eval.ports import Sink
     from otel_eval.sources.receiver import Relay
 
 __all__ = ["Server"]

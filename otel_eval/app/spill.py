@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Final
 
-from otel_eval.ports import ClosedTrace
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.sources.otlp import Framed, frame_logs, frame_traces, logs_again, traces_again
 
 __all__ = ["Spill"]

@@ -18,8 +18,8 @@ from otel_eval.app.outlets import replay_fanout
 from otel_eval.app.whole_traces import whole_traces
 from otel_eval.config import EvalConfig
 from otel_eval.errors import InputError
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Trajectory
-from otel_eval.ports import ClosedTrace
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes
 
 __all__ = ["Paths", "Problem", "closed_traces", "guarded", "ignore", "replay", "understand"]

@@ -40,8 +40,8 @@ from otel_eval.assembly.evidence import Version, Wait, outlook, rank
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, reopen
 from otel_eval.assembly.records import RECORDS_PER_SPAN
 from otel_eval.assembly.store import ALL, Closing, TraceStore
+from otel_eval.interfaces import ClosedTrace, Frame, LogFrame
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame, LogFrame
 
 __all__ = ["TraceBuffer"]
 

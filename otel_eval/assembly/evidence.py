@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from otel_eval.conventions.local_root import is_local_root
+from otel_eval.interfaces import Frame
 from otel_eval.model import Completeness
-from otel_eval.ports import Frame
 
 __all__ = ["Version", "Wait", "outlook", "rank"]
 

@@ -13,8 +13,8 @@ from otel_eval.assembly.evidence import Version
 from otel_eval.assembly.records import Logs, listed
 from otel_eval.assembly.subtrees import SpanTrees
 from otel_eval.construction import constructor
+from otel_eval.interfaces import ClosedTrace, Frame, Verdict
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame, Verdict
 
 __all__ = ["SPAN_OVERHEAD_BYTES", "HeldTrace", "closed", "reopen"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_eval.assembly.limits import Limits
-from otel_eval.ports import Frame, Released, Verdict
+from otel_eval.interfaces import Frame, Released, Verdict
 
 __all__ = ["KeptTree", "KeptTrees"]
 

@@ -9,8 +9,8 @@ from typing import Final
 from otel_eval.assembly.held import HeldTrace
 from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.assembly.subtrees import Due, SpanTrees
+from otel_eval.interfaces import ClosedTrace, Frame
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame
 
 __all__ = ["Parts"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from otel_eval.ports import LogFrame
+from otel_eval.interfaces import LogFrame
 
 __all__ = ["RECORDS_PER_SPAN", "Logs", "listed"]
 

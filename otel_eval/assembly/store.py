@@ -14,8 +14,8 @@ from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.assembly.parts import Parts
 from otel_eval.assembly.subtrees import Due
 from otel_eval.assembly.tombstones import Tombstones
+from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame
 from otel_eval.model import Completeness
-from otel_eval.ports import NO_RUN, ClosedTrace, Frame
 
 __all__ = ["ALL", "Closing", "TraceStore"]
 

@@ -36,8 +36,8 @@ from otel_eval.assembly.kept import KeptTree, KeptTrees
 from otel_eval.assembly.limits import Limits, Tally
 from otel_eval.assembly.records import Logs, listed
 from otel_eval.conventions.local_root import is_local_root, parent_is_remote
+from otel_eval.interfaces import ClosedTrace, Frame, Part, Verdict
 from otel_eval.model import Completeness, Evidence
-from otel_eval.ports import ClosedTrace, Frame, Part, Verdict
 
 __all__ = ["Due", "SpanTrees", "trees_of"]
 

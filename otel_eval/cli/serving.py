@@ -14,7 +14,7 @@ from otel_eval.cli.log_format import configure_logging, write_line
 from otel_eval.config import EvalConfig
 from otel_eval.config.credentials import refuse_credentials
 from otel_eval.errors import ConfigError, OtelEvalError
-from otel_eval.telling import shown
+from otel_eval.redaction import redacted_repr
 from otel_eval.versions import build_info
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def _exporters(config: EvalConfig) -> Iterator[str]:
     if jsonl or not (otlp or forward):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
     if otlp:
-        yield f"otlp {shown(otlp.endpoint)} ({', '.join(otlp.signals)})"
+        yield f"otlp {redacted_repr(otlp.endpoint)} ({', '.join(otlp.signals)})"
     if forward:
-        yield f"forward {shown(forward.endpoint)}"
+        yield f"forward {redacted_repr(forward.endpoint)}"
 
 
 class _StopRequests:

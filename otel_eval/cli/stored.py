@@ -16,7 +16,7 @@ from otel_eval.cli.render import json_line, label_line, run_block, score_block, 
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
-from otel_eval.telling import shown
+from otel_eval.redaction import redacted_repr
 
 __all__ = ["show_explanations", "show_scores", "show_trajectories"]
 
@@ -257,7 +257,7 @@ def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, 
 def no_run_line(coverage: Coverage) -> str:
     """That there is no agent run in the traces that have none: how many spans, and of which scopes."""
     scopes = coverage.scopes_without_run.most_common()
-    named = ", ".join(f"{shown(scope) if scope else '(unnamed)'} ({count})" for scope, count in scopes[:_SHOWN])
+    named = ", ".join(f"{redacted_repr(scope) if scope else '(unnamed)'} ({count})" for scope, count in scopes[:_SHOWN])
     more = f" and {len(scopes) - _SHOWN} more" if len(scopes) > _SHOWN else ""
     of_scopes = f" of scopes {named}{more}" if scopes else ""
     return f"no agent run found in {_count(coverage.spans_without_run, 'span')}{of_scopes}"
@@ -266,7 +266,7 @@ def no_run_line(coverage: Coverage) -> str:
 def unused_records(coverage: Coverage) -> Iterator[str]:
     """Dataset files with records that matched no run."""
     for each in coverage.unused_records():
-        named = ", ".join(f"line {line} {shown(key)}" for line, key in each.records[:_SHOWN])
+        named = ", ".join(f"line {line} {redacted_repr(key)}" for line, key in each.records[:_SHOWN])
         more = ", …" if len(each.records) > _SHOWN else ""
         yield (
             f"{each.path}: {len(each.records)} of {_count(each.total, 'record')} matched no run: {named}{more}; "

@@ -6,7 +6,7 @@ from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.dag import Dag
 from otel_eval.scorers.judging import trusting
-from otel_eval.scorers.parameters import did_you_mean, shown
+from otel_eval.scorers.parameters import did_you_mean, redacted_repr
 
 __all__ = ["drawings"]
 
@@ -39,4 +39,4 @@ def _said(name: str) -> str:
 
 def _there(option: str, name: str | None, known: list[str]) -> None:
     if name is not None and known and name not in known:
-        raise ConfigError(f"{option}: {shown(name)} has no decision tree; {did_you_mean(name, known)}")
+        raise ConfigError(f"{option}: {redacted_repr(name)} has no decision tree; {did_you_mean(name, known)}")

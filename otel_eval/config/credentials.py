@@ -6,7 +6,7 @@ from typing import Final
 
 from otel_eval.config.shapes import EvalConfig
 from otel_eval.errors import ConfigError
-from otel_eval.telling import holds_credentials
+from otel_eval.redaction import holds_credentials
 
 __all__ = ["exposed_credentials", "refuse_credentials"]
 

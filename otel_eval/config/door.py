@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from otel_eval.errors import ConfigError
-from otel_eval.telling import nearest, shown
+from otel_eval.redaction import redacted_repr
+from otel_eval.suggestions import nearest
 
 __all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys", "refused"]
 
@@ -179,7 +180,7 @@ def _line(problem: Any, shape: type[BaseModel]) -> str:
         return f"{_path(location)}: is missing; add it"
     if kind == "value_error":
         return joined(_path(location), str(problem["ctx"]["error"]))
-    value = "the value" if _SECRET in location else shown(problem["input"])
+    value = "the value" if _SECRET in location else redacted_repr(problem["input"])
     return f"{_path(location) or 'configuration'}: {value} {_complaint(problem)}"
 
 

@@ -17,7 +17,7 @@ from otel_eval.config.door import Shape
 from otel_eval.config.places import Count, Seconds, TlsFiles, tls_without_https
 from otel_eval.config.units import url_of, whole_of
 from otel_eval.errors import ConfigError
-from otel_eval.telling import holds_credentials, redacted, shown
+from otel_eval.redaction import holds_credentials, redacted, redacted_repr
 
 __all__ = ["AsyncScoring", "JudgeEndpoint", "JudgeSpec"]
 
@@ -31,7 +31,7 @@ def _url(text: str) -> str:
     if holds_credentials(text):  # then it is not shown either
         raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
     if url_of(text) is None:
-        raise ValueError(f"{shown(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
+        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
     return text
 
 
@@ -112,7 +112,7 @@ def _judge(given: Any, endpoint: Any) -> Any:
         except ConfigError as error:
             raise ValueError(str(error).removeprefix(": ")) from None
     if not is_awaited(given):
-        raise ValueError(f"{shown(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
+        raise ValueError(f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
     return given
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 from otel_eval.config.door import Shape
 from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of, url_of
 from otel_eval.otlp.endpoint import ClientTls
-from otel_eval.telling import redacted, shown
+from otel_eval.redaction import redacted, redacted_repr
 
 __all__ = [
     "Address",
@@ -62,31 +62,31 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or int(found["port"]) > 65535:
-        raise ValueError(f"{shown(text)} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
+        raise ValueError(f"{redacted_repr(text)} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
     return text
 
 
 def _target(text: str) -> str:
     if url_of(text) is None:
-        raise ValueError(f"{shown(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
+        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
     return text
 
 
 def _distinct(signals: tuple[str, ...]) -> tuple[str, ...]:
     if not signals or len(set(signals)) != len(signals):
-        raise ValueError(f"{shown(list(signals))} names no signal or one twice; write any of logs, metrics, spans")
+        raise ValueError(f"{redacted_repr(list(signals))} names no signal or one twice; write any of logs, metrics, spans")
     return signals
 
 
 def _passed(signals: tuple[str, ...]) -> tuple[str, ...]:
     if not signals or len(set(signals)) != len(signals):
-        raise ValueError(f"{shown(list(signals))} names no signal or one twice; write any of traces, logs, metrics")
+        raise ValueError(f"{redacted_repr(list(signals))} names no signal or one twice; write any of traces, logs, metrics")
     return signals
 
 
 def _mode(text: str) -> str:
     if not _MODE.fullmatch(text):
-        raise ValueError(f"{shown(text)} is not the permissions of a file its owner writes; write e.g. '0600' or '0640'")
+        raise ValueError(f"{redacted_repr(text)} is not the permissions of a file its owner writes; write e.g. '0600' or '0640'")
     return text
 
 
@@ -224,7 +224,7 @@ class TlsFiles(Shape):
 def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
     """The problem of files for TLS that are named for an endpoint without it."""
     if tls is not None and not url.startswith("https"):
-        yield f"tls: files are named, but {shown(url)} is not an https:// URL; write https://"
+        yield f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"
 
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:

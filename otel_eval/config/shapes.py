@@ -19,8 +19,8 @@ from otel_eval.config.storing import Storage
 from otel_eval.config.telemetry import Telemetry
 from otel_eval.config.window import Window
 from otel_eval.errors import ConfigError
-from otel_eval.ports import Scorer
-from otel_eval.telling import shown
+from otel_eval.interfaces import Scorer
+from otel_eval.redaction import redacted_repr
 
 __all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Traces", "scorer_of"]
 
@@ -78,7 +78,7 @@ class Traces(Shape):
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, str | bool | int | float):
-        raise ValueError(f"{shown(value)} is neither text nor a number nor true or false; write one of them")
+        raise ValueError(f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of them")
     return value
 
 
@@ -179,7 +179,7 @@ def _convention(mapping: Any) -> Any:
     if isinstance(mapping, Convention):
         return mapping
     if not isinstance(mapping, Mapping):
-        raise ValueError(f"{shown(mapping)} is not a convention; write a mapping")
+        raise ValueError(f"{redacted_repr(mapping)} is not a convention; write a mapping")
     convention_from_mapping(mapping)
     return mapping
 
@@ -314,4 +314,4 @@ def _name_of(given: Any) -> Any:
 def _twice(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
     for name, count in Counter(each for each in names if isinstance(each, str)).items():
         if count > 1:
-            yield f"{key}: the name {shown(name)} is used twice; {remedy}"
+            yield f"{key}: the name {redacted_repr(name)} is used twice; {remedy}"

@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from otel_eval.telling import shown
+from otel_eval.redaction import redacted_repr
 
 __all__ = ["bytes_of", "count_of", "seconds_of", "share_of", "url_of", "whole_of"]
 
@@ -35,7 +35,7 @@ def seconds_of(value: Any) -> float:
     if seconds is None and isinstance(value, str):
         seconds = _scaled(value, _SECONDS)
     if seconds is None or not 0 <= seconds <= _LONGEST_S:
-        raise ValueError(f"{shown(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
+        raise ValueError(f"{redacted_repr(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
     return seconds
 
 
@@ -52,7 +52,7 @@ def bytes_of(value: Any) -> int:
     if size is None and isinstance(value, str):
         size = _scaled(value, _BYTES)
     if size is None or not 1 <= size <= _LARGEST or size != int(size):
-        raise ValueError(f"{shown(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
+        raise ValueError(f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
     return int(size)
 
 
@@ -63,7 +63,7 @@ def count_of(value: Any) -> int:
         ValueError: it is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-        raise ValueError(f"{shown(value)} is not a whole number from 1 up; write e.g. 1000")
+        raise ValueError(f"{redacted_repr(value)} is not a whole number from 1 up; write e.g. 1000")
     return value
 
 
@@ -74,7 +74,7 @@ def whole_of(value: Any) -> int:
         ValueError: it is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"{shown(value)} is not a whole number from 0 up; write e.g. 2")
+        raise ValueError(f"{redacted_repr(value)} is not a whole number from 0 up; write e.g. 2")
     return value
 
 
@@ -86,7 +86,7 @@ def share_of(value: Any) -> float:
     """
     share = _plain(value)
     if share is None or not 0 <= share <= 1:
-        raise ValueError(f"{shown(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
+        raise ValueError(f"{redacted_repr(value)} is not a number from 0 to 1; write e.g. 0.1 for one in ten")
     return share
 
 

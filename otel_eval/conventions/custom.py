@@ -23,9 +23,10 @@ from otel_eval.conventions.table import (
     Side,
 )
 from otel_eval.conventions.values import TEXT_WRAPPERS
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Kind
-from otel_eval.telling import did_you_mean, gathered, nearest, shown
+from otel_eval.redaction import redacted_repr
+from otel_eval.suggestions import did_you_mean, nearest
 
 __all__ = ["convention_from_mapping"]
 
@@ -53,7 +54,7 @@ def values(given: Mapping[str, Any], at: str, keys: Keys) -> dict[str, Any]:
         return default
 
     refused = [partial(_refuse, f"{path}{key}: unknown key; {did_you_mean(key, [*keys])}") for key in unknown]
-    return dict(zip(keys, gathered([*refused, *(partial(value, key) for key in keys)]), strict=True))
+    return dict(zip(keys, collect_errors([*refused, *(partial(value, key) for key in keys)]), strict=True))
 
 
 def _refuse(problem: str) -> None:
@@ -62,7 +63,7 @@ def _refuse(problem: str) -> None:
 
 def wrong(at: str, value: Any, what: str, remedy: str) -> ConfigError:
     """What is wrong with the value at a path, and what to do about it."""
-    return ConfigError(f"{at}: {shown(value)} {what}; {remedy}")
+    return ConfigError(f"{at}: {redacted_repr(value)} {what}; {remedy}")
 
 
 def text(value: Any, at: str) -> str:
@@ -107,7 +108,7 @@ def each_of(read: Callable[[Any, str], _T], given: Any, at: str, remedy: str) ->
     """Every element of a list."""
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
         raise wrong(at, given, "is not a list", remedy)
-    return tuple(gathered(partial(read, each, f"{at}[{place}]") for place, each in enumerate(given)))
+    return tuple(collect_errors(partial(read, each, f"{at}[{place}]") for place, each in enumerate(given)))
 
 
 def texts(value: Any, at: str) -> tuple[str, ...]:
@@ -171,12 +172,12 @@ def _rule(given: Any, at: str) -> Rule:
 def _fields(value: Any, at: str) -> dict[Field, tuple[str, ...]]:
     if not isinstance(value, Mapping):
         raise wrong(at, value, "is not a mapping", "write e.g. {tool_name: my.tool}")
-    return dict(gathered(partial(_field, key, keys, f"{at}.{key}") for key, keys in value.items()))
+    return dict(collect_errors(partial(_field, key, keys, f"{at}.{key}") for key, keys in value.items()))
 
 
 def _field(key: Any, keys: Any, at: str) -> tuple[Field, tuple[str, ...]]:
     readings: list[Callable[[], Any]] = [partial(one_of, Field, key, at), partial(texts, keys, at)]
-    field, attributes = gathered(readings)
+    field, attributes = collect_errors(readings)
     return field, attributes
 
 
@@ -206,7 +207,7 @@ def _wrapper(value: Any, at: str) -> str | Wrapper:
 def _needs(value: Any, at: str) -> tuple[tuple[str, str | type], ...]:
     if not isinstance(value, Mapping) or not value:
         raise wrong(at, value, "names no key", 'write e.g. {input: "*"} or {input: {type: object}}')
-    return tuple(gathered(partial(_need, key, wanted, f"{at}.{key}") for key, wanted in value.items()))
+    return tuple(collect_errors(partial(_need, key, wanted, f"{at}.{key}") for key, wanted in value.items()))
 
 
 def _need(key: Any, wanted: Any, at: str) -> tuple[str, str | type]:
@@ -218,7 +219,7 @@ def _need(key: Any, wanted: Any, at: str) -> tuple[str, str | type]:
 
 def _known(word: str, at: str, known: Mapping[str, Any], what: str) -> str:
     if word not in known:
-        raise ConfigError(f"{at}: {shown(word)} {what}; {did_you_mean(word, [*known])}")
+        raise ConfigError(f"{at}: {redacted_repr(word)} {what}; {did_you_mean(word, [*known])}")
     return word
 
 

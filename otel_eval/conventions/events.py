@@ -15,7 +15,7 @@ from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, message_text, read_messages
 from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.values import decode, unwrap
-from otel_eval.ports import SpanEvent
+from otel_eval.interfaces import SpanEvent
 
 __all__ = ["adot_call_fields", "adot_messages", "adot_text", "exception_of", "output_of", "read_event", "text_in_events"]
 

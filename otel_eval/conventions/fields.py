@@ -11,7 +11,7 @@ from otel_eval.conventions.messages import NO_ID
 from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
-from otel_eval.ports import SpanEvent, View, Wanted
+from otel_eval.interfaces import SpanEvent, View, Wanted
 
 __all__ = ["FAILURE_WORDS", "MEMO_BYTES", "MEMO_LIMIT", "ReadTable", "ToolFields", "ToolReader"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.ports import Frame, View
+from otel_eval.interfaces import Frame, View
 
 __all__ = ["is_local_root", "parent_is_remote"]
 

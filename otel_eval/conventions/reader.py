@@ -15,8 +15,8 @@ from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, ReadTable
 from otel_eval.conventions.table import EVALUATION_MARKS, OWN_SCOPE, Convention, Mark, Rule
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import Alternatives, alternatives_of, fits, glob
+from otel_eval.interfaces import LONG_TEXT, View, Wanted
 from otel_eval.model import Kind
-from otel_eval.ports import LONG_TEXT, View, Wanted
 
 __all__ = ["DROPPED", "UNRECOGNIZED", "Classification", "ReadTable", "Reader", "Recognition", "ScopeReader"]
 

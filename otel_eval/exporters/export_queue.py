@@ -17,8 +17,8 @@ from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.interface import Exporter
 from otel_eval.model import UNRECORDED, Report
-from otel_eval.quiet import quiet
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["ExportQueue", "Settled", "slim"]
 
@@ -165,7 +165,7 @@ class ExportQueue:
         if written is None:
             return ExportResult("permanent", "cannot be written")
         try:
-            with quiet():  # an instrumentation of the process must not trace our own requests
+            with suppress_instrumentation():  # an instrumentation of the process must not trace our own requests
                 return self._carrier.attempt(written)
         except Exception as error:  # noqa: BLE001 - the thread must live on
             return ExportResult("retryable", type(error).__name__)

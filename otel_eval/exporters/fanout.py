@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol, runtime_checkable
 
 from otel_eval.counters import Counters, Warnings, renew_after_fork
+from otel_eval.interfaces import Sink
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
-from otel_eval.ports import Sink
 
 __all__ = ["Fanout", "FinalResults"]
 

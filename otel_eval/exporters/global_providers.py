@@ -18,8 +18,8 @@ from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.spans import SpanExporter, pipeline_tracer
 from otel_eval.exporters.window import WindowLimits
+from otel_eval.interfaces import Sink
 from otel_eval.model import Report
-from otel_eval.ports import Sink
 
 __all__ = [
     "SIGNALS",

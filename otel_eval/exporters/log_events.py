@@ -19,7 +19,7 @@ from opentelemetry.trace import get_current_span
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
 from otel_eval.model import Report
-from otel_eval.quiet import quiet
+from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["LogEventExporter"]
 
@@ -42,7 +42,7 @@ class LogEventExporter:
     def emit(self, report: Report) -> None:
         """Emit the report's results in its run's context."""
         context, evaluated = run_context(report.trajectory), report.stamp.at_ns or time.time_ns()
-        with quiet():
+        with suppress_instrumentation():
             for result in report.results:
                 self._emit(names.event_attributes(report, result), context, evaluated)
 

@@ -14,7 +14,7 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.model import Report, Scored, ToolCall
-from otel_eval.quiet import quiet
+from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["MetricsExporter"]
 
@@ -94,7 +94,7 @@ class MetricsExporter:
 
     def emit(self, report: Report) -> None:
         """Count the report. Its run is the exemplar of every point."""
-        with quiet():
+        with suppress_instrumentation():
             context = run_context(report.trajectory)
             self._results(report, context)
             if self._windows is not None:

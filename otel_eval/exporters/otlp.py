@@ -22,15 +22,15 @@ from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
-from otel_eval.quiet import quiet
+from otel_eval.redaction import redacted
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
-from otel_eval.telling import redacted
+from otel_eval.suppression import suppress_instrumentation
 
 if TYPE_CHECKING:
     from otel_eval.exporters.dead_letter import DeadLetterFile
     from otel_eval.exporters.window import WindowLimits
+    from otel_eval.interfaces import Sink
     from otel_eval.model import Report
-    from otel_eval.ports import Sink
 
 __all__ = ["OtlpMetricExporter", "OtlpSignalExporter", "metric_exporter", "otlp_exporters", "own_resource"]
 
@@ -224,7 +224,7 @@ class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
                 return result
 
     def _attempt(self, body: bytes) -> ExportResult:
-        with quiet():
+        with suppress_instrumentation():
             return self._client.send(body)
 
     def counts(self) -> dict[str, int]:

@@ -21,7 +21,7 @@ from opentelemetry.trace import StatusCode
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
 from otel_eval.model import Failed, Report
-from otel_eval.quiet import quiet
+from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["ReportIds", "SpanExporter", "pipeline_tracer"]
 
@@ -52,7 +52,7 @@ class SpanExporter:
         evaluated = report.stamp.at_ns or time.time_ns()
         if self._ids is not None:
             self._ids.report = report
-        with quiet():
+        with suppress_instrumentation():
             span = self._tracer.start_span(
                 f"evaluate {report.evaluation}",
                 context=run_context(report.trajectory),

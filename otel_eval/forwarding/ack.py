@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from otel_eval.forwarding.pending_spans import PendingSpan
+from otel_eval.interfaces import Frame
 from otel_eval.model import Report
-from otel_eval.ports import Frame
 
 __all__ = ["Ack", "ForwardJournal", "Spans", "UnsentRequest", "checksum_of"]
 

@@ -15,8 +15,8 @@ from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine, draw_of
 from otel_eval.evaluations import Evaluation, condition
 from otel_eval.globs import glob_matcher
+from otel_eval.interfaces import Frame, View
 from otel_eval.model import Kind
-from otel_eval.ports import Frame, View
 
 __all__ = ["HoldFilter"]
 

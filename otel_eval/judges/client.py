@@ -23,9 +23,9 @@ from otel_eval.judges.endpoint import Endpoint
 from otel_eval.judges.forms import Forms, form_fields
 from otel_eval.judges.limits import Again, Limits
 from otel_eval.judges.shared import Shared
-from otel_eval.quiet import unseen
+from otel_eval.redaction import redacted
 from otel_eval.scorers.judging import JudgeError, reply_of
-from otel_eval.telling import redacted
+from otel_eval.suppression import suppress_tracing
 
 __all__ = ["Client"]
 
@@ -161,7 +161,7 @@ class Client:
         if question.attempts:
             self._count("judges.retries")
         question.attempts += 1
-        with unseen():
+        with suppress_tracing():
             try:
                 async with asyncio.timeout(self._endpoint.timeout_s):
                     completion = completion_of(await self._body(question.prompt, more))

@@ -18,8 +18,8 @@ from typing import Final
 from otel_eval.judges.loop import LoopThread
 from otel_eval.judges.weight import weight
 from otel_eval.model import Failed, Outcome, Pending, Report
-from otel_eval.quiet import unseen
 from otel_eval.scorers.outcomes import failed_by, outcome_of
+from otel_eval.suppression import suppress_tracing
 
 __all__ = ["Later"]
 
@@ -113,7 +113,7 @@ class Later:
 
     async def _finish(self, thread: LoopThread, number: int, job: _Job) -> None:
         try:
-            with unseen():
+            with suppress_tracing():
                 outcome = await self._outcome(thread, job)
         except asyncio.CancelledError as error:
             outcome = self._timed_out() if self._stopped else Failed(type(error).__name__)

@@ -28,7 +28,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_eval.operations.readings import Reading, readings
-from otel_eval.quiet import quiet
+from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["Beat", "metrics_data"]
 
@@ -85,7 +85,7 @@ class Beat:
 
     def _send(self) -> None:
         try:
-            with quiet():
+            with suppress_instrumentation():
                 found = metrics_data(readings(self._counts()), self._resource, self._begun_ns, time.time_ns())
                 self._exporter.export(found)  # which logs it if the endpoint does not accept them
         except Exception as error:  # noqa: BLE001 - numbers about the work must not end it

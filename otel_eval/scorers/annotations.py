@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from otel_eval.model import Failed, Scored, Skipped
-from otel_eval.telling import shown
+from otel_eval.redaction import redacted_repr
 
 __all__ = ["refused_return", "wrong_parameters"]
 
@@ -40,7 +40,7 @@ def wrong_parameters(thing: Any, given: Mapping[str, Any]) -> list[str]:
     """A line for each given parameter whose value the annotation of the function, or of the class's `__init__`, excludes."""
     hints = _hints(thing.__init__ if inspect.isclass(thing) else thing)
     return [
-        f"{key}: {shown(value)} is not {_expected(hints[key])}; write e.g. {key}: {_example(hints[key])}"
+        f"{key}: {redacted_repr(value)} is not {_expected(hints[key])}; write e.g. {key}: {_example(hints[key])}"
         for key, value in given.items()
         if key in hints and not _fits(value, hints[key])
     ]

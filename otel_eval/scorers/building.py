@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from otel_eval.errors import ConfigError
-from otel_eval.ports import Scorer
+from otel_eval.interfaces import Scorer
 from otel_eval.scorers.annotations import wrong_parameters
 from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.functions import FunctionScorer
-from otel_eval.scorers.parameters import did_you_mean, gathered, shown
+from otel_eval.scorers.parameters import collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.registry import declared, list_scorers, needs_of, resolve
-from otel_eval.telling import nearest
+from otel_eval.suggestions import nearest
 
 __all__ = ["create_scorer", "parameters_of"]
 
@@ -35,13 +35,13 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
     1.0
     """
     if not isinstance(spec, Mapping):
-        raise ConfigError(f"{shown(spec)} is not a scorer's specification; {_remedy(spec)}")
+        raise ConfigError(f"{redacted_repr(spec)} is not a scorer's specification; {_remedy(spec)}")
     if "type" not in spec:
         raise ConfigError(_without_type(spec))
     kind = spec["type"]
     if not isinstance(kind, str):
         remedy = _remedy(kind) if callable(kind) else "write e.g. type: tool_errors"
-        raise ConfigError(f"type: {shown(kind)} is not the name of a scorer; {remedy}")
+        raise ConfigError(f"type: {redacted_repr(kind)} is not the name of a scorer; {remedy}")
     given = {key: value for key, value in spec.items() if key != "type"}
     try:
         name, thing = resolve(kind)
@@ -61,12 +61,12 @@ def checked(scorer: Scorer) -> Scorer:
     """
     texts = {key: getattr(scorer, key) for key in ("name", "type", "version")}
     problems = [
-        f"{shown(value)} is not the {key} of a scorer; give the object a text as {key}"
+        f"{redacted_repr(value)} is not the {key} of a scorer; give the object a text as {key}"
         for key, value in texts.items()
         if not isinstance(value, str) or not value
     ]
     try:
-        needs_of(shown(texts["name"]), scorer.needs)
+        needs_of(redacted_repr(texts["name"]), scorer.needs)
     except (TypeError, ValueError) as error:
         problems.append(f"needs: {error}")
     if problems:
@@ -111,7 +111,7 @@ def _unknown(given: Iterable[str], known: Sequence[str]) -> list[str]:
 
 def _wrong_values(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> list[str]:
     try:
-        gathered(partial(known[key].metadata["read"], key, value) for key, value in given.items() if key in known)
+        collect_errors(partial(known[key].metadata["read"], key, value) for key, value in given.items() if key in known)
     except ConfigError as error:
         return list(error.problems)
     return []
@@ -193,7 +193,7 @@ def _instance(name: str, thing: Any, own: Mapping[str, Any], given: Mapping[str,
         raise
     except Exception as error:
         received = ", ".join(given) or "no parameters"
-        why = f"{type(error).__name__}: {shown(str(error))}"
+        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
         raise ConfigError(f"type: {name!r} refused {received} ({why}); see its documentation") from error
 
 

@@ -17,7 +17,18 @@ from otel_eval.scorers.asking import asked, at_once, failed, judge_of, opinion_o
 from otel_eval.scorers.built_in import Finding
 from otel_eval.scorers.judging import Judge
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
-from otel_eval.scorers.parameters import STRING, described, gathered, one_of, optional, reads, share, shown, text, wrong
+from otel_eval.scorers.parameters import (
+    STRING,
+    collect_errors,
+    described,
+    one_of,
+    optional,
+    reads,
+    redacted_repr,
+    share,
+    text,
+    wrong,
+)
 from otel_eval.scorers.prompts import TooLong, prompt_of, recorded
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
@@ -32,7 +43,7 @@ _CALLS: Final = calls("arguments", "result")
 def _compare(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise wrong(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
-    return tuple(gathered(partial(_COMPARED, f"{key}[{place}]", each) for place, each in enumerate(value)))
+    return tuple(collect_errors(partial(_COMPARED, f"{key}[{place}]", each) for place, each in enumerate(value)))
 
 
 @described({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
@@ -40,7 +51,7 @@ def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Names, or mappings of a name and whatever else tells a judge what the tool is for."""
     if not isinstance(value, list | tuple):
         raise wrong(key, value, "a list of tools", f"write e.g. {key}: [search, {{name: refund, description: pays back}}]")
-    return tuple(gathered(partial(_tool, f"{key}[{place}]", each) for place, each in enumerate(value)))
+    return tuple(collect_errors(partial(_tool, f"{key}[{place}]", each) for place, each in enumerate(value)))
 
 
 def _tool(key: str, value: Any) -> Mapping[str, Any]:
@@ -88,7 +99,7 @@ class ToolCorrectness(Matching):
         """Check that there is an expectation, and a judge where one is needed."""
         Matching.prepare(self)
         if self.available_tools and self.judge is None:
-            given = shown([tool["name"] for tool in self.available_tools])
+            given = redacted_repr([tool["name"] for tool in self.available_tools])
             raise ConfigError(f"available_tools: {given} needs a judge; add judge: the name of one of `judges`, or leave it out")
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, count, described, gathered, optional, patterns, reads, wrong
+from otel_eval.scorers.parameters import Names, collect_errors, count, described, optional, patterns, reads, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import listed, plural, seen, tool
@@ -61,7 +61,7 @@ def read_criteria(key: str, value: Any) -> tuple[Criterion, ...]:
     """Tool → `"<= 3"` or `["<=", 3]`."""
     if not isinstance(value, Mapping) or not value:
         raise wrong(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
-    return tuple(gathered(partial(_criterion, key, name, given) for name, given in value.items()))
+    return tuple(collect_errors(partial(_criterion, key, name, given) for name, given in value.items()))
 
 
 def _criterion(key: str, name: Any, given: Any) -> Criterion:

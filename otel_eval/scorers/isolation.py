@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from otel_eval.interfaces import Scorer
 from otel_eval.model import ToolCall, Trajectory
-from otel_eval.ports import Scorer
 from otel_eval.scorers.functions import FunctionScorer
 
 __all__ = ["is_ours", "private_copy"]

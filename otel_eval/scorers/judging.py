@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.scorers.coroutines import is_awaited
-from otel_eval.scorers.parameters import did_you_mean, shown, wrong
+from otel_eval.scorers.parameters import did_you_mean, redacted_repr, wrong
 from otel_eval.scorers.registry import imported
 
 __all__ = ["Judge", "JudgeError", "Structured", "ask", "named", "reply_of", "resolve", "trusting"]
@@ -52,7 +52,7 @@ class JudgeError(OtelEvalError):
 
 def _nowhere(name: str, where: str) -> Judge:
     raise ConfigError(
-        f"{where}: {shown(name)} is a name of `judges`, and there is no configuration here; write {where}: {_EXAMPLE}"
+        f"{where}: {redacted_repr(name)} is a name of `judges`, and there is no configuration here; write {where}: {_EXAMPLE}"
     )
 
 
@@ -67,7 +67,7 @@ def named(judges: Mapping[str, Judge]) -> Iterator[None]:
         if name in judges:
             return judges[name]
         remedy = did_you_mean(name, [*judges]) if judges else f"write judges: {{{name[:_LONGEST_NAME]}: {_EXAMPLE}}} at the top"
-        raise ConfigError(f"{where}: {shown(name)} is not one of the judges; {remedy}")
+        raise ConfigError(f"{where}: {redacted_repr(name)} is not one of the judges; {remedy}")
 
     token = _by_name.set(find)
     try:

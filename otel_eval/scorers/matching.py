@@ -19,7 +19,7 @@ from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import STRINGS, described, flag, one_of, optional, reads, wrong
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.telling import nearest
+from otel_eval.suggestions import nearest
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped
+from otel_eval.redaction import redacted_repr
 from otel_eval.scorers.tracebacks import place_of
-from otel_eval.telling import shown
 
 __all__ = ["failed_by", "in_range", "outcome_of", "too_large"]
 
@@ -72,7 +72,7 @@ def _where(details: Mapping[Any, Any]) -> str:
         try:
             json.dumps({key: value}, allow_nan=False)
         except Exception:  # noqa: BLE001 - as above
-            return f" in {shown(key)}, a {type(value).__name__}"
+            return f" in {redacted_repr(key)}, a {type(value).__name__}"
     return ""
 
 

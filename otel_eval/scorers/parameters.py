@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.globs import glob_matcher
-from otel_eval.telling import did_you_mean, gathered, shown
+from otel_eval.redaction import redacted_repr
+from otel_eval.suggestions import did_you_mean
 
 __all__ = [
     "STRING",
@@ -22,20 +23,20 @@ __all__ = [
     "Names",
     "Reader",
     "Schema",
+    "collect_errors",
     "count",
     "described",
     "did_you_mean",
     "flag",
-    "gathered",
     "one_of",
     "optional",
     "patterns",
     "positive",
     "reads",
+    "redacted_repr",
     "schema_of",
     "selection",
     "share",
-    "shown",
     "text",
     "wrong",
 ]
@@ -69,7 +70,7 @@ def schema_of(reader: Reader) -> Schema:
 
 def wrong(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
     """The error for a value that a key cannot hold."""
-    return ConfigError(f"{key}: {shown(value)} is not {expected}; {remedy}")
+    return ConfigError(f"{key}: {redacted_repr(value)} is not {expected}; {remedy}")
 
 
 def reads(reader: Reader) -> dict[str, Reader]:
@@ -198,7 +199,7 @@ def selection(key: str, value: Any) -> Selection:
     """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
     if not isinstance(value, Mapping):
         raise wrong(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
-    return Selection(**dict(gathered(partial(_chosen, key, word, given) for word, given in value.items())))
+    return Selection(**dict(collect_errors(partial(_chosen, key, word, given) for word, given in value.items())))
 
 
 def _chosen(key: str, word: Any, given: Any) -> tuple[str, Names]:

@@ -17,15 +17,15 @@ from otel_eval.scorers.automaton import Automaton, Edit, TooLarge, TooMany, near
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.parameters import (
     STRING,
+    collect_errors,
     count,
     described,
     did_you_mean,
     flag,
-    gathered,
     one_of,
     optional,
     reads,
-    shown,
+    redacted_repr,
     wrong,
 )
 from otel_eval.scorers.registry import scorer
@@ -149,7 +149,7 @@ def _entry(automaton: Automaton, start: int, member: Any) -> int:
 
 def _ends(automaton: Automaton, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
     """Build each member behind its entry."""
-    return gathered(
+    return collect_errors(
         partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
         for index, (entry, member) in enumerate(zip(entries, members, strict=True))
     )
@@ -182,7 +182,7 @@ def _repeated(automaton: Automaton, start: int, key: str, value: Mapping[Any, An
                 *(f"{key}.repeat.{word}: unknown key; {did_you_mean(word, ('of', 'min', 'max'))}" for word in unknown)
             )
         key, value, inner = f"{key}.repeat", inner, inner["of"]
-    least, most = gathered(
+    least, most = collect_errors(
         (
             partial(count("repetitions", 1, least=0), f"{key}.min", value.get("min", 0)),
             partial(optional(count("repetitions", 3, least=0)), f"{key}.max", value.get("max")),
@@ -190,7 +190,7 @@ def _repeated(automaton: Automaton, start: int, key: str, value: Mapping[Any, An
     )
     if least > _MOST_COPIES or (most is not None and not least <= most <= _MOST_COPIES):
         raise ConfigError(
-            f"{key}.max: {shown(most)} with min {least} is no range up to {_MOST_COPIES}; write e.g. min: 1, max: 3"
+            f"{key}.max: {redacted_repr(most)} with min {least} is no range up to {_MOST_COPIES}; write e.g. min: 1, max: 3"
         )
     return _repeat(automaton, start, f"{key}.repeat", inner, least, most, depth)
 

@@ -18,7 +18,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.alignment.parallel_calls import batches, is_timed
 from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import STRINGS, Names, described, gathered, one_of, reads, shown, wrong
+from otel_eval.scorers.parameters import STRINGS, Names, collect_errors, described, one_of, reads, redacted_repr, wrong
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.wording import listed, seen
@@ -54,7 +54,7 @@ def read_rules(key: str, value: Any) -> tuple[Rule, ...]:
     """A list of rules, each of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:
         raise wrong(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
-    return tuple(gathered(partial(_rule, f"{key}[{index}]", written) for index, written in enumerate(value)))
+    return tuple(collect_errors(partial(_rule, f"{key}[{index}]", written) for index, written in enumerate(value)))
 
 
 def _rule(key: str, written: Any) -> Rule:
@@ -72,7 +72,7 @@ def _rule(key: str, written: Any) -> Rule:
                 Names((parts["b"],)).matcher(),
                 within,
             )
-    raise ConfigError(f"{key}: {shown(written)} is no rule; write one of: {_FORMS}")
+    raise ConfigError(f"{key}: {redacted_repr(written)} is no rule; write one of: {_FORMS}")
 
 
 def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
@@ -81,7 +81,7 @@ def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
         found = _WORD.search(name)
         if found is not None:
             remedy = f"write one of: {_FORMS}; in the name of a tool write {found[0]!r} as a pattern, {found[0][:-1]}?"
-            raise ConfigError(f"{key}: {shown(written)} is no rule, {name!r} has the word {found[0]!r} in it; {remedy}")
+            raise ConfigError(f"{key}: {redacted_repr(written)} is no rule, {name!r} has the word {found[0]!r} in it; {remedy}")
 
 
 @scorer("precedence")

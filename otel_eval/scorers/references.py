@@ -19,7 +19,7 @@ from otel_eval.scorers.agreement import decoded
 from otel_eval.scorers.built_in import BuiltIn
 from otel_eval.scorers.coroutines import is_awaited
 from otel_eval.scorers.outcomes import failed_by
-from otel_eval.scorers.parameters import STRING, described, did_you_mean, gathered, shown, text, wrong
+from otel_eval.scorers.parameters import STRING, collect_errors, described, did_you_mean, redacted_repr, text, wrong
 from otel_eval.scorers.registry import imported
 
 __all__ = ["Records", "Reference", "is_file", "reference", "references_of"]
@@ -133,7 +133,7 @@ def reference(key: str, value: Any) -> Reference:
     problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
     words = {word: value[word] for word in ("key", "field", "column") if word in value}
     try:
-        gathered(partial(text, f"{key}.{word}", given) for word, given in words.items())
+        collect_errors(partial(text, f"{key}.{word}", given) for word, given in words.items())
     except ConfigError as error:
         problems += error.problems
     if problems:
@@ -157,4 +157,4 @@ def _within(where: str, dataset: Any, *, key: str, field: str = "expected", colu
     if callable(dataset):
         return Reference(key, dataset, field)
     remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of records or a function"
-    raise ConfigError(f"{where}.dataset: {shown(dataset)} is not a dataset; {remedy}")
+    raise ConfigError(f"{where}.dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Trajectory
+from otel_eval.redaction import redacted_repr
 from otel_eval.scorers.annotations import refused_return
 from otel_eval.scorers.tracebacks import import_problem
-from otel_eval.telling import did_you_mean, shown
+from otel_eval.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -167,21 +168,21 @@ def resolve(kind: str) -> tuple[str, Any]:
     if ("." in name or ":" in name) and name not in _installed():
         thing = imported("type", name)
         if not callable(thing):
-            raise ConfigError(f"type: {shown(name)} is not a scorer class or function; name something that can be called")
+            raise ConfigError(f"type: {redacted_repr(name)} is not a scorer class or function; name something that can be called")
         return name, thing
     if name not in (installed := list_scorers()):
-        raise ConfigError(f"type: {shown(kind)} is not a scorer; {did_you_mean(kind, [*installed, *ALIASES])}")
+        raise ConfigError(f"type: {redacted_repr(kind)} is not a scorer; {did_you_mean(kind, [*installed, *ALIASES])}")
     try:
         thing = get_scorer(name)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"type: {shown(kind)} cannot be loaded ({import_problem(error)}); repair or remove its package"
+            f"type: {redacted_repr(kind)} cannot be loaded ({import_problem(error)}); repair or remove its package"
         ) from error
     if not callable(thing):
         what = f"names a value of type {type(thing).__name__}, no function or class"
-        raise ConfigError(f"type: {shown(kind)} {what}; repair or remove its package")
+        raise ConfigError(f"type: {redacted_repr(kind)} {what}; repair or remove its package")
     return name, thing
 
 
@@ -209,5 +210,5 @@ def imported(key: str, path: str) -> Any:
             thing = getattr(thing, part)
     except (Exception, SystemExit) as error:
         remedy = "write package.module:attribute of something that can be imported"
-        raise ConfigError(f"{key}: {shown(path)} cannot be imported ({import_problem(error)}); {remedy}") from error
+        raise ConfigError(f"{key}: {redacted_repr(path)} cannot be imported ({import_problem(error)}); {remedy}") from error
     return thing

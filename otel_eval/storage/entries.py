@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from otel_eval.interfaces import ClosedTrace, Released, Verdict
 from otel_eval.model import Completeness, Report
-from otel_eval.ports import ClosedTrace, Released, Verdict
 from otel_eval.storage.reports import pending_of, report_from, report_to
 
 __all__ = [

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from otel_eval.ports import Crashes
+from otel_eval.interfaces import Crashes
 from otel_eval.storage.directory import NO_LINK, Claim
 
 __all__ = ["SLOTS", "InProgress", "Key", "key_of_trace"]

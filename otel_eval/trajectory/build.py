@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.construction import constructor
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import UNRECORDED, Completeness, Kind, SpanVisit, ToolCall, Trajectory, Unnamed
-from otel_eval.ports import ClosedTrace
 from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory.agent_paths import AgentPaths
 from otel_eval.trajectory.beside import merge_beside

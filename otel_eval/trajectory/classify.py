@@ -12,8 +12,8 @@ from typing import Final
 
 from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
 from otel_eval.globs import glob
+from otel_eval.interfaces import ClosedTrace, Envelope, Frame, SpanEvent, View, Wanted
 from otel_eval.model import Kind, SpanVisit
-from otel_eval.ports import ClosedTrace, Envelope, Frame, SpanEvent, View, Wanted
 from otel_eval.steps import Steps
 from otel_eval.trajectory.span_tree import SpanTree, span_tree_of
 

@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import Final
 
 from otel_eval.conventions import Recognition
+from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
-from otel_eval.ports import ClosedTrace, Wanted
 from otel_eval.steps import Steps
 from otel_eval.trajectory.beside import merge_beside
 from otel_eval.trajectory.calls import Draft, drafts

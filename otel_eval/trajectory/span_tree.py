@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_eval.ports import Frame
+from otel_eval.interfaces import Frame
 
 __all__ = ["SpanTree", "span_tree_of"]
 

@@ -11,8 +11,8 @@ import pytest
 from content_scorers import scorers_for
 from recorded_traces import FILES, traces
 
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Outcome, Scored, Skipped, Trajectory
-from otel_eval.ports import ClosedTrace
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
 PLAN = Plan(needs=ALL_NEEDS, asked=frozenset({"steps", "conversation"}))

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from otel_eval.conventions import TABLES, Field
-from otel_eval.ports import ClosedTrace
+from otel_eval.interfaces import ClosedTrace
 
 _FIELDS = (Field.ARGUMENTS, Field.RESULT, Field.INPUT, Field.OUTPUT)
 _ROWS = {row.key for table in TABLES for row in table.messages}

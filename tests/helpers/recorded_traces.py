@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.model import Completeness
-from otel_eval.ports import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.testing import FakeEnvelope, FakeSpan
 
 FOLDER = Path(__file__).parents[1] / "traces"

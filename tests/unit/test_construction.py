@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from otel_eval.construction import constructor
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Result, Scored, ToolCall, Trajectory
-from otel_eval.ports import ClosedTrace
 
 
 @pytest.mark.parametrize("cls", [ToolCall, Trajectory, Scored, Result, Report, ClosedTrace])

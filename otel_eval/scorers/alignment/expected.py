@@ -13,7 +13,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.parameters import STRING, Schema, described, did_you_mean, gathered, wrong
+from otel_eval.scorers.parameters import STRING, Schema, collect_errors, described, did_you_mean, wrong
 
 __all__ = ["Comparison", "Expectation", "Expected", "calls", "names"]
 
@@ -98,7 +98,7 @@ def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wan
         raise wrong(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
     groups: list[range] = []
-    for members in gathered(partial(_batch, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
+    for members in collect_errors(partial(_batch, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
         groups.append(range(len(found), len(found) + len(members)))
         found += members
     return Expectation(tuple(found), tuple(groups))
@@ -110,7 +110,7 @@ def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[E
         return [read(key, entry)]
     if not entry:
         raise wrong(key, entry, "a batch of calls", "name at least one call or leave the batch out")
-    return gathered(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
+    return collect_errors(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
 
 
 def _is_list(value: Any) -> bool:

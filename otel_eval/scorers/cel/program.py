@@ -26,7 +26,7 @@ from otel_eval.scorers.cel.reading import Reading, read
 from otel_eval.scorers.cel.tree import Node, is_plain, parse, rewritten
 from otel_eval.scorers.cel.weights import weight
 from otel_eval.scorers.parameters import wrong
-from otel_eval.telling import did_you_mean, nearest
+from otel_eval.suggestions import did_you_mean, nearest
 
 __all__ = ["Evaluation", "Invalid", "Program", "combined", "compiled"]
 

@@ -13,7 +13,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.scorers.cel import compiled
 from otel_eval.scorers.dag.shapes import PARTS, Node, Nodes, Verdict, words
 from otel_eval.scorers.dag.spelling import NODE, TYPES, Written, written
-from otel_eval.scorers.parameters import described, did_you_mean, shown, wrong
+from otel_eval.scorers.parameters import described, did_you_mean, redacted_repr, wrong
 
 __all__ = ["ancestors", "nodes"]
 
@@ -79,7 +79,7 @@ class _Joined:
                 continue
             if self._is_verdict(child):
                 self.problems.append(
-                    f"{where}: {shown(child)} is a verdict, and a task decides nothing; name a task, binary or choice"
+                    f"{where}: {redacted_repr(child)} is a verdict, and a task decides nothing; name a task, binary or choice"
                 )
             yield child
 
@@ -94,12 +94,14 @@ class _Joined:
                     yield verdict
                 else:
                     said = "true" if node.kind == "binary" else "…"
-                    self.problems.append(f"{where}: {shown(child)} is no verdict; write {{verdict: {said}, then: {child}}}")
+                    self.problems.append(
+                        f"{where}: {redacted_repr(child)} is no verdict; write {{verdict: {said}, then: {child}}}"
+                    )
 
     def _known(self, where: str, name: str) -> bool:
         if name in self._names:
             return True
-        self.problems.append(f"{where}: there is no node {shown(name)}; {did_you_mean(name, self._names)}")
+        self.problems.append(f"{where}: there is no node {redacted_repr(name)}; {did_you_mean(name, self._names)}")
         return False
 
     def _is_verdict(self, name: str) -> bool:
@@ -110,7 +112,7 @@ class _Joined:
         if verdict.then is None or not self._known(where, verdict.then):
             return
         if self._is_verdict(verdict.then):
-            self.problems.append(f"{where}: {shown(verdict.then)} is a verdict itself; write its score here")
+            self.problems.append(f"{where}: {redacted_repr(verdict.then)} is a verdict itself; write its score here")
 
     def _check_verdicts(self, place: str, kind: str, said: list[bool | str], *, complete: bool) -> None:
         wanted, name = (bool, "true or false") if kind == "binary" else (str, "a text")
@@ -129,7 +131,7 @@ class _Joined:
                 f"{place}.children: missing; a choice has at least one verdict, e.g. [{{verdict: good, score: 10}}]"
             )
         twice = sorted({str(each) for each in said if said.count(each) > 1}) if kind == "choice" else []
-        self.problems += [f"{place}.children: the verdict {shown(each)} is there twice; keep one" for each in twice]
+        self.problems += [f"{place}.children: the verdict {redacted_repr(each)} is there twice; keep one" for each in twice]
 
     def _distinct_labels(self) -> dict[str, str]:
         labels: dict[str, str] = {}
@@ -137,7 +139,8 @@ class _Joined:
             if node.label in labels:
                 where = f"{self._key}.{name}.output_label"
                 self.problems.append(
-                    f"{where}: {shown(node.label)} is the output of {shown(labels[node.label])} already; rename one"
+                    f"{where}: {redacted_repr(node.label)} is the output of "
+                    f"{redacted_repr(labels[node.label])} already; rename one"
                 )
             elif node.label:
                 labels[node.label] = name
@@ -199,10 +202,14 @@ class _Joined:
         for read in sorted(node.named - {*PARTS, "run"}):
             maker = self._labels.get(read)
             if maker is None and read not in types:
-                self.problems.append(f"{where}: there is no {shown(read)} to read; {did_you_mean(read, [*PARTS, *self._labels])}")
+                self.problems.append(
+                    f"{where}: there is no {redacted_repr(read)} to read; {did_you_mean(read, [*PARTS, *self._labels])}"
+                )
             elif maker is not None and self._above and maker not in self._above[name]:
                 remedy = f"add {name} to the children of {maker}"
-                self.problems.append(f"{where}: {read} is the output of {shown(maker)}, which does not lead here; {remedy}")
+                self.problems.append(
+                    f"{where}: {read} is the output of {redacted_repr(maker)}, which does not lead here; {remedy}"
+                )
         if node.asks is not None and not node.reads and not any(name in each.children for each in self.made.values()):
             self.problems.append(f"{self._key}.{name}.reads: missing; name what the judge is shown, e.g. reads: [output]")
 

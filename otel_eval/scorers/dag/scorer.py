@@ -12,8 +12,8 @@ from operator import or_
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
+from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.ports import Scorer
 from otel_eval.scorers.asking import asked, at_once, judge_of
 from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.cel import Evaluation, Reading, Unavailable, bind
@@ -26,7 +26,18 @@ from otel_eval.scorers.dag.walk import Answer, Step, Walked, finished, walk
 from otel_eval.scorers.dag.whole import Whole, whole
 from otel_eval.scorers.isolation import is_ours, private_copy
 from otel_eval.scorers.judging import Judge
-from otel_eval.scorers.parameters import STRING, STRINGS, described, did_you_mean, flag, optional, reads, share, shown, wrong
+from otel_eval.scorers.parameters import (
+    STRING,
+    STRINGS,
+    described,
+    did_you_mean,
+    flag,
+    optional,
+    reads,
+    redacted_repr,
+    share,
+    wrong,
+)
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, tool_names_of
@@ -100,11 +111,13 @@ class Dag(BuiltIn):
         problems = []
         for name in self.root:
             if name in self.nodes.verdicts:
-                problems.append(f"root: {shown(name)} is a verdict, and nothing was decided yet; name a task, binary or choice")
+                problems.append(
+                    f"root: {redacted_repr(name)} is a verdict, and nothing was decided yet; name a task, binary or choice"
+                )
             elif name not in made:
-                problems.append(f"root: there is no node {shown(name)}; {did_you_mean(name, [*made])}")
+                problems.append(f"root: there is no node {redacted_repr(name)}; {did_you_mean(name, [*made])}")
             elif name in led:
-                problems.append(f"root: {shown(name)} follows another node; name those that follow none")
+                problems.append(f"root: {redacted_repr(name)} follows another node; name those that follow none")
         return problems
 
     def _unreachable(self) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_eval.ports import Scorer
+from otel_eval.interfaces import Scorer
 from otel_eval.scorers.cel import Program
 from otel_eval.scorers.wording import tool
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.ports import Scorer
+from otel_eval.interfaces import Scorer
 from otel_eval.scorers.building import create_scorer
 from otel_eval.scorers.dag.shapes import PARTS, Verdict, words
-from otel_eval.scorers.parameters import STRING, Schema, did_you_mean, gathered, shown, text, wrong
-from otel_eval.telling import nearest
+from otel_eval.scorers.parameters import STRING, Schema, collect_errors, did_you_mean, redacted_repr, text, wrong
+from otel_eval.suggestions import nearest
 
 __all__ = ["NODE", "TYPES", "Written", "written"]
 
@@ -128,7 +128,7 @@ def _node(key: str, name: str, given: Any) -> Written:
         "label": partial(_label, f"{key}.output_label", name, given) if kind == "task" else lambda: "",
         "children": partial(_children, f"{key}.children", kind, given),
     }
-    found = dict(zip(reading, gathered(reading.values()), strict=True))
+    found = dict(zip(reading, collect_errors(reading.values()), strict=True))
     cel, asks = found["how"]
     return Written(kind, cel, asks, found["reads"], found["label"], found["children"])
 
@@ -174,7 +174,7 @@ def _label(key: str, name: str, given: Mapping[str, Any]) -> str:
     if isinstance(label, str) and _IDENTIFIER.fullmatch(label) and label not in _RESERVED:
         return label
     if isinstance(label, str) and label in _RESERVED:
-        raise ConfigError(f"{key}: {shown(label)} means something else in expressions; write e.g. {key}: found_{label}")
+        raise ConfigError(f"{key}: {redacted_repr(label)} means something else in expressions; write e.g. {key}: found_{label}")
     remedy = f"write e.g. {key}: headings"
     raise wrong(key, label, "a name of letters, digits and _", remedy)
 
@@ -189,7 +189,7 @@ def _children(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | Verd
         return tuple(dict.fromkeys(value))
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise wrong(key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}")
-    return tuple(gathered(partial(_child, f"{key}[{at}]", each) for at, each in enumerate(value)))
+    return tuple(collect_errors(partial(_child, f"{key}[{at}]", each) for at, each in enumerate(value)))
 
 
 def _child(key: str, given: Any) -> str | Verdict:
@@ -203,7 +203,7 @@ def _child(key: str, given: Any) -> str | Verdict:
 def _verdict(key: str, given: Mapping[str, Any]) -> Verdict:
     reading: list[Callable[[], Any]] = [partial(_no_unknown, key, given, _KINDS["verdict"])]
     reading += [partial(read, f"{key}.{word}", given) for word, read in (("verdict", _said), ("score", _score), ("then", _then))]
-    _, said, score, then = gathered(reading)
+    _, said, score, then = collect_errors(reading)
     if (score is None) == (then is None):
         wrongly = (
             "has both a score and a successor; keep one"

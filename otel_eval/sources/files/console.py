@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.ports import ClosedTrace, Wanted
+from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.sources.files.binary import Readable, Say
 from otel_eval.sources.otlp import Framed, frame_json
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from otel_eval.ports import Frame, View
+from otel_eval.interfaces import Frame, View
 from otel_eval.sources.inprocess.limits import Limits
 from otel_eval.sources.inprocess.memory_limiter import MemoryLimiter
 from otel_eval.sources.inprocess.placement import move_to_front, neighbours, pipeline_of

@@ -11,8 +11,8 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.interfaces import Deployment, Frame, SpanEvent, View, Wanted
 from otel_eval.native import extension
-from otel_eval.ports import Deployment, Frame, SpanEvent, View, Wanted
 from otel_eval.sources.inprocess.sizes import attributes_of, raw_attributes, size_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _items(attributes: Any) -> dict[str, Any]:
 
 
 class SdkView:
-    """One ended SDK span; see `otel_eval.ports.View`."""
+    """One ended SDK span; see `otel_eval.interfaces.View`."""
 
     __slots__ = ("_span",)
 
@@ -111,7 +111,7 @@ def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 
 
 class SdkEnvelope:
-    """One resource and scope of the SDK; see `otel_eval.ports.Envelope`."""
+    """One resource and scope of the SDK; see `otel_eval.interfaces.Envelope`."""
 
     __slots__ = ("_resource", "_scope", "deployment", "scope_name", "service")
 

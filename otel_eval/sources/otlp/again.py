@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from otel_eval.ports import Frame, LogFrame
+from otel_eval.interfaces import Frame, LogFrame
 from otel_eval.sources.otlp.views import SpanEnvelope
 from otel_eval.wire import sized
 

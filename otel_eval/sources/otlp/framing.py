@@ -18,7 +18,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
-from otel_eval.ports import Frame, LogFrame
+from otel_eval.interfaces import Frame, LogFrame
 from otel_eval.sources.otlp.content import excess, is_dense
 from otel_eval.sources.otlp.crowding import UNLIMITED, crowded, too_many
 from otel_eval.sources.otlp.native import frame

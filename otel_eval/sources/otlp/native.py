@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from otel_eval.interfaces import View
 from otel_eval.native import extension
-from otel_eval.ports import View
 
 __all__ = ["NATIVE", "frame", "shortcut", "weigh"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_eval.ports import DEPLOYMENT, Deployment, SpanEvent, View, Wanted
+from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, View, Wanted
 from otel_eval.sources.otlp.native import shortcut
 from otel_eval.sources.otlp.schema import (
     parse_event,

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.sources.receiver.watched import content, stamp
-from otel_eval.telling import gathered
 from otel_eval.x509 import Validity, validity_of
 
 __all__ = ["Certificates", "Tls"]
@@ -130,7 +129,7 @@ class Certificates:
         tls = self._tls
         named = {"cert_file": tls.cert_file, "key_file": tls.key_file, "client_ca_file": tls.client_ca_file}
         found = {key: partial(self._read, key, file) for key, file in named.items() if file}
-        chain, key, *further = gathered(found.values())
+        chain, key, *further = collect_errors(found.values())
         authorities = further[0] if further else None
         return _Loaded(self._context(authorities), key, chain, authorities, validity_of(chain))
 

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.sources.receiver.watched import content, stamp
-from otel_eval.telling import gathered
 
 __all__ = ["Tokens"]
 
@@ -58,7 +57,7 @@ class Tokens:
         self._where, self._look_s = where, look_s
         digests = [partial(_variable, environ, name, where) for name in variables]
         opened = [partial(self._opened, file) for file in files]
-        found: list[Any] = gathered([*digests, *opened])
+        found: list[Any] = collect_errors([*digests, *opened])
         self._fixed: Final[list[bytes]] = found[: len(digests)]
         self._lock = threading.Lock()  # guards what follows
         self._files: dict[str, tuple[Any, list[bytes]]] = dict(zip(files, found[len(digests) :], strict=True))

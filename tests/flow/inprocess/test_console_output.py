@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from otel_eval import Scored, app
 from otel_eval.config import load
 from otel_eval.errors import InputError
-from otel_eval.ports import View, Wanted
+from otel_eval.interfaces import View, Wanted
 from otel_eval.sources.files import read_file
 from otel_eval.sources.otlp import Framed, frame_traces
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from otel_eval.ports import Wanted
+from otel_eval.interfaces import Wanted
 from otel_eval.sources.inprocess import frames_of
 from otel_eval.sources.otlp.framing import frame_traces
 

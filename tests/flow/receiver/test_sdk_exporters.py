@@ -22,7 +22,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from otel_eval.ports import Wanted
+from otel_eval.interfaces import Wanted
 
 WAYS = [
     pytest.param(lambda bound: GrpcSpans(endpoint=bound.grpc, insecure=True), "grpc", id="grpc"),

@@ -25,7 +25,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.exporters.result_rows import line_of, result_fields
-from otel_eval.ports import Wanted
+from otel_eval.interfaces import Wanted
 from otel_eval.sources.files import read_file
 from otel_eval.sources.otlp import (
     Framed,

@@ -12,8 +12,8 @@ import pytest
 
 from otel_eval.app.guard import MOST_HUNG, Guard
 from otel_eval.counters import Counters
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Scored
-from otel_eval.ports import Scorer
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.functions import FunctionScorer
 from otel_eval.testing import call, trajectory

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
+from otel_eval.redaction import redacted_repr
 from otel_eval.scorers import create_scorer
-from otel_eval.telling import did_you_mean, shown
+from otel_eval.suggestions import did_you_mean
 
 SECRET = "hunter2-7f3a"
 
@@ -38,14 +39,14 @@ class Rude:
 )
 def test_a_value_is_shown_as_python_writes_it(value: Any, told: str) -> None:
     """As far as there is room."""
-    assert shown(value) == told
+    assert redacted_repr(value) == told
 
 
 @given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_whatever_is_shown_fits_in_a_line(value: Any) -> None:
     """And nothing in it moves a terminal's cursor."""
-    assert len(shown(value)) <= 80
-    assert shown(value).isprintable()
+    assert len(redacted_repr(value)) <= 80
+    assert redacted_repr(value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -68,8 +69,8 @@ def test_whatever_is_shown_fits_in_a_line(value: Any) -> None:
 )
 def test_a_secret_is_not_shown(value: Any) -> None:
     """Where its key says that it is one, or its own beginning does."""
-    assert SECRET not in shown(value)
-    assert "***" in shown(value)
+    assert SECRET not in redacted_repr(value)
+    assert "***" in redacted_repr(value)
 
 
 @pytest.mark.parametrize(

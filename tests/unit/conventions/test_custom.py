@@ -14,7 +14,7 @@ import yaml
 from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, ReadTable, convention_from_mapping, unwrap
 from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.errors import ConfigError
-from otel_eval.ports import SpanEvent
+from otel_eval.interfaces import SpanEvent
 from otel_eval.testing import span
 
 MINE: dict[str, Any] = {

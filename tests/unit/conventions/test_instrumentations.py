@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.ports import SpanEvent
 from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 

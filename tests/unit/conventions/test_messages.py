@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from otel_eval.conventions.events import read_event
 from otel_eval.conventions.messages import ToolRequest, ToolResult, message_text, nested, read_messages
 from otel_eval.conventions.table import Side
-from otel_eval.ports import SpanEvent
+from otel_eval.interfaces import SpanEvent
 
 ARGUMENTS = {"city": "Oslo"}
 TEXT = json.dumps(ARGUMENTS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_eval.conventions import Histories, Side, nested, read_messages
 from otel_eval.conventions.events import read_event
-from otel_eval.ports import SpanEvent
+from otel_eval.interfaces import SpanEvent
 from otel_eval.steps import Steps
 
 NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])

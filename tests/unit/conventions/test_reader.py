@@ -11,8 +11,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.conventions import DROPPED, TABLES, UNRECOGNIZED, Convention, Reader, Rule, ScopeReader
+from otel_eval.interfaces import LONG_TEXT, View
 from otel_eval.model import Kind
-from otel_eval.ports import LONG_TEXT, View
 from otel_eval.sources.otlp.views import read_span
 from otel_eval.testing import span
 

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from otel_eval.ports import Wanted
+from otel_eval.interfaces import Wanted
 from otel_eval.sources.otlp import framing, native
 from otel_eval.sources.otlp.crowding import UNLIMITED
 from otel_eval.sources.otlp.values import decode

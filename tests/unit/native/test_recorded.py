@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from otel_eval.interfaces import View, Wanted
 from otel_eval.native import extension
-from otel_eval.ports import View, Wanted
 from otel_eval.sources.inprocess.view import SdkEnvelope, SdkView, frames_of
 
 native: Any = extension("_native")

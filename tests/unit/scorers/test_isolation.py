@@ -8,8 +8,8 @@ import pytest
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Scored, Trajectory
-from otel_eval.ports import ClosedTrace
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.functions import FunctionScorer
 from otel_eval.testing import closed, span

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.ports import Scorer
+from otel_eval.interfaces import Scorer
 from otel_eval.scorers import create_scorer, list_scorers
 
 COUNT = {"type": "tool_call_count"}

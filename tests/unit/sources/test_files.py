@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.errors import InputError
-from otel_eval.ports import SpanEvent, Wanted
+from otel_eval.interfaces import SpanEvent, Wanted
 from otel_eval.sources.files import read_file
 from otel_eval.sources.otlp import Framed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.ports import Crashes
+from otel_eval.interfaces import Crashes
 from otel_eval.storage import Claim
 from otel_eval.storage.in_progress import SLOTS, InProgress, key_of_trace
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from otel_eval.interfaces import ClosedTrace, SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.ports import ClosedTrace, SpanEvent
 from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 

@@ -10,8 +10,8 @@ import pytest
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Skipped
-from otel_eval.ports import ClosedTrace
 from otel_eval.scorers import create_scorer
 from otel_eval.steps import LIMIT, Steps
 from otel_eval.testing import FakeSpan, closed, span

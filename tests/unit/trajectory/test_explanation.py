@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_traces import traces
 
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.ports import ClosedTrace
 from otel_eval.testing import closed, span
 from otel_eval.trajectory import Ignored, Plan, RunOrigin, SpanExplanation, TraceExplanation, build, explain_trace
 

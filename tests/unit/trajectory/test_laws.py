@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_traces import TRUTH, traces
 
+from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.ports import ClosedTrace
 from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build, explain_trace
 

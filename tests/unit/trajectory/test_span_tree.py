@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.ports import Frame
+from otel_eval.interfaces import Frame
 from otel_eval.testing import FakeEnvelope
 from otel_eval.trajectory.span_tree import span_tree_of
 

@@ -1,7 +1,4 @@
-"""Work that must not show in the traces that are judged.
-
-Knows what instrumentations look at before they trace a call; knows no exporter and no scorer.
-"""
+"""Keeps the spans of our own requests (exports, judges) out of the traces that are evaluated."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import opentelemetry.context as api
 from opentelemetry.context import attach, detach, set_value
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-__all__ = ["quiet", "unseen"]
+__all__ = ["suppress_instrumentation", "suppress_tracing"]
 
 # The API's keys are private and made unique at import.
 _SUPPRESS = (
@@ -24,8 +21,8 @@ _UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=Trac
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Nothing that happens within is traced by an instrumentation."""
+def suppress_instrumentation() -> Iterator[None]:
+    """Within this context no instrumentation creates spans, as OpenTelemetry's own exporters do it."""
     context = api.get_current()
     for key in _SUPPRESS:
         context = set_value(key, True, context)
@@ -37,11 +34,11 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
-    """As `quiet`; and what is traced by hand within belongs to no trace of the program and is not sampled."""
+def suppress_tracing() -> Iterator[None]:
+    """As `suppress_instrumentation`; spans that code creates itself get an unsampled parent, so that they are not recorded."""
     token = attach(set_span_in_context(_UNSAMPLED))
     try:
-        with quiet():
+        with suppress_instrumentation():
             yield
     finally:
         detach(token)

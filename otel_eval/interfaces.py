@@ -1,10 +1,8 @@
-"""What the core asks of the rooms around it.
+"""The protocols and records between the layers: how a span is read, what a scorer and an exporter are.
 
-Knows the shapes at the seams: how a span's payload is read, what a scorer and a sink are. Knows no implementation.
-
-A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source understands (raw
-protobuf bytes, an SDK span): tuples of bytes cost a third of an object and nothing is decoded for a span that no
-table asks for. When the trace closes, the frame's `Envelope` turns the payload into a `View`.
+A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source can decode (raw
+protobuf bytes, an SDK span): a tuple of bytes takes a third of the memory of an object, and nothing is decoded for a
+span that no table needs. When the trace closes, the frame's `Envelope` turns the payload into a `View`.
 """
 
 from __future__ import annotations
