@@ -36,7 +36,7 @@ from otel_eval.storage import (
     identity_of,
     key_of,
 )
-from otel_eval.storage.entries import (
+from otel_eval.storage.record_types import (
     Judgement,
     Kind,
     from_closings,

@@ -12,8 +12,8 @@ from typing import Final
 from otel_eval.app.forms import form_of
 from otel_eval.interfaces import ClosedTrace, Part, Released
 from otel_eval.model import Completeness
-from otel_eval.sources.otlp import logs_again, traces_again
-from otel_eval.storage.entries import Judgement, Kind, from_closings, from_judgements, from_parts, from_released
+from otel_eval.otlp import logs_again, traces_again
+from otel_eval.storage.record_types import Judgement, Kind, from_closings, from_judgements, from_parts, from_released
 
 __all__ = ["records_of", "weight_of"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_eval.storage import Journal, Ledger, Segment
-from otel_eval.storage.entries import Kind, Passed, from_passed
+from otel_eval.storage.record_types import Kind, Passed, from_passed
 
 if TYPE_CHECKING:
     from otel_eval.forwarding import Ack, Forwarder, PendingSpan

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.admin import Readiness, Site
 from otel_eval.config import MetricsOtlp, Telemetry, client_tls
-from otel_eval.operations import Readiness, Site
 from otel_eval.otlp.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from otel_eval.operations.beat import Beat
+    from otel_eval.admin.self_metrics_exporter import Beat
 
 __all__ = ["Operating", "metrics_endpoint"]
 
@@ -66,7 +66,7 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
 
 def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> Beat:
     # Deferred: the exporters load grpc's client or requests.
+    from otel_eval.admin.self_metrics_exporter import Beat
     from otel_eval.exporters.otlp import metric_exporter, own_resource
-    from otel_eval.operations.beat import Beat
 
     return Beat(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)

@@ -15,9 +15,9 @@ from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.forwarding import Ack, Forwarder
 from otel_eval.interfaces import Frame
+from otel_eval.otlp import Framed
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Origin
 
 __all__ = ["Passing", "forward_of"]

@@ -20,10 +20,10 @@ from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Report, Stamp
-from otel_eval.sources.otlp import UNLIMITED, Framed, frame_traces
+from otel_eval.otlp import UNLIMITED, Framed, frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
 from otel_eval.storage import Entry, Segment, key_of
-from otel_eval.storage.entries import (
+from otel_eval.storage.record_types import (
     Closing,
     Judgement,
     Kind,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from otel_eval.app.onward import Onward
 from otel_eval.model import Report
-from otel_eval.sources.otlp import Framed
+from otel_eval.otlp import Framed
 from otel_eval.sources.receiver import Origin
 from otel_eval.storage import Entry, Segment
-from otel_eval.storage.entries import Judgement, passed
+from otel_eval.storage.record_types import Judgement, passed
 
 if TYPE_CHECKING:
     from otel_eval.forwarding import Forwarder

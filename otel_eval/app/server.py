@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.admin import Readiness
 from otel_eval.app import references
 from otel_eval.app.asking_again import AskingAgain
 from otel_eval.app.compose import engine_of, later_of, limits_of
@@ -28,9 +29,8 @@ from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report
-from otel_eval.operations import Readiness
+from otel_eval.otlp import Framed
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.otlp import Framed
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 
 if TYPE_CHECKING:

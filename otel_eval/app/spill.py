@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.sources.otlp import Framed, frame_logs, frame_traces, logs_again, traces_again
+from otel_eval.otlp import Framed, frame_logs, frame_traces, logs_again, traces_again
 
 __all__ = ["Spill"]
 

@@ -22,8 +22,8 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
+from otel_eval.otlp import Framed
 from otel_eval.sources.files import Gap, LastPositions, Source, read_pieces, trace_ids
-from otel_eval.sources.otlp import Framed
 
 __all__ = ["whole_traces"]
 

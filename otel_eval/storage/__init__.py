@@ -5,13 +5,11 @@ Knows files, records and when a file is no longer needed; knows neither OTLP nor
 
 from __future__ import annotations
 
-from otel_eval.storage.accepted import AcceptedSignals
-from otel_eval.storage.directory import Claim
-from otel_eval.storage.identity import Identity, identity_of
+from otel_eval.storage.directory import AcceptedSignals, Claim, Identity, identity_of
 from otel_eval.storage.in_progress import SLOTS, InProgress, key_of_trace
 from otel_eval.storage.journal import SEGMENT_BYTES, Entry, Journal, Segment, StorageFull, Written
-from otel_eval.storage.ledger import Ledger
-from otel_eval.storage.reports import key_of
+from otel_eval.storage.record_types import key_of
+from otel_eval.storage.segment_refs import Ledger
 
 __all__ = [
     "SEGMENT_BYTES",

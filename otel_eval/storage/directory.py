@@ -5,18 +5,22 @@ Knows the directory, its lock and the names of segments in it; knows nothing of 
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
 import stat
+import threading
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import uuid4
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["NO_LINK", "Claim", "replace_file", "sync_directory"]
+__all__ = ["NO_LINK", "AcceptedSignals", "Claim", "Identity", "identity_of", "replace_file", "sync_directory"]
 
 _KEY: Final = "storage.directory"
-_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
+_SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 """What somebody else put there leads nowhere else."""
 
@@ -49,7 +53,7 @@ class Claim:
         Raises:
             ConfigError: what has the name of one is no file.
         """
-        found = ((_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
+        found = ((_SEGMENT_NAME.fullmatch(path.name), path) for path in self.path.iterdir())
         segments = sorted((int(match[1]), path) for match, path in found if match)
         for _, path in segments:
             if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would be waited for, a link may lead anywhere
@@ -109,3 +113,92 @@ def _lock(handle: int) -> None:
 
 def _unusable(path: Path, reason: str) -> ConfigError:
     return ConfigError(f"{_KEY}: {str(path)!r} cannot be used ({reason}); name a directory that can be written")
+
+
+_IDENTITY_FILE: Final = "evaluator.json"
+
+
+class Identity(NamedTuple):
+    """Who evaluates.
+
+    Attributes:
+        evaluator: 32 hex digits, drawn when the directory was first used.
+        since_ns: Unix nanoseconds of that moment; 0 if older versions used the directory before.
+    """
+
+    evaluator: str
+    since_ns: int
+
+
+def identity_of(claim: Claim, now_ns: int) -> Identity:
+    """The identity that the directory holds; a new one if it holds none that can be read.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    path = claim.path / _IDENTITY_FILE
+    found = _read_identity(path)
+    if found is None:
+        found = Identity(uuid4().hex, 0 if claim.segments() else now_ns)
+        try:
+            replace_file(path, json.dumps(found._asdict()).encode())
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ConfigError(
+                f"storage.directory: {str(path)!r} cannot be written ({reason}); make room or name another"
+            ) from None
+    return found
+
+
+def _read_identity(path: Path) -> Identity | None:
+    try:
+        held = json.loads(path.read_bytes())
+        evaluator, since_ns = held["evaluator"], held["since_ns"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    sound = isinstance(evaluator, str) and evaluator and isinstance(since_ns, int)
+    return Identity(evaluator, since_ns) if sound else None
+
+
+_ACCEPTED_FILE: Final = "accepted.json"
+_MOST: Final = 100  # endpoints that were configured one after the other; the oldest is forgotten
+
+_log = logging.getLogger("otel_eval")
+
+
+class AcceptedSignals:
+    """A small file with the keys of endpoints and signals. Safe from any thread.
+
+    Args:
+        claim: the storage directory.
+    """
+
+    def __init__(self, claim: Claim) -> None:
+        self._path: Final = claim.path / _ACCEPTED_FILE
+        self._lock = threading.Lock()  # guards _keys and the file
+        self._keys = _read_accepted(self._path)
+
+    def has(self, key: str) -> bool:
+        """Whether it was accepted."""
+        return key in self._keys
+
+    def add(self, key: str) -> None:
+        """Remember it. A file that cannot be written is logged: after a restart a 404 is then no outage."""
+        with self._lock:
+            if key in self._keys:
+                return
+            self._keys = [*self._keys, key][-_MOST:]
+            try:
+                replace_file(self._path, json.dumps(self._keys).encode())
+            except OSError as error:
+                _log.warning(
+                    "storage.directory: %s cannot be written (%s)", _ACCEPTED_FILE, error.strerror or type(error).__name__
+                )
+
+
+def _read_accepted(path: Path) -> list[str]:
+    try:
+        held = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [key for key in held if isinstance(key, str)] if isinstance(held, list) else []

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_eval.storage.directory import Claim
-from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, Record, Seal, scan, sealed
-from otel_eval.storage.spares import Spares
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, Seal, Spares, scan, sealed
 
 __all__ = ["SEGMENT_BYTES", "Entry", "Journal", "Segment", "StorageFull", "Written"]
 

@@ -24,7 +24,7 @@ def hold(fat: bool) -> None:
     from load import SPANS_PER_BATCH, batches
 
     from otel_eval.assembly import Limits, TraceBuffer
-    from otel_eval.sources.otlp import frame_traces
+    from otel_eval.otlp import frame_traces
 
     buffer = TraceBuffer(Limits(max_bytes=8 * 2**30))
     for body in batches(20, fat=fat):  # warm up what grows once

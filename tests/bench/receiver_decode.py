@@ -13,7 +13,7 @@ from collections.abc import Callable
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.interfaces import Wanted
-from otel_eval.sources.otlp import frame_traces
+from otel_eval.otlp import frame_traces
 from otel_eval.sources.receiver import tune_malloc
 
 SPANS = 512

@@ -27,7 +27,7 @@ from otel_eval.app.compose import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import lines_of
-from otel_eval.sources.otlp import frame_traces, frame_traces_json, traces_again
+from otel_eval.otlp import frame_traces, frame_traces_json, traces_again
 
 TRACES = Path(__file__).parents[1] / "traces"
 SCORERS = [

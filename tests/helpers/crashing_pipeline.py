@@ -13,8 +13,8 @@ from otel_eval.app.durable import Durable
 from otel_eval.app.recovery import Recovery
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
+from otel_eval.otlp import frame_traces
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.otlp import frame_traces
 from otel_eval.sources.receiver import Origin
 
 

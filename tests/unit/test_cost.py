@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.sources.otlp import frame_logs, frame_traces
-from otel_eval.sources.otlp.values import decode_all
-from otel_eval.sources.otlp.views import LOG_RECORDS
-from otel_eval.storage.records import Damage, head, scan, seal_of, sealed
+from otel_eval.otlp import frame_logs, frame_traces
+from otel_eval.otlp.spans import LOG_RECORDS
+from otel_eval.otlp.values import decode_all
+from otel_eval.storage.segments import Damage, head, scan, seal_of, sealed
 from otel_eval.wire import read_varint, sized, varint
 
 SMALL = 50_000

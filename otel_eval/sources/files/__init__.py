@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from otel_eval.sources.files.binary import Gap
 from otel_eval.sources.files.console import NO_SCOPES, lacks_scopes
-from otel_eval.sources.files.last_positions import LastPositions
-from otel_eval.sources.files.reading import read_file, read_pieces, trace_ids
-from otel_eval.sources.files.source import Source
+from otel_eval.sources.files.reader import Source, read_file, read_pieces, trace_ids
+from otel_eval.sources.files.trace_index import LastPositions
 
 __all__ = ["NO_SCOPES", "Gap", "LastPositions", "Source", "lacks_scopes", "read_file", "read_pieces", "trace_ids"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from otel_eval.errors import InputError
-from otel_eval.sources.otlp import Framed, frame_logs, frame_traces
+from otel_eval.otlp import Framed, frame_logs, frame_traces
 
 __all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "frame_row", "placed", "starts_with_row"]
 

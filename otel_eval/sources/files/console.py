@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
+from otel_eval.otlp import Framed, frame_json
 from otel_eval.sources.files.binary import Readable, Say
-from otel_eval.sources.otlp import Framed, frame_json
 
 __all__ = ["NOTICE", "NO_SCOPES", "frame_console", "is_console", "lacks_scopes"]
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from otel_eval.sources.inprocess.entries import Open
-from otel_eval.sources.inprocess.limits import Limits
+from otel_eval.sources.inprocess.live_traces import Limits, Open
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
-from otel_eval.sources.inprocess.sizes import SPAN_BYTES, size_of
+from otel_eval.sources.inprocess.sdk_internals import SPAN_BYTES, size_of
 
 __all__ = ["MemoryLimiter"]
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.interfaces import Frame, View
-from otel_eval.sources.inprocess.limits import Limits
+from otel_eval.sources.inprocess.live_traces import Limits
 from otel_eval.sources.inprocess.memory_limiter import MemoryLimiter
-from otel_eval.sources.inprocess.placement import move_to_front, neighbours, pipeline_of
 from otel_eval.sources.inprocess.recorder import Handed, Look, Open, Recorder, is_to_be_seen
-from otel_eval.sources.inprocess.view import Envelopes, SdkView
+from otel_eval.sources.inprocess.sdk_internals import move_to_front, neighbours, pipeline_of
+from otel_eval.sources.inprocess.sdk_spans import Envelopes, SdkView
 from otel_eval.sources.inprocess.worker import Worker
 
 __all__ = ["Handover", "InProcessSource"]

@@ -19,10 +19,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.sources.inprocess.detached import detached
-from otel_eval.sources.inprocess.entries import OWN_SCOPE, Handed, Look, Open, is_to_be_seen
-from otel_eval.sources.inprocess.limits import Limits
-from otel_eval.sources.inprocess.placement import open_parent
-from otel_eval.sources.inprocess.waiting import WaitingSpans
+from otel_eval.sources.inprocess.live_traces import OWN_SCOPE, Handed, Limits, Look, Open, WaitingSpans, is_to_be_seen
+from otel_eval.sources.inprocess.sdk_internals import open_parent
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

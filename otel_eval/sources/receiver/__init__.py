@@ -5,13 +5,12 @@ Knows sockets, threads and the OTLP protocol's answers. Knows nothing of traces 
 
 from __future__ import annotations
 
+from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.exchange import framed_of
-from otel_eval.sources.receiver.growth import resident
-from otel_eval.sources.receiver.intake import Intake, Origin, Relay
+from otel_eval.sources.receiver.export_handler import Intake, Origin, Relay, framed_of
+from otel_eval.sources.receiver.rss_monitor import resident
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
 from otel_eval.sources.receiver.tls import Certificates, Tls
-from otel_eval.sources.receiver.tokens import Tokens
 from otel_eval.sources.receiver.tuning import trim_malloc, tune_gc, tune_malloc
 
 __all__ = [

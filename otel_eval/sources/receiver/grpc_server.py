@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
-from otel_eval.sources.receiver.admission import Ticket
-from otel_eval.sources.receiver.answers import retry_info, status, success
-from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, Verdict
-from otel_eval.sources.receiver.growth import Growth
-from otel_eval.sources.receiver.grpc_health import HEALTH, HEALTH_CHECK, health_handler
-from otel_eval.sources.receiver.patience import Patience
+from otel_eval.sources.receiver.auth import Tokens
+from otel_eval.sources.receiver.deadlines import Patience
+from otel_eval.sources.receiver.decompression import sniffed, unpack
+from otel_eval.sources.receiver.export_handler import Answer, Encoding, Exchange, Signal, Verdict
+from otel_eval.sources.receiver.memory_limiter import Ticket
+from otel_eval.sources.receiver.responses import retry_info, status, success
+from otel_eval.sources.receiver.rss_monitor import Growth
 from otel_eval.sources.receiver.tls import Certificates
-from otel_eval.sources.receiver.tokens import Tokens
-from otel_eval.sources.receiver.unpacking import sniffed, unpack
+from otel_eval.wire import sized
 
-__all__ = ["GrpcLimits", "GrpcServer"]
+__all__ = ["HEALTH", "HEALTH_CHECK", "GrpcLimits", "GrpcServer", "health_handler"]
 
 _SERVICES: Final = {
     Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -210,3 +210,21 @@ def _refuse(context: Any, answer: Answer) -> None:
         trailers.append(("google.rpc.retryinfo-bin", retry_info(answer.retry_after_s).SerializeToString()))
     context.set_trailing_metadata(trailers)
     context.abort(_CODES[answer.verdict], answer.message)
+
+
+HEALTH: Final = "grpc.health.v1.Health"
+HEALTH_CHECK: Final = f"/{HEALTH}/Check"
+_SERVING: Final = b"\x08\x01"
+_NOT_SERVING: Final = b"\x08\x02"
+
+
+def health_handler(services: Iterable[str], is_open: Callable[[], bool]) -> Any:
+    """The handler of `Check` for these services; "" is the server as a whole."""
+    known: Final = {sized(1, name.encode()) if name else b"" for name in services} | {b"\x0a\x00"}
+
+    def check(request: bytes, context: Any) -> bytes:
+        if request not in known:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return _SERVING if is_open() else _NOT_SERVING
+
+    return grpc.unary_unary_rpc_method_handler(check)

@@ -24,16 +24,15 @@ from google.rpc import status_pb2
 
 from otel_eval.descriptors import accept
 from otel_eval.errors import InputError
-from otel_eval.sources.receiver.admission import Ticket
-from otel_eval.sources.receiver.answers import failure, status, success
+from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
-from otel_eval.sources.receiver.http_body import Read, body_reader
-from otel_eval.sources.receiver.http_head import BadHead, read_head
+from otel_eval.sources.receiver.decompression import codings, unpack
+from otel_eval.sources.receiver.export_handler import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
+from otel_eval.sources.receiver.http_parser import BadHead, Read, body_reader, read_head
+from otel_eval.sources.receiver.memory_limiter import Ticket
+from otel_eval.sources.receiver.responses import failure, status, success
 from otel_eval.sources.receiver.timed_reader import TimedReader
 from otel_eval.sources.receiver.tls import Certificates
-from otel_eval.sources.receiver.tokens import Tokens
-from otel_eval.sources.receiver.unpacking import codings, unpack
 
 __all__ = ["HttpLimits", "HttpServer"]
 

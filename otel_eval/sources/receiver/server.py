@@ -15,14 +15,13 @@ from typing import Final
 
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver.admission import Admission
+from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.exchange import Exchange
+from otel_eval.sources.receiver.export_handler import Exchange, Intake, Relay
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, GrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
-from otel_eval.sources.receiver.intake import Intake, Relay
+from otel_eval.sources.receiver.memory_limiter import Admission
 from otel_eval.sources.receiver.tls import Certificates, Tls
-from otel_eval.sources.receiver.tokens import Tokens
 
 __all__ = ["Bound", "OtlpReceiver"]
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.sources.receiver.watched import content, stamp
+from otel_eval.sources.receiver.file_reload import content, stamp
 from otel_eval.x509 import Validity, validity_of
 
 __all__ = ["Certificates", "Tls"]

@@ -21,12 +21,12 @@ from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesFile
+from otel_eval.otlp import content_weight, json_weight, protobuf_weight
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.otlp import content_weight, json_weight, protobuf_weight
-from otel_eval.sources.receiver.admission import Admission, Ticket
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.exchange import Answer, Encoding, Exchange, Signal, Verdict
-from otel_eval.sources.receiver.unpacking import gunzip
+from otel_eval.sources.receiver.decompression import gunzip
+from otel_eval.sources.receiver.export_handler import Answer, Encoding, Exchange, Signal, Verdict
+from otel_eval.sources.receiver.memory_limiter import Admission, Ticket
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 

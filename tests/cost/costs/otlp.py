@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from otel_eval.sources.otlp.request import logs_request, traces_request
+from otel_eval.otlp.otlp_json import logs_request, traces_request
 
 __all__ = ["ROOT", "TRACE", "agent", "any_value", "attributes", "body", "identity", "logs", "span", "tool", "traces"]
 

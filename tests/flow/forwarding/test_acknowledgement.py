@@ -18,8 +18,8 @@ from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
 from otel_eval.model import Report, Result, Scored
+from otel_eval.otlp import Framed, frame_traces
 from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.sources.otlp import Framed, frame_traces
 from otel_eval.testing import trajectory
 
 ENGINE = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))

@@ -19,8 +19,8 @@ from otel_eval import Scored, app
 from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.interfaces import View, Wanted
+from otel_eval.otlp import Framed, frame_traces
 from otel_eval.sources.files import read_file
-from otel_eval.sources.otlp import Framed, frame_traces
 
 ALL = Wanted(frozenset(), ("",))
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "on": True, "n": 3, "f": 1.5, "l": ["a", "b"]}

@@ -14,8 +14,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_eval.interfaces import Wanted
+from otel_eval.otlp.protobuf import frame_traces
 from otel_eval.sources.inprocess import frames_of
-from otel_eval.sources.otlp.framing import frame_traces
 
 KEYS = ["gen_ai.tool.name", "llm.output.0", "other", "service.name", "scope.key"]
 WANTED = Wanted(frozenset(KEYS) - {"llm.output.0"}, ("llm.",))

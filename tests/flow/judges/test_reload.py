@@ -15,15 +15,14 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from otel_eval.admin.self_metrics import exposition, readings
+from otel_eval.admin.status import Readiness, status
 from otel_eval.app.compose import engine_of
 from otel_eval.app.judges import Clients
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
-from otel_eval.operations.exposition import exposition
-from otel_eval.operations.readings import readings
-from otel_eval.operations.status import Readiness, status
 
 SCHEMA = {"properties": {"score": {"type": "number"}}}
 USAGE = {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}

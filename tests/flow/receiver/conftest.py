@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.errors import Overloaded
-from otel_eval.sources.otlp import Framed
+from otel_eval.otlp import Framed
 from otel_eval.sources.receiver import Bound, OtlpReceiver
 
 Start = Callable[..., tuple[OtlpReceiver, Bound]]

@@ -12,8 +12,8 @@ import pytest
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.sources.otlp.request import traces_request
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.otlp.json_fields import sized
+from otel_eval.otlp.otlp_json import traces_request
 
 METHODS = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",

@@ -18,7 +18,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Completeness, Report, Result, Skipped
-from otel_eval.sources.otlp import frame_logs, frame_traces
+from otel_eval.otlp import frame_logs, frame_traces
 from otel_eval.sources.receiver import Origin
 from otel_eval.testing import trajectory
 

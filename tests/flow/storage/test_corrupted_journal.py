@@ -13,8 +13,8 @@ from receiver_process import Served, whole
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.storage.entries import Kind
-from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, scan
+from otel_eval.storage.record_types import Kind
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, scan
 
 Make = Callable[..., Served]
 

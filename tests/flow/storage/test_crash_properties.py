@@ -29,11 +29,11 @@ from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.forwarding import Forwarder
+from otel_eval.otlp import frame_traces
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.otlp import frame_traces
 from otel_eval.sources.receiver import Origin, framed_of
-from otel_eval.storage.records import HEAD_BYTES
+from otel_eval.storage.segments import HEAD_BYTES
 
 ALLOWED = 3
 BACKEND = Endpoint(endpoint="http://127.0.0.1:9", protocol="http/protobuf")

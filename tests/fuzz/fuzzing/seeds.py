@@ -13,8 +13,8 @@ from typing import Any, Final
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from fuzzing.targets import segment
-from otel_eval.sources.otlp import frame_traces
-from otel_eval.sources.otlp.request import logs_request, traces_request
+from otel_eval.otlp import frame_traces
+from otel_eval.otlp.otlp_json import logs_request, traces_request
 
 __all__ = ["seeds"]
 

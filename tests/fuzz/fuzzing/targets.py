@@ -26,26 +26,18 @@ from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.exporters.result_rows import line_of, result_fields
 from otel_eval.interfaces import Wanted
+from otel_eval.otlp import Framed, frame_logs, frame_logs_json, frame_traces, frame_traces_json, load_json, native
+from otel_eval.otlp import attribute_limits as crowding
+from otel_eval.otlp import decoded_size as weight
+from otel_eval.otlp import protobuf as framing
+from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
+from otel_eval.otlp.spans import SpanView, read_span
 from otel_eval.sources.files import read_file
-from otel_eval.sources.otlp import (
-    Framed,
-    crowding,
-    frame_logs,
-    frame_logs_json,
-    frame_traces,
-    frame_traces_json,
-    framing,
-    load_json,
-    native,
-    weight,
-)
-from otel_eval.sources.otlp.request import logs_request, metrics_request, traces_request
-from otel_eval.sources.otlp.views import SpanView, read_span
-from otel_eval.sources.receiver.admission import Admission
-from otel_eval.sources.receiver.exchange import TooLarge
-from otel_eval.sources.receiver.http_body import body_reader
-from otel_eval.sources.receiver.unpacking import gunzip
-from otel_eval.storage.records import Damage, head, scan, seal_of, sealed
+from otel_eval.sources.receiver.decompression import gunzip
+from otel_eval.sources.receiver.export_handler import TooLarge
+from otel_eval.sources.receiver.http_parser import body_reader
+from otel_eval.sources.receiver.memory_limiter import Admission
+from otel_eval.storage.segments import Damage, head, scan, seal_of, sealed
 
 __all__ = ["TARGETS", "segment", "use_default_limits"]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
-from otel_eval.sources.otlp.views import LOG_RECORDS
+from otel_eval.otlp.spans import LOG_RECORDS
 from otel_eval.testing import FakeSpan, span
 
 TRACE = b"t" * 16

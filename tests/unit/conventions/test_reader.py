@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_eval.conventions import DROPPED, TABLES, UNRECOGNIZED, Convention, Reader, Rule, ScopeReader
 from otel_eval.interfaces import LONG_TEXT, View
 from otel_eval.model import Kind
-from otel_eval.sources.otlp.views import read_span
+from otel_eval.otlp.spans import read_span
 from otel_eval.testing import span
 
 SEARCHED = Convention(

@@ -17,7 +17,7 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
 from otel_eval.retry import ExportResult
 from otel_eval.storage import key_of
-from otel_eval.storage.reports import report_from, report_to
+from otel_eval.storage.record_types import report_from, report_to
 from otel_eval.testing import frames, span
 
 TRACE = b"t" * 16

@@ -13,7 +13,7 @@ from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
 from otel_eval.forwarding.hold_filter import HoldFilter
-from otel_eval.sources.otlp.views import span_envelope
+from otel_eval.otlp.spans import span_envelope
 
 ENVELOPES = {each: span_envelope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}
 PARENTS = (b"", b"p" * 8)

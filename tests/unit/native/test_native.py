@@ -13,10 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import Wanted
-from otel_eval.sources.otlp import framing, native
-from otel_eval.sources.otlp.crowding import UNLIMITED
-from otel_eval.sources.otlp.values import decode
-from otel_eval.sources.otlp.views import SpanView
+from otel_eval.otlp import native
+from otel_eval.otlp import protobuf as framing
+from otel_eval.otlp.attribute_limits import UNLIMITED
+from otel_eval.otlp.spans import SpanView
+from otel_eval.otlp.values import decode
 from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")
@@ -197,7 +198,7 @@ def test_what_is_no_set_of_keys_is_an_error(unusable: Any) -> None:
 
 def test_one_variable_of_the_environment_does_without_it() -> None:
     """For comparing, and for doubting."""
-    program = "from otel_eval.sources.otlp import NATIVE; print(NATIVE)"
+    program = "from otel_eval.otlp import NATIVE; print(NATIVE)"
     said = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "OTEL_EVAL_PURE": "1"}, capture_output=True, text=True, check=True
     )

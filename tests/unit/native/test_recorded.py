@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from otel_eval.interfaces import View, Wanted
 from otel_eval.native import extension
-from otel_eval.sources.inprocess.view import SdkEnvelope, SdkView, frames_of
+from otel_eval.sources.inprocess.sdk_spans import SdkEnvelope, SdkView, frames_of
 
 native: Any = extension("_native")
 if native is None:

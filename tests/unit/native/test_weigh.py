@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_eval.native import extension
-from otel_eval.sources.otlp import weight
-from otel_eval.sources.otlp.wire import sized, varint
+from otel_eval.otlp import decoded_size as weight
+from otel_eval.otlp.json_fields import sized, varint
 
 native = extension("_native")
 if native is None:

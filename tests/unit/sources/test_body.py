@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.errors import InputError, Overloaded
-from otel_eval.sources.receiver.admission import Admission, Ticket
-from otel_eval.sources.receiver.exchange import TooLarge
-from otel_eval.sources.receiver.http_body import body_reader
-from otel_eval.sources.receiver.unpacking import gunzip
+from otel_eval.sources.receiver.decompression import gunzip
+from otel_eval.sources.receiver.export_handler import TooLarge
+from otel_eval.sources.receiver.http_parser import body_reader
+from otel_eval.sources.receiver.memory_limiter import Admission, Ticket
 
 LIMIT = 10_000
 

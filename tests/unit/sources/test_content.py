@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.sources.otlp import content_weight, frame_logs, frame_traces, frame_traces_json
-from otel_eval.sources.otlp.content import excess, is_dense
+from otel_eval.otlp import content_weight, frame_logs, frame_traces, frame_traces_json
+from otel_eval.otlp.decoded_size import excess, is_dense
 from otel_eval.wire import sized
 
 IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)
@@ -32,7 +32,7 @@ def text(content: str) -> bytes:
 
 PARSED = r"""
 import re, resource
-from otel_eval.sources.otlp.framing import frame_logs
+from otel_eval.otlp.protobuf import frame_logs
 from otel_eval.wire import sized
 body = sized(1, sized(2, b"\x12\x00" * 2**22))
 size = int(re.search(r"VmSize:\s+(\d+)", open("/proc/self/status").read())[1]) * 1024

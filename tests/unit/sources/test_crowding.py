@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.sources.otlp import frame_logs, frame_logs_json, frame_traces, frame_traces_json, protobuf_weight
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.otlp import frame_logs, frame_logs_json, frame_traces, frame_traces_json, protobuf_weight
+from otel_eval.otlp.json_fields import sized
 
 MOST = 50
 IDS = {"trace_id": b"t" * 16, "span_id": b"s" * 8}
@@ -88,7 +88,7 @@ def test_events_and_links_are_limited_as_attributes_are(what: str, tag: bytes, s
 
 GROWN = """
 import re, sys
-from otel_eval.sources.otlp import frame_traces
+from otel_eval.otlp import frame_traces
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")

@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.errors import InputError
-from otel_eval.sources.otlp import frame_logs, frame_traces, frame_traces_json
-from otel_eval.sources.otlp.content import excess
+from otel_eval.otlp import frame_logs, frame_traces, frame_traces_json
+from otel_eval.otlp.decoded_size import excess
 
 TRACE, SPAN, PARENT = b"t" * 16, b"s" * 8, b"p" * 8
 

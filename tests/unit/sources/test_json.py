@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Wanted
-from otel_eval.sources.otlp import Framed, frame_json, frame_logs_json, frame_traces_json
+from otel_eval.otlp import Framed, frame_json, frame_logs_json, frame_traces_json
 
 TRACE, SPAN = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 ALL = Wanted(frozenset(), ("",))

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.sources.files.cursor import BrokenJson, Cursor
+from otel_eval.otlp import Framed
 from otel_eval.sources.files.documents import frame_document
-from otel_eval.sources.files.streaming import stream_documents
-from otel_eval.sources.otlp import Framed
+from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 
 RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"), key=lambda path: path.stat().st_size)[:12]
 

@@ -16,8 +16,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_eval.interfaces import SpanEvent, View, Wanted
-from otel_eval.sources.otlp import Framed, frame_json, frame_logs, frame_traces
-from otel_eval.sources.otlp.values import MAX_DEPTH, TOO_DEEP
+from otel_eval.otlp import Framed, frame_json, frame_logs, frame_traces
+from otel_eval.otlp.values import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import sized
 
 TRACE, SPAN = b"t" * 16, b"s" * 8

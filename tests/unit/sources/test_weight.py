@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.sources.otlp import json_weight, protobuf_weight
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.otlp import json_weight, protobuf_weight
+from otel_eval.otlp.json_fields import sized
 
 ROOT = Path(__file__).parents[3]
 SIZE = 2**20
@@ -58,8 +58,8 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 GROWN = """
 import re, sys
-from otel_eval.sources.otlp import frame_logs, frame_traces, frame_traces_json
-from otel_eval.sources.otlp.schema import parse_metrics
+from otel_eval.otlp import frame_logs, frame_traces, frame_traces_json
+from otel_eval.otlp.schema import parse_metrics
 read = {"traces": frame_traces, "logs": frame_logs, "json": frame_traces_json, "metrics": parse_metrics}[sys.argv[1]]
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096

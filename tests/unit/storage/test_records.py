@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.storage.records import HEAD_BYTES, RECORD_BYTES, Damage, head, scan, seal_of, sealed
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, head, scan, seal_of, sealed
 
 SALT = b"saltsalt"
 RECORDS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=8)

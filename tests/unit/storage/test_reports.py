@@ -11,7 +11,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Completeness, Evidence, Report, Result, Scored, Stamp
 from otel_eval.storage import Claim, identity_of
-from otel_eval.storage.reports import pending_of, report_from, report_to
+from otel_eval.storage.record_types import pending_of, report_from, report_to
 from otel_eval.testing import trajectory
 
 RUN = trajectory(

@@ -16,7 +16,7 @@ import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.storage import Claim, Journal, StorageFull
-from otel_eval.storage.records import HEAD_BYTES
+from otel_eval.storage.segments import HEAD_BYTES
 
 SEGMENT = 1000
 RECORD = bytes(180)

@@ -24,7 +24,7 @@ from fuzzing.hostile import SHAPES
 from fuzzing.mutation import spoilt
 from fuzzing.seeds import seeds
 
-from otel_eval.sources.otlp.wire import sized
+from otel_eval.otlp.json_fields import sized
 
 __all__ = ["bombs", "flood", "hollow", "malformed", "slow_loris"]
 

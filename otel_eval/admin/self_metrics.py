@@ -1,0 +1,194 @@
+"""Counts under the names that operators know from the Collector.
+
+Knows the Collector's stems, labels and units; the prefix is our own, because `otelcol_` is reserved for its components. What
+has no counterpart there keeps its name. Source: opentelemetry.io/docs/collector/internal-telemetry.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from otel_eval.descriptors import soft_limit
+from otel_eval.versions import build_info
+
+__all__ = ["CONTENT_TYPE", "PREFIX", "Reading", "exposition", "process_readings", "readings"]
+
+PREFIX: Final = "otel_eval_"
+_RECEIVER: Final = (("receiver", "otlp"),)
+_BEGUN: Final = time.monotonic()
+
+# Our name → the Collector's, with the unit. `items` are spans, log records or data points, by the label `data_type`.
+_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "accepted_logs": ("receiver_accepted_log_records", "{records}"),
+    "rejected_logs": ("receiver_rejected_log_records", "{records}"),
+    "refused_logs": ("receiver_refused_log_records", "{records}"),
+    "own_logs": ("receiver_own_log_records", "{records}"),
+    "ignored_logs": ("receiver_ignored_log_records", "{records}"),
+    "spans_kept": ("processor_accepted_spans", "{spans}"),
+    "spans_refused": ("processor_refused_spans", "{spans}"),
+    "open_traces": ("processor_traces_on_memory", "{traces}"),
+    "traces_opened": ("processor_new_trace_id_received", "{traces}"),
+    "traces_over_limit": ("processor_trace_dropped_too_early", "{traces}"),
+    "oldest_trace_s": ("processor_oldest_trace_age", "s"),
+    "held_bytes": ("processor_held_bytes", "By"),
+    "evaluating_s": ("processor_current_evaluation_duration", "s"),
+    "results.exported": ("exporter_sent_results", "{results}"),
+    "results.export_failed": ("exporter_send_failed_results", "{results}"),
+    "results.refused": ("exporter_enqueue_failed_results", "{results}"),
+    "results.queued": ("exporter_queued_results", "{results}"),
+    "results.skipped": ("results_skipped", "{results}"),
+    "scorers.results": ("scorer_results", "{results}"),
+    "results.dropped": ("exporter_dropped_results", "{results}"),
+    "exports.unsupported": ("exporter_unsupported", ""),
+    "exports.outages": ("exporter_outages", "{outages}"),
+    "exports.recovered": ("exporter_recoveries", "{outages}"),
+    "judges.attempts": ("judges_attempts", "{requests}"),
+    "judges.retries": ("judges_retries", "{requests}"),
+    "judges.tokens": ("judges_tokens", "{tokens}"),
+    "forward.sent": ("exporter_sent_items", "{items}"),
+    "forward.refused": ("exporter_send_failed_items", "{items}"),
+    "forward.unsupported": ("exporter_unsupported", ""),
+    "forward.waiting_bytes": ("exporter_queue_size", "By"),
+    "storage.bytes": ("storage_size", "By"),
+    "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
+    "exporter.certificate_not_after": ("exporter_certificate_not_after", "s"),
+}
+_LABELS: Final = {"signal": "data_type"}
+_GAUGES: Final = frozenset(
+    {
+        "open_traces",
+        "held_bytes",
+        "oldest_trace_s",
+        "evaluating_s",
+        "forward.held_spans",
+        "forward.waiting_bytes",
+        "storage.bytes",
+        "storage.reports_waiting",
+        "late_pending",
+        "results.queued",
+        "receiver.certificate_not_after",
+        "exporter.certificate_not_after",
+        "exports.unsupported",
+        "forward.unsupported",
+    }
+)
+_FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
+_LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
+_PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number.
+
+    Attributes:
+        name: with our prefix.
+        value: a count that only rises, or what is the case now if `gauge`.
+        unit: in UCUM, as OpenTelemetry writes it.
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+    unit: str = ""
+    gauge: bool = False
+
+
+def readings(counts: Mapping[str, Any]) -> list[Reading]:
+    """Everything that was counted, and the process's own, ordered by name.
+
+    Args:
+        counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
+    """
+    found = [each for key, value in counts.items() if key != "requests" for each in _read(key, value)]
+    return sorted([*found, *_outcomes(counts), *process_readings()], key=lambda each: (each.name, each.labels))
+
+
+def _read(key: str, value: Any) -> Iterator[Reading]:
+    if isinstance(value, Mapping):  # of the receiver, by transport
+        name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
+        for transport in ("grpc", "http"):
+            yield Reading(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
+    elif isinstance(value, int | float):
+        name, labels = _split(key)
+        told, unit = _NAMES.get(name, (_plain(name), ""))
+        yield Reading(PREFIX + told, labels, value, unit, gauge=name in _GAUGES)
+
+
+def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    found = _LABELLED.fullmatch(key)
+    if found is None:
+        return key, ()
+    labels = [(_LABELS.get(label, label), _ESCAPE.sub(r"\1", value)) for label, value in _PAIR.findall(found[2])]
+    if found[1].startswith("forward."):
+        labels.append(("exporter", "forward"))
+    return found[1], tuple(sorted(labels))
+
+
+def _plain(name: str) -> str:
+    """Of a part that names itself, that name; otherwise of what is done to spans between coming and going."""
+    return name.replace(".", "_") if "." in name else f"processor_{name}"
+
+
+def _outcomes(counts: Mapping[str, Any]) -> Iterator[Reading]:
+    """The Collector's `receiver_requests`, by outcome."""
+    for transport in ("grpc", "http"):
+        told = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
+        failures = sum(told[name] for name in _FAILURES)
+        good = told["requests"] - told["refused_requests"] - failures
+        for outcome, value in (("success", good), ("refused", told["refused_requests"]), ("failure", failures)):
+            labels = (*_RECEIVER, ("transport", transport), ("outcome", outcome))
+            yield Reading(f"{PREFIX}receiver_requests", labels, value, "{requests}")
+
+
+def process_readings() -> list[Reading]:
+    """Build, uptime, CPU and memory of this process."""
+    used = os.times()
+    found = [
+        Reading(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
+        Reading(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
+        Reading(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
+    ]
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        files = len(os.listdir("/proc/self/fd")) - 1  # one was open to list them
+    except OSError:  # not Linux, or no file can be opened
+        return found
+    gauges = {"memory_rss": (pages * os.sysconf("SC_PAGE_SIZE"), "By"), "open_fds": (files, "{files}")}
+    if (limit := soft_limit()) is not None:
+        gauges["max_fds"] = (limit, "{files}")
+    return [*found, *(Reading(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def exposition(readings: Iterable[Reading]) -> str:
+    r"""The text of readings that are ordered by name.
+
+    >>> print(exposition([Reading("a_b", (("x", 'y"'),), 3)]), end="")
+    # TYPE a_b counter
+    a_b{x="y\""} 3
+    """
+    lines = []
+    for name, rows in groupby(readings, key=lambda each: each.name):
+        group = list(rows)
+        if group[0].unit:
+            lines.append(f"# HELP {name} in {group[0].unit}")
+        lines.append(f"# TYPE {name} {'gauge' if group[0].gauge else 'counter'}")
+        lines += [f"{name}{_labels(each)} {each.value:.10g}" for each in group]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _labels(reading: Reading) -> str:
+    told = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in reading.labels)
+    return "{" + told + "}" if told else ""

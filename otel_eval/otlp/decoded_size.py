@@ -1,0 +1,201 @@
+"""Estimates of the memory that evaluation takes for the content of requests: attributes, and JSON text in them.
+
+A list of three bytes becomes an object of seventy, and several copies of it where calls are compared. The figures are a third of
+what was measured on CPython, with the extension in C and without it; `tests/cost` holds that reading and evaluating a request
+take no more than three times its estimate. Bytes that are marks of JSON or tags of protobuf count wherever they stand, which
+takes no more than a search in memory.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from otel_eval.otlp.json_fields import MASK64
+from otel_eval.otlp.native import weigh
+from otel_eval.wire import read_varint
+
+__all__ = ["content_weight", "excess", "is_dense", "json_weight", "protobuf_weight"]
+
+_JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
+_PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
+_PART: Final = 32
+_NESTED: Final = 160  # a list or a map that is no JSON text
+_LIST_OR_MAP: Final = (0x2A, 0x32)  # tags in an AnyValue; in text * and 2
+# A list or a map is empty, or begins with the tag of its first member after one or two bytes of length.
+_KINDS: Final = bytes(0x63 if each in _LIST_OR_MAP else {0x0A: 0x6E, 0x00: 0x7A}.get(each, 0x78) for each in range(256))
+_SHAPES: Final = (b"cz", b"cn", b"cxn", b"ccn", b"cxxn")
+
+_ORDINARY: Final = 4  # times its bytes: what evaluation makes of ordinary content weighs less
+_PIECE: Final = 1024
+_PIECES: Final = 4
+_STRIDE: Final = 64 * _PIECE
+"""Of a request of more than four pieces one in each so many bytes, and four at least, are looked at. Where they are is random, so
+that nothing can be written around them."""
+
+
+def content_weight(body: bytes) -> int:
+    """What evaluation makes of a request in protobuf, in bytes: a third of the most that is known."""
+    stride = min(_STRIDE, len(body) // _PIECES)
+    if stride <= _PIECE:
+        return _counted(body)
+    starts = [at + random.randrange(stride - _PIECE) for at in range(0, len(body) - stride + 1, stride)]
+    sample = b"".join([body[at : at + _PIECE] for at in starts])
+    return _counted(sample) * len(body) // len(sample)
+
+
+def is_dense(body: bytes) -> bool:
+    """Whether evaluation makes far more of a request than of an ordinary one."""
+    return content_weight(body) > _ORDINARY * len(body)
+
+
+def excess(payload: bytes) -> int:
+    """What counts of a span or a log record against the limits of what is held, beside its bytes: 0 for ordinary ones.
+
+    Otherwise a trace within `max_bytes_per_trace` could take fifty times as much memory when it is evaluated.
+    """
+    return max(0, _counted(payload) - _ORDINARY * len(payload))
+
+
+def _counted(body: bytes) -> int:
+    kinds = body.translate(_KINDS)
+    json = sum([body.count(mark) * cost for mark, cost in _JSON])
+    return json + sum(map(body.count, _PARTS)) * _PART + sum(map(kinds.count, _SHAPES)) * _NESTED
+
+
+_GROUP: Final = 160
+_HEAD: Final = 144  # each part of a resource or a scope: nearly always there is one
+_SCOPE: Final = 2560  # with the envelope that its spans share
+_ITEM: Final = 512  # a span or a log record
+_FIELD: Final = 48  # of a resource, a scope or a log record, which are parsed as they come
+_COSTS: Final = {
+    "traces": (_GROUP, _HEAD, _SCOPE, _ITEM, _FIELD, 0),
+    "logs": (_GROUP, _HEAD, _SCOPE, _ITEM, _FIELD, 1),
+    "metrics": (_FIELD, 0, 0, 0, 0, 0),
+}
+"""Of a group, a head, a scope, an item and a field; and whether the fields of items count."""
+
+_OBJECT: Final = 184
+_LIST: Final = 96
+_KEY: Final = 48
+_MEMBER: Final = 72
+_SPAN_TAG: Final = 0x12
+_MARKS: Final = ((b"{", _OBJECT), (b"[", _LIST), (b":", _KEY), (b",", _MEMBER), (b'"scope', _SCOPE))
+_COPIES: Final = 3  # the text, its parts, and what they are written as
+_WIDE_COPIES: Final = 8  # one character beyond ASCII makes each of a text take up to four bytes
+
+
+def protobuf_weight(signal: str, body: bytes, enough: int) -> int:
+    """Bytes beside the body itself; some number above `enough` if it is more than that.
+
+    Args:
+        signal: traces, logs or metrics.
+    """
+    return len(body) + (weigh or _weigh)(body, _COSTS[signal], enough)
+
+
+def json_weight(body: bytes) -> int:
+    """The same of a JSON document. Marks within texts count too: it is a bound, not a measure."""
+    structure = sum(body.count(mark) * cost for mark, cost in _MARKS)
+    return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)
+
+
+def _weigh(body: bytes, costs: tuple[int, ...], enough: int) -> int:
+    """The walk that the extension does in C."""
+    return _Walk(body, costs, enough).weight
+
+
+class _Walk:
+    """Goes along the fields of a request, as deep as something costs."""
+
+    __slots__ = ("_body", "_costs", "_enough", "weight")
+
+    def __init__(self, body: bytes, costs: tuple[int, ...], enough: int) -> None:
+        self._body, self._costs, self._enough = body, costs, enough
+        self.weight = 0
+        try:
+            self._level(0, len(body), 0)
+        except (IndexError, ValueError):
+            return  # nobody reads further than this
+
+    def _level(self, at: int, end: int, level: int) -> None:
+        body = self._body
+        while at < end and self.weight <= self._enough:
+            if level == 2 and body[at] == _SPAN_TAG and not self._costs[5]:
+                at = self._spans(at, end)
+                continue
+            tag, at = body[at], at + 1
+            if tag > 0x7F:
+                tag, at = self._number(at - 1)
+            if at > end:
+                raise ValueError
+            if tag & 7 == 2:
+                size, at = (body[at], at + 1) if body[at] < 0x80 else self._number(at)
+                if size > end - at:
+                    raise ValueError
+                self._add(tag >> 3, at, at + size, level)
+                at += size
+            else:
+                at = self._skipped(at, tag, level)
+                if at > end:
+                    raise ValueError
+
+    def _spans(self, at: int, end: int) -> int:
+        """Behind the spans that follow one another here, in the way that nearly every encoder writes them."""
+        body, item = self._body, self._costs[3]
+        count, most = 0, (self._enough - self.weight) // item + 1
+        try:
+            while at < end and count < most and body[at] == _SPAN_TAG:
+                size = body[at + 1]
+                if size < 0x80:
+                    at += 2 + size
+                elif body[at + 2] < 0x80:
+                    at += 3 + (size & 0x7F | body[at + 2] << 7)
+                else:  # 16 KiB or more
+                    size, start = self._number(at + 1)
+                    at = start + size
+                count += 1
+        finally:
+            self.weight += (count - (at > end)) * item
+        if at > end:
+            raise ValueError
+        return at
+
+    def _add(self, number: int, at: int, end: int, level: int) -> None:
+        """A field with a length: what it costs, and what is in it."""
+        group, head, scope, item, field, deep = self._costs
+        if level == 0 and number == 1:
+            self.weight += group
+            if head:
+                self._level(at, end, 1)
+        elif level in (1, 2) and number == 1:
+            self.weight += head
+            self._level(at, end, 3)
+        elif level == 1 and number == 2:
+            self.weight += scope
+            self._level(at, end, 2)
+        elif level == 2 and number == 2:
+            self.weight += item
+            if deep:
+                self._level(at, end, 3)
+        elif level == 3:
+            self.weight += field
+
+    def _skipped(self, at: int, tag: int, level: int) -> int:
+        """Behind a field without a length. What is in a group of protobuf counts as if it stood outside."""
+        kind = tag & 7
+        if level == 3:
+            self.weight += self._costs[4]
+        if kind == 0:
+            return self._number(at)[1]
+        if kind in (1, 5):
+            return at + (8 if kind == 1 else 4)
+        if kind in (3, 4):
+            return at
+        raise ValueError
+
+    def _number(self, at: int) -> tuple[int, int]:
+        number, after = read_varint(self._body, at)
+        if number > MASK64:
+            raise ValueError
+        return number, after

@@ -1,0 +1,323 @@
+"""Scalar JSON values written as protobuf fields.
+
+Knows which spellings of a number or an id senders use. Every
+`write_*` takes a field number and a JSON value, leaves a default out, and raises InputError saying what it expected.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from otel_eval.errors import InputError
+from otel_eval.otlp.values import MAX_DEPTH, TOO_DEEP
+from otel_eval.wire import sized, varint
+
+__all__ = [
+    "LOG_RECORD",
+    "MASK64",
+    "RESOURCE",
+    "SCOPE",
+    "SPAN",
+    "Table",
+    "items",
+    "look_up",
+    "message",
+    "read_base64",
+    "read_integer",
+    "write_attributes",
+    "write_enum",
+    "write_fixed32",
+    "write_fixed64",
+    "write_hex",
+    "write_text",
+    "write_unsigned",
+    "write_value",
+]
+
+MASK64: Final = (1 << 64) - 1
+
+
+def read_integer(value: Any, low: int, high: int) -> int:
+    """An integer, as number or as text; 1e3 is one too."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise ValueError
+        number = int(value)
+        if isinstance(value, float) and number != value:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise InputError("expected an integer") from None
+    if not low <= number <= high:
+        raise InputError("the integer is out of range")
+    return number
+
+
+def write_text(number: int, value: Any) -> bytes:
+    """A string."""
+    if not isinstance(value, str):
+        raise InputError("expected a string")
+    return sized(number, value.encode("utf-8", "replace")) if value else b""
+
+
+def write_unsigned(number: int, value: Any) -> bytes:
+    """A uint32."""
+    content = read_integer(value, 0, 0xFFFFFFFF)
+    return varint(number << 3) + varint(content) if content else b""
+
+
+def write_enum(names: Mapping[str, int], number: int, value: Any) -> bytes:
+    """A number, or a name; a name nobody knows is the unspecified value."""
+    if isinstance(value, str) and not value.lstrip("-").isdigit():
+        value = names.get(value, 0)
+    content = read_integer(value, -(1 << 31), (1 << 31) - 1)
+    return varint(number << 3) + varint(content & MASK64) if content else b""
+
+
+def write_fixed64(number: int, value: Any) -> bytes:
+    """A fixed64, such as a time."""
+    content = read_integer(value, 0, MASK64)
+    return varint(number << 3 | 1) + struct.pack("<Q", content) if content else b""
+
+
+def write_fixed32(number: int, value: Any) -> bytes:
+    """A fixed32, such as flags."""
+    content = read_integer(value, 0, 0xFFFFFFFF)
+    return varint(number << 3 | 5) + struct.pack("<I", content) if content else b""
+
+
+def write_hex(number: int, value: Any) -> bytes:
+    """An id: bytes as hexadecimal text of either case."""
+    if not isinstance(value, str):
+        raise InputError("expected hexadecimal text")
+    try:
+        content = bytes.fromhex(value)
+    except ValueError:
+        raise InputError("expected hexadecimal text") from None
+    return sized(number, content) if content else b""
+
+
+def read_base64(value: Any) -> bytes:
+    """Bytes as base64 text, ordinary or URL-safe, padded or not."""
+    if not isinstance(value, str):
+        raise InputError("expected base64 text")
+    try:
+        return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
+    except ValueError:
+        raise InputError("expected base64 text") from None
+
+
+def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
+    """A field by its JSON name or, from senders that print protobuf's own, by its proto name."""
+    found = given.get(camel)
+    return given.get(snake) if found is None else found
+
+
+def items(value: Any) -> list[Any]:
+    """The members of a repeated field, which must be a list; nulls in it are nothing."""
+    if not isinstance(value, list):
+        raise InputError("expected a list")
+    return [item for item in value if item is not None]
+
+
+def write_attributes(number: int, value: Any) -> bytes:
+    """A repeated `KeyValue`."""
+    return b"".join([sized(number, _pair(item, 0)) for item in items(value)])
+
+
+def write_value(number: int, value: Any) -> bytes:
+    """An `AnyValue`."""
+    return sized(number, _any(value, 0))
+
+
+def _pair(value: Any, depth: int) -> bytes:
+    if not isinstance(value, dict):
+        raise InputError("expected an object with key and value")
+    held = value.get("value")
+    return write_text(1, value.get("key") or "") + (b"" if held is None else sized(2, _any(held, depth)))
+
+
+def _any(value: Any, depth: int) -> bytes:
+    """The content of an AnyValue. Unlike elsewhere a default is written: 0 and "" differ from nothing."""
+    if value is None:
+        return b""
+    if not isinstance(value, dict):
+        raise InputError('expected a value such as {"stringValue": "x"}')
+    for camel, snake, write in _VALUES:
+        held = look_up(value, camel, snake)
+        if held is not None:
+            return write(held, depth)
+    return b""
+
+
+def _text(value: Any, _: int) -> bytes:
+    return write_text(1, value) or sized(1, b"")
+
+
+def _bool(value: Any, _: int) -> bytes:
+    if not isinstance(value, bool):
+        raise InputError("expected true or false")
+    return b"\x10\x01" if value else b"\x10\x00"
+
+
+def _integer(value: Any, _: int) -> bytes:
+    return b"\x18" + varint(read_integer(value, -(1 << 63), (1 << 63) - 1) & MASK64)
+
+
+def _double(value: Any, _: int) -> bytes:
+    try:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise ValueError
+        number = float(value)  # also "NaN", "Infinity" and "-Infinity"
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    except ValueError:
+        raise InputError("expected a number") from None
+    return b"\x21" + struct.pack("<d", number)
+
+
+def _list(value: Any, depth: int) -> bytes:
+    if depth >= MAX_DEPTH:
+        return _text(TOO_DEEP, depth)
+    return sized(5, b"".join([sized(1, _any(item, depth + 1)) for item in _members(value)]))
+
+
+def _map(value: Any, depth: int) -> bytes:
+    if depth >= MAX_DEPTH:
+        return _text(TOO_DEEP, depth)
+    return sized(6, b"".join([sized(1, _pair(item, depth + 1)) for item in _members(value) if item is not None]))
+
+
+def _members(value: Any) -> list[Any]:
+    values = value.get("values", []) if isinstance(value, dict) else None
+    if values is not None and not isinstance(values, list):
+        raise InputError("expected a list")
+    if values is None and not isinstance(value, dict):
+        raise InputError('expected an object with "values"')
+    return values or []
+
+
+def _bytes(value: Any, _: int) -> bytes:
+    return sized(7, read_base64(value))
+
+
+_VALUES: Final[tuple[tuple[str, str, Callable[[Any, int], bytes]], ...]] = (
+    ("stringValue", "string_value", _text),
+    ("boolValue", "bool_value", _bool),
+    ("intValue", "int_value", _integer),
+    ("doubleValue", "double_value", _double),
+    ("arrayValue", "array_value", _list),
+    ("kvlistValue", "kvlist_value", _map),
+    ("bytesValue", "bytes_value", _bytes),
+)
+
+
+Write = Callable[[int, Any], bytes]
+Row = tuple[int, str, str, Write]
+Table = tuple[Row, ...]
+
+
+def message(table: Table, given: Any) -> bytes:
+    """The object as the bytes of the message that the table describes.
+
+    Raises:
+        InputError: naming the field and what was expected there, never the value.
+    """
+    if not isinstance(given, dict):
+        raise InputError("expected an object")
+    return b"".join([_field(row, given) for row in table])
+
+
+def _field(row: Row, given: Mapping[str, Any]) -> bytes:
+    number, camel, snake, write = row
+    value = look_up(given, camel, snake)
+    if value is None:
+        return b""
+    try:
+        return write(number, value)
+    except InputError as error:
+        raise InputError(f"{camel}: {error}") from None
+
+
+def _table(*rows: tuple[int, str, Write]) -> Table:
+    def snake(camel: str) -> str:
+        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
+
+    return tuple((number, camel, snake(camel), write) for number, camel, write in rows)
+
+
+def _one(table: Table) -> Write:
+    return lambda number, value: sized(number, message(table, value))
+
+
+def _many(table: Table) -> Write:
+    return lambda number, value: b"".join([sized(number, message(table, item)) for item in items(value)])
+
+
+_KINDS: Final = {
+    "SPAN_KIND_INTERNAL": 1,
+    "SPAN_KIND_SERVER": 2,
+    "SPAN_KIND_CLIENT": 3,
+    "SPAN_KIND_PRODUCER": 4,
+    "SPAN_KIND_CONSUMER": 5,
+}
+_CODES: Final = {"STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
+
+_EVENT: Final = _table(
+    (1, "timeUnixNano", write_fixed64),
+    (2, "name", write_text),
+    (3, "attributes", write_attributes),
+    (4, "droppedAttributesCount", write_unsigned),
+)
+_LINK: Final = _table(
+    (1, "traceId", write_hex),
+    (2, "spanId", write_hex),
+    (3, "traceState", write_text),
+    (4, "attributes", write_attributes),
+    (5, "droppedAttributesCount", write_unsigned),
+    (6, "flags", write_fixed32),
+)
+_STATUS: Final = _table((2, "message", write_text), (3, "code", partial(write_enum, _CODES)))
+
+SPAN: Final = _table(
+    (1, "traceId", write_hex),
+    (2, "spanId", write_hex),
+    (3, "traceState", write_text),
+    (4, "parentSpanId", write_hex),
+    (5, "name", write_text),
+    (6, "kind", partial(write_enum, _KINDS)),
+    (7, "startTimeUnixNano", write_fixed64),
+    (8, "endTimeUnixNano", write_fixed64),
+    (9, "attributes", write_attributes),
+    (10, "droppedAttributesCount", write_unsigned),
+    (11, "events", _many(_EVENT)),
+    (12, "droppedEventsCount", write_unsigned),
+    (13, "links", _many(_LINK)),
+    (14, "droppedLinksCount", write_unsigned),
+    (15, "status", _one(_STATUS)),
+    (16, "flags", write_fixed32),
+)
+LOG_RECORD: Final = _table(
+    (1, "timeUnixNano", write_fixed64),
+    (2, "severityNumber", partial(write_enum, {})),
+    (3, "severityText", write_text),
+    (5, "body", write_value),
+    (6, "attributes", write_attributes),
+    (7, "droppedAttributesCount", write_unsigned),
+    (8, "flags", write_fixed32),
+    (9, "traceId", write_hex),
+    (10, "spanId", write_hex),
+    (11, "observedTimeUnixNano", write_fixed64),
+    (12, "eventName", write_text),
+)
+RESOURCE: Final = _table((1, "attributes", write_attributes), (2, "droppedAttributesCount", write_unsigned))
+SCOPE: Final = _table(
+    (1, "name", write_text),
+    (2, "version", write_text),
+    (3, "attributes", write_attributes),
+    (4, "droppedAttributesCount", write_unsigned),
+)

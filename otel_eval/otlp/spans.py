@@ -1,0 +1,240 @@
+"""Spans and log records in raw protobuf bytes, made readable when somebody asks.
+
+Knows where a span keeps its name, times, status, attributes and events. Knows no meaning of an attribute but two: the
+name of the service and the name of an event that older senders keep among the attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, View, Wanted
+from otel_eval.otlp.native import shortcut
+from otel_eval.otlp.schema import (
+    parse_event,
+    parse_log,
+    parse_mapped_span,
+    parse_resource,
+    parse_scope,
+    parse_span,
+    parse_status,
+)
+from otel_eval.otlp.values import decode, decode_all, plain_value, split, text
+
+__all__ = ["LOG_RECORDS", "LogRecords", "SpanEnvelope", "SpanView", "read_log", "read_span", "span_envelope"]
+
+_SERVICE: Final = Wanted(frozenset({"service.name"}))
+_EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
+_HAS_IS_REMOTE: Final = 0x100  # SpanFlags of opentelemetry-proto: what follows is known
+_IS_REMOTE: Final = 0x200
+
+_FEW: Final = 16
+_CACHED_ENVELOPES: Final = 1024
+_ATTRIBUTE_BYTES: Final = 16  # what parsing adds to each
+_FREE_BYTES: Final = 1024  # of a resource and its scope: what nearly all have, shared by many spans
+_CACHED_BYTES: Final = 16 * 1024
+"""Resources greater than this are not kept from batch to batch: with the number above it bounds the cache at 16 MiB."""
+
+
+def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
+    keys, prefixes = wanted.raw_keys, wanted.raw_prefixes
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        try:
+            key, value = split(pair)
+            if key in keys or (prefixes and key.startswith(prefixes)):
+                found[text(key)] = decode(value)
+        except DecodeError:
+            continue  # an attribute nobody can read is as good as absent
+    return found
+
+
+def _picked(attributes: Any, wanted: Wanted) -> dict[str, Any]:
+    """The same from a map, where looking up a few keys is cheaper than looking at all there are."""
+    keys = wanted.keys
+    present = [key for key in keys if key in attributes] if len(keys) < _FEW else list(keys.intersection(attributes))
+    if wanted.prefixes:
+        present += [key for key in attributes if key not in keys and key.startswith(wanted.prefixes)]
+    found: dict[str, Any] = {}
+    for key in present:
+        try:
+            found[key] = plain_value(attributes[key])
+        except DecodeError:
+            continue  # something inside a list or a map
+    return found
+
+
+class SpanView:
+    """One span, parsed once; values are decoded each time they are asked for."""
+
+    __slots__ = ("_head", "_mapped")
+
+    def __init__(self, payload: bytes) -> None:
+        self._mapped = True
+        try:
+            self._head = parse_mapped_span(payload)
+        except DecodeError:  # one attribute is malformed, or its key no UTF-8: read the others
+            self._mapped = False
+            self._head = parse_span(payload)
+
+    @property
+    def name(self) -> str:
+        """The span's name."""
+        return text(self._head.name)
+
+    @property
+    def span_kind(self) -> int:
+        """OTLP's number of the kind."""
+        kind: int = self._head.kind
+        return kind
+
+    @property
+    def start_ns(self) -> int:
+        """Unix nanoseconds."""
+        start: int = self._head.start
+        return start
+
+    @property
+    def end_ns(self) -> int:
+        """Unix nanoseconds."""
+        end: int = self._head.end
+        return end
+
+    def _status(self) -> Any:
+        raw = b"".join(self._head.status)
+        try:
+            return parse_status(raw)
+        except DecodeError:
+            return parse_status(b"")
+
+    @property
+    def status_code(self) -> int:
+        """0 unset, 1 ok, 2 error."""
+        code: int = self._status().code
+        return code
+
+    @property
+    def status_message(self) -> str:
+        """What the status says, or ""."""
+        return text(self._status().message)
+
+    def attributes(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes that the span has; the others are never decoded."""
+        attributes = self._head.attributes
+        return _picked(attributes, wanted) if self._mapped else _chosen(attributes, wanted)
+
+    def events(self) -> Iterator[SpanEvent]:
+        """The events in the order of the span, each decoded when it is reached."""
+        return (event for raw in self._head.events if (event := _event(raw)) is not None)
+
+
+def _event(raw: bytes) -> SpanEvent | None:
+    try:
+        event = parse_event(raw)
+    except DecodeError:
+        return None
+    return SpanEvent(text(event.name), decode_all(event.attributes))
+
+
+read_span: Final[Callable[[bytes], View]] = shortcut(SpanView, decode, DecodeError)
+"""The span, readable: a `SpanView`, or what reads the same faster."""
+
+
+class SpanEnvelope:
+    """What the spans of one resource and scope share; values are decoded when somebody asks.
+
+    `attributes` is the number of the resource's or of the scope's, whichever has more; `extra` what both hold in memory, in
+    bytes, beyond what is ordinary.
+
+    Raises:
+        DecodeError: either is malformed.
+    """
+
+    __slots__ = ("_deployment", "_resource", "_scope", "_service", "_shared", "attributes", "extra", "raw", "scope_name")
+
+    def __init__(self, resource: bytes, scope: bytes) -> None:
+        self.raw = (resource, scope)
+        parsed = parse_scope(scope)
+        self._resource = parse_resource(resource).attributes
+        self._scope = parsed.attributes
+        self._service: str | None = None
+        self._deployment: Deployment | None = None
+        self._shared: tuple[Wanted, dict[str, Any]] | None = None
+        self.scope_name = text(parsed.name)
+        counts = len(self._resource), len(self._scope)
+        self.attributes = max(counts)
+        self.extra = max(0, len(resource) + len(scope) + _ATTRIBUTE_BYTES * sum(counts) - _FREE_BYTES)
+
+    @property
+    def service(self) -> str:
+        """`service.name` of the resource, or ""."""
+        if self._service is None:
+            found = _chosen(self._resource, _SERVICE).get("service.name")
+            self._service = found if isinstance(found, str) else ""
+        return self._service
+
+    @property
+    def deployment(self) -> Deployment:
+        """The service's version and environment."""
+        if self._deployment is None:
+            self._deployment = Deployment.of(_chosen(self._resource, DEPLOYMENT))
+        return self._deployment
+
+    def shared(self, wanted: Wanted) -> dict[str, Any]:
+        """The wanted attributes of the resource, then of the scope where the resource has none."""
+        kept = self._shared  # asked for every trace, nearly always for the same
+        if kept is None or kept[0] is not wanted:
+            kept = self._shared = (wanted, _chosen(self._scope, wanted) | _chosen(self._resource, wanted))
+        return dict(kept[1])
+
+    view = staticmethod(read_span)
+
+    def rank(self, payload: bytes) -> tuple[int, int, bytes]:
+        """End, number of attributes, bytes."""
+        head = parse_span(payload)
+        return head.end, len(head.attributes), payload
+
+    def parent_is_remote(self, payload: bytes) -> bool | None:
+        """What the flags say; None from senders that do not set them."""
+        flags: int = parse_span(payload).flags
+        return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
+
+
+_cached: Final = lru_cache(maxsize=_CACHED_ENVELOPES)(SpanEnvelope)
+
+
+def span_envelope(resource: bytes, scope: bytes) -> SpanEnvelope:
+    """One envelope for equal bytes, from batch to batch. DecodeError if either is malformed."""
+    if len(resource) + len(scope) > _CACHED_BYTES:
+        return SpanEnvelope(resource, scope)
+    return _cached(resource, scope)
+
+
+def read_log(record: Any) -> SpanEvent:
+    """A parsed log record as an event: its name from the field, or from the attribute that older senders use."""
+    name = text(record.event_name) or _chosen(record.attributes, _EVENT_NAME).get("event.name", "")
+    return SpanEvent(name if isinstance(name, str) else "", decode_all(record.attributes), _body(record))
+
+
+def _body(record: Any) -> Any:
+    try:
+        return decode(b"".join(record.body))
+    except DecodeError:
+        return None
+
+
+class LogRecords:
+    """Reads log records; they need nothing of their resource."""
+
+    __slots__ = ()
+
+    def event(self, payload: bytes) -> SpanEvent:
+        """The record as an event of its span, body decoded."""
+        return read_log(parse_log(payload))
+
+
+LOG_RECORDS: Final = LogRecords()

@@ -1,0 +1,111 @@
+"""Attribute values: from the bytes of a `KeyValue` or `AnyValue` to plain Python values.
+
+Knows protobuf's wire format as far as two shortcuts need it; whatever is not written in the one usual way goes to
+protobuf itself, so that the result is always what a full parse would give. Knows no attribute names.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from otel_eval.otlp.schema import parse_any, parse_pair
+from otel_eval.wire import read_varint
+
+__all__ = ["MAX_DEPTH", "TOO_DEEP", "decode", "decode_all", "plain_value", "split", "text"]
+
+MAX_DEPTH: Final = 64
+"""Lists and maps within each other; deeper ones become `TOO_DEEP`."""
+
+TOO_DEEP: Final = "…"
+
+_KEY_TAG: Final = 0x0A  # field 1, length-delimited: KeyValue.key and AnyValue.string_value
+_VALUE_TAG: Final = 0x12  # field 2, length-delimited: KeyValue.value
+
+
+def text(raw: bytes) -> str:
+    """UTF-8, and a replacement character for what is none: one bad byte does not cost a whole request."""
+    return raw.decode("utf-8", "replace")
+
+
+def split(pair: bytes) -> tuple[bytes, bytes]:
+    """Key and value of a `KeyValue`, both still bytes; DecodeError if it is none.
+
+    The shortcut takes exactly one key, shorter than 128 bytes, followed by exactly one value up to the end: every
+    encoder writes that. Anything else may hold a second key or value (in protobuf the last one wins).
+    """
+    try:
+        at = pair[1] + 2
+        if pair[0] == _KEY_TAG and at < 130 and pair[at] == _VALUE_TAG:
+            size, start = read_varint(pair, at + 1)
+            if start + size == len(pair):
+                return pair[2:at], pair[start:]
+    except (IndexError, ValueError):
+        pass
+    whole = parse_pair(pair)
+    return whole.key, b"".join(whole.value)
+
+
+def decode(raw: bytes, depth: int = 0) -> Any:
+    """The value of an `AnyValue`: None, bool, int, float, str, list or dict; bytes become base64 text.
+
+    Raises:
+        DecodeError: the bytes are no `AnyValue`.
+    """
+    plain = _plain_text(raw)
+    return plain_value(parse_any(raw), depth) if plain is None else plain
+
+
+def plain_value(value: Any, depth: int = 0) -> Any:
+    """The same of an `AnyValue` that is parsed already."""
+    if string := value.string_value:
+        return text(string)
+    kind = value.WhichOneof("value")
+    return _DECODERS[kind](getattr(value, kind), depth) if kind else None
+
+
+def _plain_text(raw: bytes) -> str | None:
+    """The text of an `AnyValue` that is one string and nothing else, by far the commonest; else None."""
+    if not raw or raw[0] != _KEY_TAG:
+        return None
+    try:
+        size, start = read_varint(raw, 1)
+    except (IndexError, ValueError):
+        return None
+    return raw[start:].decode("utf-8", "replace") if start + size == len(raw) else None
+
+
+def _list(value: Any, depth: int) -> Any:
+    if depth >= MAX_DEPTH:
+        return TOO_DEEP
+    return [decode(item, depth + 1) for item in value.values]
+
+
+def _map(value: Any, depth: int) -> Any:
+    return TOO_DEEP if depth >= MAX_DEPTH else decode_all(value.values, depth + 1)
+
+
+_DECODERS: Final[dict[str, Callable[[Any, int], Any]]] = {
+    "string_value": lambda value, _: text(value),
+    "bool_value": lambda value, _: value,
+    "int_value": lambda value, _: value,
+    "double_value": lambda value, _: value,
+    "array_value": _list,
+    "kvlist_value": _map,
+    "bytes_value": lambda value, _: b64encode(value).decode(),
+}
+
+
+def decode_all(pairs: Iterable[bytes], depth: int = 0) -> dict[str, Any]:
+    """Every attribute. Of equal keys the last wins; one that cannot be read is left out, the rest is kept."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        try:
+            key, value = split(pair)
+            found[text(key)] = decode(value, depth)
+        except DecodeError:
+            continue
+    return found

@@ -1,0 +1,257 @@
+"""Walk through a JSON text of any size, holding a part of it: what is below the levels walked is decoded at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, Protocol
+
+from otel_eval.errors import InputError
+from otel_eval.otlp import Framed
+from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, placed
+from otel_eval.sources.files.documents import GROUPS, MEMBERS, SCOPES, frame_document, frame_group, frame_jaeger
+
+__all__ = ["BrokenJson", "Cursor", "Pieces", "stream_documents"]
+
+_PIECE: Final = 2**20
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_NEAR: Final = 16  # characters from the end: an error there may come from a value that is not all here yet
+_MARK: Final = "\ufeff"
+
+
+class BrokenJson(InputError):
+    """The text is no JSON from some place on. What came before it can be used."""
+
+
+class Pieces(Protocol):
+    """Bytes to read one after another."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+        ...
+
+
+class Cursor:
+    """A place in a JSON text. After a key or an element its value is read before the next one."""
+
+    def __init__(self, stream: Pieces) -> None:
+        self._stream: Final = stream
+        self._decoder: Final = getincrementaldecoder("utf-8")()
+        self._scan: Final = json.JSONDecoder().raw_decode
+        self._text, self._at = "", 0
+        self._lines, self._column = 0, 0  # before the text
+        self._ended = False
+        self._more()
+        self._at = len(_MARK) if self._text.startswith(_MARK) else 0
+
+    def peek(self) -> str:
+        """The next character that is not blank; "" at the end."""
+        while True:
+            self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def value(self) -> Any:
+        """The value here, decoded.
+
+        Raises:
+            BrokenJson: there is none.
+        """
+        self.peek()
+        while True:
+            try:
+                value, end = self._scan(self._text, self._at)
+            except json.JSONDecodeError as error:
+                cut = error.pos + _NEAR >= len(self._text) or error.msg.startswith("Unterminated")
+                if not cut or not self._more():
+                    self._at = max(self._at, error.pos)
+                    raise self._broken(error.msg) from None
+                continue
+            except RecursionError:
+                raise BrokenJson("nested too deeply") from None
+            except ValueError:
+                raise self._broken("a number is too long") from None
+            if end + _NEAR < len(self._text) or not self._is_number() or not self._more():  # "1" may become "1.5"
+                self._at = end
+                return value
+
+    def _is_number(self) -> bool:
+        return self._text[self._at] in "-0123456789"
+
+    def members(self) -> Iterator[str]:
+        """The keys of the object here, each before its value."""
+        for _ in self._inside("{", "}"):
+            if self.peek() != '"':
+                raise self._broken("Expecting property name enclosed in double quotes")
+            key = self.value()
+            self._expect(":", "Expecting ':' delimiter")
+            self.peek()
+            yield key
+
+    def elements(self) -> Iterator[int]:
+        """The numbers of the elements of the list here, each before the element."""
+        return self._inside("[", "]")
+
+    def _inside(self, begin: str, end: str) -> Iterator[int]:
+        self._expect(begin, f"Expecting {begin!r}")
+        number = 0
+        while self.peek() != end:
+            if number:
+                self._expect(",", "Expecting ',' delimiter")
+                self.peek()
+            yield number
+            number += 1
+        self._expect(end, f"Expecting {end!r}")
+
+    def _expect(self, character: str, message: str) -> None:
+        if self.peek() != character:
+            raise self._broken(message)
+        self._at += 1
+
+    def _broken(self, message: str) -> BrokenJson:
+        """An error at this place."""
+        before = self._text[: self._at]
+        lines = before.count("\n")
+        column = len(before) - before.rfind("\n") if lines else self._column + len(before) + 1
+        return BrokenJson(f"line {self._lines + lines + 1}, column {column}: not JSON: {message}")
+
+    def _more(self) -> bool:
+        """Read on, and forget what was passed; False at the end."""
+        if self._ended:
+            return False
+        passed, rest = self._text[: self._at], self._text[self._at :]
+        if len(rest) > MAX_DOCUMENT:
+            raise BrokenJson(f"a part of it is greater than {MAX_DOCUMENT} bytes")
+        lines = passed.count("\n")
+        self._column = len(passed) - passed.rfind("\n") - 1 if lines else self._column + len(passed)
+        self._lines += lines
+        piece = self._stream.read(max(_PIECE, len(rest)))  # as much again, so that a long value is not scanned too often
+        self._ended = not piece
+        try:
+            self._text, self._at = rest + self._decoder.decode(piece, final=not piece), 0
+        except UnicodeDecodeError:
+            raise BrokenJson("not UTF-8") from None
+        return True
+
+
+_AT_ONCE: Final = 512  # spans, or log records
+_DEEPEST: Final = 8  # documents within each other that are walked; deeper ones are decoded at once
+_SCOPE: Final = ("scope", "instrumentationLibrary")
+
+
+def stream_documents(cursor: Cursor, say: Say) -> Iterator[Framed]:
+    """What the text holds: one document, or several one after another.
+
+    Raises:
+        BrokenJson: the text breaks off, or is no JSON; after what came before.
+        InputError: the first document is none of traces.
+    """
+    yield from _document(cursor, say, 0)
+    while cursor.peek():
+        yield from _apart(_document(cursor, say, 0), say)
+
+
+def _apart(framed: Iterator[Framed], say: Say) -> Iterator[Framed]:
+    """The same, unless it cannot be used: that costs itself, not the others."""
+    try:
+        yield from framed
+    except BrokenJson:
+        raise
+    except InputError as error:
+        say(str(error))
+
+
+def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[Framed]:
+    """The document here. All of it is passed before it is found to be none of traces."""
+    first = cursor.peek() if depth < _DEEPEST else ""
+    if first == "[":
+        for number in cursor.elements():
+            inside = placed(say, f"[{number}]")
+            yield from _apart(_document(cursor, inside, depth + 1), inside)
+    elif first == "{":
+        yield from _object(cursor, say, depth)
+    else:
+        yield from frame_document(cursor.value(), say)
+
+
+def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[Framed]:
+    known, problems, rest = False, list[str](), dict[str, Any]()
+    for key in cursor.members():
+        first = cursor.peek()
+        known = known or (key in GROUPS and first == "[") or (key in ("trace", "data") and first in ("{", "["))
+        if key in GROUPS and first == "[":
+            yield from _elements(cursor, key, say, partial(_group, cursor, GROUPS[key]))
+        elif key == "trace" and first == "{":
+            yield from _apart(_document(cursor, say, depth + 1), problems.append)
+        elif key == "data" and first == "[":
+            yield from _elements(cursor, key, say, lambda _: map(frame_jaeger, (cursor.value(),)))
+        else:
+            rest[key] = cursor.value()
+    if problems:
+        raise InputError(problems[0])
+    if not known:
+        yield from frame_document(rest, say)
+
+
+def _elements(cursor: Cursor, key: str, say: Say, read: Callable[[Say], Iterator[Framed]]) -> Iterator[Framed]:
+    for number in cursor.elements():
+        inside = placed(say, f"{key}[{number}]")
+        yield from _apart(read(inside), inside)
+
+
+def _group(cursor: Cursor, name: str, say: Say) -> Iterator[Framed]:
+    """The spans or log records of one resource."""
+    if cursor.peek() != "{":
+        yield frame_group(name, cursor.value())
+        return
+    group: dict[str, Any] = {}
+    for key in cursor.members():
+        if key in SCOPES and "resource" in group and cursor.peek() == "[":
+            for _ in cursor.elements():
+                yield from _scope(cursor, partial(_frame_scope, name, group, key), say)
+        else:
+            group[key] = cursor.value()
+    if not group.keys().isdisjoint(SCOPES):
+        yield frame_group(name, group)
+
+
+def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> Framed:
+    return frame_group(name, {**group, key: [scope]})
+
+
+def _scope(cursor: Cursor, frame: Callable[[Any], Framed], say: Say) -> Iterator[Framed]:
+    """The spans or log records of one scope, some at a time."""
+    if cursor.peek() != "{":
+        yield from _apart(map(frame, (cursor.value(),)), say)
+        return
+    scope: dict[str, Any] = {}
+    for key in cursor.members():
+        if key in MEMBERS and not scope.keys().isdisjoint(_SCOPE) and cursor.peek() == "[":
+            for some in _some(cursor):
+                yield from _apart(map(frame, ({**scope, key: some},)), say)
+        else:
+            scope[key] = cursor.value()
+    if not scope.keys().isdisjoint(MEMBERS):
+        yield from _apart(map(frame, (scope,)), say)
+
+
+def _some(cursor: Cursor) -> Iterator[list[Any]]:
+    """The elements of the list here, some at a time; all that come before the text breaks off."""
+    some: list[Any] = []
+    try:
+        for _ in cursor.elements():
+            some.append(cursor.value())
+            if len(some) == _AT_ONCE:
+                yield some
+                some = []
+    except BrokenJson:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some

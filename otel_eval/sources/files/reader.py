@@ -1,0 +1,241 @@
+"""Inputs that can be read more than once: files, and standard input or pipes by way of a temporary file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from otel_eval.errors import InputError
+from otel_eval.otlp import Framed
+from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, frame_row, placed, starts_with_row
+from otel_eval.sources.files.console import frame_console, is_console
+from otel_eval.sources.files.json_lines import frame_text
+from otel_eval.sources.files.trace_index import text_ids
+
+__all__ = ["HEAD", "Source", "read_file", "read_pieces", "trace_ids"]
+
+HEAD: Final = 256 * 1024
+"""Bytes in which the format shows, although log records may be printed before the first span."""
+
+_GZIP: Final = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input.
+
+    Attributes:
+        path: of a file, or "-" for standard input.
+        copy: its bytes, where it can be read only once.
+    """
+
+    path: str
+    copy: IO[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return "standard input" if self.path == "-" else self.path
+
+    @classmethod
+    @contextmanager
+    def repeatable(cls, path: str | os.PathLike[str]) -> Iterator[Source]:
+        """The input, to be opened any number of times; a pipe is copied first.
+
+        Raises:
+            OSError: it cannot be copied.
+        """
+        once = cls(os.fspath(path))
+        if not once._is_read_once():
+            yield once
+            return
+        with tempfile.TemporaryFile() as copy:
+            with once._raw() as stream:
+                shutil.copyfileobj(stream, copy)
+            yield cls(once.path, copy)
+
+    def _is_read_once(self) -> bool:
+        try:
+            mode = os.stat(self.path).st_mode
+        except (OSError, ValueError):
+            return self.path == "-"
+        return self.path == "-" or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+    @contextmanager
+    def open(self) -> Iterator[io.BufferedReader]:
+        """The bytes from the beginning, decompressed if they are gzip.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        with self._raw() as stream:
+            if stream.peek(2)[:2] != _GZIP:
+                yield stream
+                return
+            member: Any = gzip.GzipFile(fileobj=stream)
+            yield io.BufferedReader(member, HEAD)
+
+    @contextmanager
+    def _raw(self) -> Iterator[io.BufferedReader]:
+        if self.path != "-" and self.copy is None:
+            with open(self.path, "rb", buffering=0) as raw:
+                yield io.BufferedReader(raw, HEAD)
+            return
+        shared: Any = self.copy or sys.stdin.buffer
+        if self.copy is not None:
+            self.copy.seek(0)
+        stream = io.BufferedReader(shared, HEAD)
+        try:
+            yield stream
+        finally:
+            stream.detach()  # or what is shared would be closed with it
+
+
+_BLANK: Final = b"\xef\xbb\xbf \t\r\n"  # a byte order mark counts as blank
+_START: Final = 64
+_HELD: Final = 100
+_NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
+
+
+def _unsaid(_: str) -> None:
+    """Nobody wants to know."""
+
+
+def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[Framed]:
+    """What a file of traces holds, piece by piece; "-" is standard input.
+
+    OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, and OTLP protobuf (one message, or many, each after
+    its length); each may be gzipped; and what the Python SDK's console exporter prints. `on_problem` gets one line for
+    every part that was skipped, `on_notice` one for what such a format cannot hold.
+
+    Raises:
+        InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
+    """
+    return (framed for _, framed in read_pieces(Source(os.fspath(path)), on_problem, on_notice))
+
+
+def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, Framed]]:
+    """The same, each piece after an offset: all bytes before it are in this piece and those before.
+
+    Raises:
+        InputError: as `read_file` does.
+    """
+    name = source.name
+    report = _Report(lambda problem: on_problem(f"{name}: {problem}"))
+    before = offset = 0
+    try:
+        with source.open() as stream:
+            for framed in _frames(stream, report.say, placed(on_notice, name)):
+                report.see(framed)
+                if stream.tell() > offset:  # pieces that end at one offset are parts of one line or document
+                    before, offset = offset, stream.tell()
+                yield before, framed
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{name}: broken gzip: {error}") from None
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from None
+    if not report.used:
+        raise InputError(f"{name}: {report.first or 'holds no spans'}")
+
+
+def trace_ids(source: Source) -> Iterator[tuple[int, dict[bytes, int]]]:
+    """The ids in an input and the offset at which each was found last, after the number of bytes read so far; in parts.
+
+    An input that cannot be read ends early. That is reported when its pieces are read.
+    """
+    try:
+        with source.open() as stream:
+            if _is_surely_text(stream.peek(HEAD)):
+                for found in text_ids(stream):
+                    yield stream.tell(), found
+                return
+        for offset, framed in read_pieces(source):
+            yield offset + 1, {item[0]: offset for item in (*framed.spans, *framed.logs)}
+    except (InputError, OSError, EOFError, zlib.error):
+        return
+
+
+class _Report:
+    """Says what was skipped once something was usable; before that it may be that nothing is, and one line is enough."""
+
+    def __init__(self, tell: Say) -> None:
+        self._tell = tell
+        self._held: list[str] = []
+        self.used = False
+
+    @property
+    def first(self) -> str:
+        return self._held[0] if self._held else ""
+
+    def say(self, problem: str) -> None:
+        if self.used:
+            self._tell(problem)
+        elif len(self._held) < _HELD:
+            self._held.append(problem)
+
+    def see(self, framed: Framed) -> None:
+        if framed.rejected:
+            self.say(f"{framed.rejected} skipped, the first: {framed.why}")
+        if not self.used and (framed.spans or framed.logs or framed.own or framed.ignored):
+            self.used = True
+            for problem in self._held:
+                self._tell(problem)
+
+
+def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
+    head = stream.peek(HEAD)
+    if not head:
+        raise InputError("is empty")
+    if is_console(head):
+        return frame_console(stream, say, on_notice)
+    if not _may_be_text(head[:_START]):
+        return _binary_or_console(stream, say, on_notice)
+    if head[:1] != _NEWLINE:
+        return frame_text(stream, say)
+    return _newline_first(stream, say)
+
+
+def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
+    """Protobuf, or spans that follow long text which a program printed."""
+    if starts_with_row(stream.peek(HEAD)):
+        return frame_row(stream, say)
+    data, held = document(stream), list[str]()
+    try:
+        framed = frame_binary(io.BytesIO(data), held.append)
+        for problem in held:
+            say(problem)
+        return framed
+    except InputError:
+        if len(data) > MAX_DOCUMENT or not is_console(data):
+            raise
+        return frame_console(io.BytesIO(data), say, on_notice)
+
+
+def _is_surely_text(head: bytes) -> bool:
+    return is_console(head) or (_may_be_text(head[:_START]) and head[:1] != _NEWLINE)
+
+
+def _may_be_text(head: bytes) -> bool:
+    start = head.lstrip(_BLANK)
+    return start[:1] in (b"{", b"[", b"")
+
+
+def _newline_first(stream: io.BufferedReader, say: Say) -> Iterator[Framed]:
+    """A blank line before JSON, or a message whose first length happens to be the code of a bracket."""
+    data = stream.read()
+    try:
+        return iter(list(frame_binary(io.BytesIO(data), say)))
+    except InputError:
+        return frame_text(io.BytesIO(data), say)

@@ -1,0 +1,183 @@
+"""How many spans, traces and bytes of a process may be held, and for how long."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+__all__ = ["OWN_SCOPE", "Handed", "Limits", "Look", "Open", "WaitingSpans", "is_to_be_seen"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What may be held in a process.
+
+    Attributes:
+        max_traces: open traces; beyond it the oldest is given over as `overflow`.
+        max_spans_per_trace: further spans of that trace are dropped, counted, and it is given over as `overflow`.
+        max_bytes_per_trace: of spans of one trace that have ended; beyond it they are given over as `overflow`, and further
+            spans of the trace are dropped and counted.
+        max_bytes: of all spans of open traces; beyond it what has ended of the oldest traces is given over as `overflow`.
+        max_spans: spans of all open traces, looked at once a second; beyond it the oldest traces are given over as `overflow`.
+        max_waiting_spans: spans of closed traces that wait for the worker; a trace that comes when so many wait is dropped.
+        idle_s: a trace without a span started or ended for so long is given over as `idle`; what it has open stays known.
+        max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
+    """
+
+    max_traces: int = 100_000
+    max_spans_per_trace: int = 10_000
+    max_bytes_per_trace: int = 64 * 2**20
+    max_bytes: int = 512 * 2**20
+    max_spans: int = 1_000_000
+    max_waiting_spans: int = 200_000
+    idle_s: float = 300.0
+    max_age_s: float = 3600.0
+
+    @property
+    def max_waiting_bytes(self) -> int:
+        """Of spans of closed traces that wait for the worker; a trace that comes when more wait is dropped and counted."""
+        return max(self.max_bytes // 2, self.max_bytes_per_trace)
+
+
+OWN_SCOPE: Final = "otel_eval"
+_SAMPLED: Final = 1
+
+
+@dataclass(slots=True, eq=False)
+class Handed:
+    """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
+
+    `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
+    we looked. `size`: bytes of the first `measured` spans. `waits`: it is in the worker's queue.
+    """
+
+    trace_id: int
+    spans: list[ReadableSpan]
+    why: str
+    below: Mapping[int, int] = field(default_factory=dict)
+    early: bool = False
+    size: int = 0
+    measured: int = 0
+    waits: bool = False
+
+
+class Look(NamedTuple):
+    """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
+
+    entry: Open | None = None
+
+
+class Open:
+    """A trace with a span that has not ended.
+
+    `open` holds span ids, `live` the spans of those that we saw start, `spans` what ended. `early`: some of it started before
+    we looked. `queued`: it is on its way to the worker, its spans `counted` as waiting. `seen` and `still_since` are the
+    sweep's: how much it saw last time and since when nothing changed. `looked`: so many spans had ended when those were
+    looked for that can be handed over. `rests`: some were, so that it stays known, however long nothing of it ends. `room`:
+    more spans than so many call for a look; below 0 every further span is dropped.
+
+    Bytes: `size` is what the first `measured` of `spans` take, and `counted_bytes` what of it counts as waiting; `draws`
+    counts how often spans were taken out. `live_size` is what the `live_measured` open spans took when they were measured,
+    which happens again at `live_due`. `asked`: a `Look` for it is queued, because of its bytes.
+    """
+
+    __slots__ = (
+        *("trace_id", "room", "open", "live", "looked", "rests", "spans", "closed", "queued", "early", "cut"),
+        *("since", "still_since", "seen", "counted"),
+        *("size", "measured", "counted_bytes", "draws", "live_size", "live_measured", "live_due", "asked"),
+    )
+
+    def __init__(self, trace_id: int, now: float, room: int) -> None:
+        self.trace_id, self.room = trace_id, room
+        self.open: set[int] = set()
+        self.live: dict[int, Any] = {}
+        self.looked, self.rests = 0, False
+        self.spans: deque[ReadableSpan] = deque()
+        self.closed = self.queued = self.early = self.cut = self.asked = False
+        self.since = self.still_since = self.live_due = now
+        self.seen = (0, 0)
+        self.counted = self.counted_bytes = 0
+        self.size = self.measured = self.draws = 0
+        self.live_size = self.live_measured = 0
+
+    def forget_size(self) -> None:
+        """Spans were taken out: those that are left are measured again."""
+        self.size = self.measured = 0
+        self.draws += 1
+
+
+def is_to_be_seen(span: Any) -> bool:
+    """Whether a span is to be looked at: sampled, and not one that we emitted."""
+    scope = span.instrumentation_scope
+    return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
+
+
+class WaitingSpans:
+    """What is on its way to the worker: traces that may be closed, and spans that were given over.
+
+    Args:
+        limits: how much may wait.
+        lock: held by the caller of every method but `unmeasured` and `add_size`.
+    """
+
+    def __init__(self, limits: Limits, lock: RLock) -> None:
+        self._limits, self._lock = limits, lock
+        self._count = 0
+        self._unmeasured: Final[deque[Handed]] = deque()
+        self.size = 0  # bytes, as far as they are measured
+
+    def is_full(self, count: int) -> bool:
+        """Whether so many spans more may not wait."""
+        return self._count + count > self._limits.max_waiting_spans or self.size > self._limits.max_waiting_bytes
+
+    def put(self, entry: Open, count: int) -> None:
+        """A trace with so many spans waits."""
+        entry.counted, entry.counted_bytes = count, entry.size
+        self._count += count
+        self.size += entry.size
+
+    def take(self, entry: Open) -> None:
+        """It does no longer."""
+        self._count -= entry.counted
+        self.size -= entry.counted_bytes
+        entry.counted = entry.counted_bytes = 0
+
+    def grew(self, entry: Open, size: int) -> None:
+        """So many bytes more of a trace were measured."""
+        if entry.counted:
+            entry.counted_bytes += size
+            self.size += size
+
+    def hand(self, handed: Handed) -> None:
+        """Spans that were given over wait."""
+        handed.waits = True
+        self._count += len(handed.spans)
+        self.size += handed.size
+        if handed.measured < len(handed.spans):
+            self._unmeasured.append(handed)
+
+    def arrived(self, handed: Handed) -> None:
+        """They do no longer."""
+        handed.waits = False
+        self._count -= len(handed.spans)
+        self.size -= handed.size
+
+    def unmeasured(self) -> Iterator[Handed]:
+        """What was given over and has spans that were not measured, each once."""
+        while self._unmeasured:
+            handed = self._unmeasured.popleft()
+            if handed.waits:
+                yield handed
+
+    def add_size(self, handed: Handed, size: int) -> None:
+        """The spans that were not measured take so many bytes."""
+        with self._lock:
+            if handed.waits:
+                handed.size += size
+                self.size += size

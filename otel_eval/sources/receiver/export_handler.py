@@ -1,0 +1,287 @@
+"""One request, whatever carried it: admit, read, weigh, decode, hand over, answer.
+
+Knows the order of these steps and whose fault what is. Knows neither gRPC nor HTTP: they bring the body and put the
+answer in their own words. Nothing raises across this line but a connection that breaks while its body is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final, NamedTuple, Protocol
+
+from google.protobuf.message import DecodeError
+
+from otel_eval.errors import InputError, Overloaded
+from otel_eval.otlp import (
+    UNLIMITED,
+    Framed,
+    content_weight,
+    frame_logs,
+    frame_logs_json,
+    frame_traces,
+    frame_traces_json,
+    json_weight,
+    load_json,
+    protobuf_weight,
+)
+from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
+from otel_eval.otlp.schema import parse_metrics
+from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.memory_limiter import Admission, Ticket
+
+__all__ = ["Answer", "Encoding", "Exchange", "Intake", "Origin", "Relay", "Signal", "TooLarge", "Verdict", "framed_of"]
+
+
+class Signal(StrEnum):
+    """What a request carries."""
+
+    TRACES = "traces"
+    LOGS = "logs"
+    METRICS = "metrics"
+
+
+class Encoding(StrEnum):
+    """How it is written."""
+
+    PROTOBUF = "protobuf"
+    JSON = "json"
+
+
+class Verdict(Enum):
+    """What became of it, and with that whether the sender may come again: only after BUSY."""
+
+    TAKEN = "taken"
+    BAD = "bad"
+    TOO_LARGE = "too large"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to tell the sender. `rejected` of a request that was taken are items that were not, and `message` says why."""
+
+    verdict: Verdict
+    message: str = ""
+    rejected: int = 0
+    retry_after_s: float = 0.0
+
+
+class TooLarge(Exception):
+    """A body is, or becomes, more than one request may hold. Sending it again cannot help."""
+
+
+_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], Framed]]] = {
+    (Signal.TRACES, Encoding.PROTOBUF): frame_traces,
+    (Signal.TRACES, Encoding.JSON): frame_traces_json,
+    (Signal.LOGS, Encoding.PROTOBUF): frame_logs,
+    (Signal.LOGS, Encoding.JSON): frame_logs_json,
+}
+_REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
+_RETRY_S: Final = 1.0
+
+
+def framed_of(origin: Origin, max_attributes: int = UNLIMITED) -> Framed:
+    """What a request of traces or logs holds; anything with more attributes than that is rejected.
+
+    Raises:
+        InputError: its body cannot be read.
+    """
+    framed = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body, max_attributes)
+    framed.origin = origin
+    return framed
+
+
+class Exchange:
+    """Takes requests for an intake, or a relay in its stead, and counts what became of them.
+
+    Args:
+        most_bytes: that one request may take while it is read, its body not counted.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        admission: Admission,
+        counters: Counters,
+        relay: Relay | None = None,
+        *,
+        most_bytes: int,
+        max_attributes: int,
+    ) -> None:
+        self._intake = intake
+        self._relay = relay
+        self._admission = admission
+        self._counters = counters
+        self._most = most_bytes
+        self._max_attributes = max_attributes
+
+    def is_open(self) -> bool:
+        """Whether requests are taken."""
+        return not self._admission.closed
+
+    def unauthenticated(self, transport: str) -> None:
+        """Count a request that was refused before it was read."""
+        self._counters.add(transport, requests=1, unauthenticated_requests=1)
+
+    def answer(self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Ticket], bytes]) -> Answer:
+        """Deal with one request of `size` bytes (0 if that is not known yet), whose body `read` brings.
+
+        Raises:
+            OSError: `read` lost the connection; there is nobody to answer.
+        """
+        self._counters.add(transport, requests=1)
+        try:
+            with self._admission.enter(size) as ticket:
+                body = read(ticket)
+                self._weigh(signal, encoding, body, ticket)
+                return self._take(transport, signal, encoding, body)
+        except InputError as error:
+            self._counters.add(transport, bad_requests=1)
+            return Answer(Verdict.BAD, str(error))
+        except TooLarge as error:
+            self._counters.add(transport, oversized_requests=1)
+            return Answer(Verdict.TOO_LARGE, str(error))
+        except Overloaded as error:
+            self._counters.add(transport, refused_requests=1)
+            return Answer(Verdict.BUSY, str(error), retry_after_s=error.retry_after_s)
+
+    def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Ticket) -> None:
+        """Ask for the room that reading and evaluating will take, before anything is read."""
+        weight = json_weight(body) if encoding is Encoding.JSON else protobuf_weight(signal, body, self._most)
+        if weight > self._most:
+            raise TooLarge(
+                f"so many parts are in it that reading it would take more than {self._most} bytes of memory, which is the limit "
+                "here (receivers.otlp.max_inflight_size); send less at once"
+            )
+        # Reading a document in JSON takes more than evaluating what is in it, which happens later.
+        is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
+        ticket.grow(weight + content_weight(body) if is_evaluated else weight)
+
+    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
+        try:
+            if self._relay is not None:
+                return self._pass_on(self._relay, transport, signal, encoding, body)
+            if signal is Signal.METRICS:
+                return self._discard(transport, encoding, body)
+            framed = framed_of(Origin(signal, encoding, body), self._max_attributes)
+            return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
+        except (InputError, Overloaded):
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours must cost no data: the sender keeps it and comes again
+            self._counters.add(transport, internal_errors=1)
+            return Answer(Verdict.BUSY, "internal trouble, come again", retry_after_s=_RETRY_S)
+
+    def _discard(self, transport: str, encoding: Encoding, body: bytes) -> Answer:
+        """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
+        load_json(body) if encoding is Encoding.JSON else _check_metrics(body)
+        self._counters.add(transport, discarded_metrics=1)
+        return Answer(Verdict.TAKEN)
+
+    def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
+        """Everything goes on, items with unusable ids too: the sender is warned of these, not told that they are lost."""
+        if signal is Signal.METRICS:
+            return self._pass_metrics_on(relay, transport, encoding, body)
+        lost, why = 0, ""
+        if encoding is Encoding.JSON:
+            body, lost, why = _REQUESTS[signal](load_json(body))
+        framed = framed_of(Origin(signal, Encoding.PROTOBUF, body), self._max_attributes)
+        framed.rejected, framed.why = framed.rejected + lost, why or framed.why
+        take = relay.traces if signal is Signal.TRACES else relay.logs
+        return self._acknowledge(transport, signal, framed, lambda: take(body, framed), lost)
+
+    def _pass_metrics_on(self, relay: Relay, transport: str, encoding: Encoding, body: bytes) -> Answer:
+        request = metrics_request(load_json(body)) if encoding is Encoding.JSON else body
+        _check_metrics(request)
+        if not relay.metrics(request):
+            self._counters.add(transport, discarded_metrics=1)
+        return Answer(Verdict.TAKEN)
+
+    def _acknowledge(self, transport: str, signal: Signal, framed: Framed, keep: Callable[[], None], lost: int) -> Answer:
+        items = framed.spans if signal is Signal.TRACES else framed.logs
+        kind = "spans" if signal is Signal.TRACES else "logs"
+        try:
+            keep()
+        except Overloaded:
+            self._counters.add(transport, **{f"refused_{kind}": len(items)})
+            raise
+        amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
+        self._counters.add(transport, ignored_logs=framed.ignored, **amounts)
+        return Answer(Verdict.TAKEN, _told(framed, lost), lost)
+
+    def _keep(self, signal: Signal, framed: Framed) -> None:
+        """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
+        if signal is Signal.TRACES:
+            if framed.spans:
+                self._intake.spans(framed)
+        elif framed.logs:
+            self._intake.logs(framed)
+
+
+def _check_metrics(body: bytes) -> None:
+    try:
+        parse_metrics(body)
+    except DecodeError:
+        raise InputError("not OTLP metrics in protobuf") from None
+
+
+def _told(framed: Framed, lost: int) -> str:
+    fate = "rejected" if lost == framed.rejected else "rejected or passed on without being evaluated"
+    return f"{framed.rejected} {fate}, the first: {framed.why}" if framed.rejected else ""
+
+
+class Origin(NamedTuple):
+    """A request as it was decoded: what it carries, how it is written, its bytes."""
+
+    signal: str
+    encoding: str
+    body: bytes
+
+
+class Intake(Protocol):
+    """Takes what a request held. When a call returns the sender is told that its data is safe.
+
+    Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
+    the sender comes again with all of it.
+    """
+
+    def spans(self, framed: Framed) -> None:
+        """Take spans.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+        ...
+
+    def logs(self, framed: Framed) -> None:
+        """Take log records.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+        ...
+
+
+class Relay(Protocol):
+    """Takes whole requests, to pass them on beside having them scored. Otherwise like an `Intake`.
+
+    Bodies are protobuf, whatever the sender wrote, and may hold spans and records that were not framed.
+    """
+
+    def traces(self, body: bytes, framed: Framed) -> None:
+        """Take a request of traces and what was framed of it.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+        ...
+
+    def logs(self, body: bytes, framed: Framed) -> None:
+        """Take a request of logs and what was framed of it; raises as `traces` does."""
+        ...
+
+    def metrics(self, body: bytes) -> bool:
+        """Take a request of metrics; False if it is discarded. Raises as `traces` does."""
+        ...

@@ -1,0 +1,330 @@
+"""A report as JSON and back: what exporters send of it.
+
+Knows the facts of a run that leave with its results. The calls, their arguments and results, input and output are not
+among them: they are in the spans, and a report that is read again needs them no more.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from otel_eval.interfaces import ClosedTrace, Released, Verdict
+from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
+
+__all__ = [
+    "Closing",
+    "Judgement",
+    "Kind",
+    "Passed",
+    "closings",
+    "delivered",
+    "from_closings",
+    "from_delivered",
+    "from_gone",
+    "from_judgements",
+    "from_parts",
+    "from_passed",
+    "from_released",
+    "gone",
+    "judgements",
+    "key_of",
+    "nested",
+    "nesting",
+    "parts",
+    "passed",
+    "pending_of",
+    "released_from",
+    "report_from",
+    "report_to",
+]
+
+_FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
+_MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment")  # not in what older versions wrote
+_PENDING: Final = 6
+_OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
+
+
+def key_of(report: Report) -> bytes | None:
+    """16 bytes that name the report, the same wherever it is made; None if there is nothing to deliver."""
+    named = report.results[0] if report.results else report.no_run
+    return None if named is None else bytes.fromhex(named.result_id)
+
+
+def report_to(report: Report) -> list[Any]:
+    """The report as JSON values."""
+    run = report.trajectory
+    facts = [getattr(run, name) for name in _FACTS]
+    results = [_result_to(result) for result in report.results]
+    pending = [each.result_id for each in report.pending]
+    more = [[getattr(run, name) for name in _MORE_FACTS], _occasion_to(report)]
+    return [facts, run.completeness.value, report.evaluation, report.revision, results, report.late, pending, *more]
+
+
+def _occasion_to(report: Report) -> list[Any]:
+    evidence, stamp = report.evidence, report.stamp
+    known = [evidence.spans, evidence.digest] if evidence else None
+    no_run = [report.no_run.why, report.no_run.result_id] if report.no_run else None
+    return [dict(report.attributes), known, stamp.evaluator, stamp.at_ns, no_run]
+
+
+def _result_to(result: Result) -> list[Any]:
+    return [result.scorer, result.type, result.version, result.result_id, result.threshold, *_outcome_to(result.outcome)]
+
+
+def _outcome_to(outcome: Outcome) -> list[Any]:
+    match outcome:
+        case Scored():
+            return ["s", outcome.value, outcome.passed, outcome.explanation, dict(outcome.details)]
+        case Skipped():
+            return ["k", outcome.why, dict(outcome.details), outcome.reason]
+        case Failed():
+            return ["f", outcome.error_type, "", dict(outcome.details)]  # its message may quote content
+
+
+def report_from(values: list[Any]) -> Report:
+    """The report again, its run with the facts alone and without what was pending."""
+    facts, completeness, evaluation, revision, results, late, _, *more = values
+    told = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=True)) if more else {})
+    run = Trajectory(**told, completeness=Completeness(completeness))
+    again = tuple([_result_from(each, evaluation, revision) for each in results])
+    report = Report(run, evaluation, revision, again, late=late)
+    return _with_occasion(report, more[1]) if more else report
+
+
+def _with_occasion(report: Report, values: list[Any]) -> Report:
+    attributes, known, evaluator, at_ns, no_run = values
+    return replace(
+        report,
+        attributes=attributes,
+        evidence=Evidence(*known) if known else None,
+        stamp=Stamp(evaluator, at_ns),
+        no_run=NoRun(*no_run) if no_run else None,
+    )
+
+
+def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
+    scorer, kind, version, result_id, threshold, outcome, *fields = values
+    return Result(
+        evaluation=evaluation,
+        scorer=scorer,
+        type=kind,
+        version=version,
+        outcome=_OUTCOMES[outcome](*fields),
+        revision=revision,
+        result_id=result_id,
+        threshold=threshold,
+    )
+
+
+def pending_of(values: list[Any]) -> list[str]:
+    """The ids of the results that a report announced."""
+    pending: list[str] = values[_PENDING]
+    return pending
+
+
+_REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown", "detached")))
+"""By their place here they are on disks."""
+_NESTED: Final = struct.Struct("<BI")
+_GONE: Final = struct.Struct("<16sd")
+_PART: Final = struct.Struct("<16sBI")
+_RELEASED: Final = struct.Struct("<III")
+_PASSED: Final = struct.Struct("<QQI")
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
+
+
+class Kind(IntEnum):
+    """What a record is. The numbers are on disks: none is ever used for something else."""
+
+    BODY = 1
+    """A request as it came: what it is in one byte, then its bytes."""
+    CLOSED = 2
+    """Traces that were closed, to be judged on what came before."""
+    JUDGED = 3
+    """What was said of traces that were closed."""
+    DELIVERED = 4
+    """Reports that an exporter has taken or refused for good."""
+    GONE = 5
+    """Every id of which only the id is remembered."""
+    MOVED = 6
+    """All there is of one trace, written again so that an old segment can go: its id, then records within this one."""
+    HELD = 7
+    """Within MOVED: a request of the trace's spans that wait to be passed on, in the place of those that came before."""
+    PASSED = 8
+    """Requests that were passed on, or all of them but the spans that wait for their scores."""
+    PART = 9
+    """Trees of traces that stay open, which were closed on what came before."""
+    RELEASED = 10
+    """Within MOVED: what is no longer known of trees of the trace that were closed on their own."""
+
+
+class Closing(NamedTuple):
+    """A trace and why it was closed, or of one that stays open the tops of the trees that were."""
+
+    trace_id: bytes
+    reason: Completeness
+    tops: tuple[bytes, ...] = ()
+
+
+def from_closings(closed: Iterable[tuple[bytes, Completeness]]) -> bytes:
+    """The payload of CLOSED."""
+    return b"".join(trace_id + bytes((_REASONS.index(reason),)) for trace_id, reason in closed)
+
+
+def from_parts(closed: Iterable[tuple[bytes, Completeness, Sequence[bytes]]]) -> bytes:
+    """The payload of PART."""
+    return b"".join(_PART.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed)
+
+
+def parts(payload: bytes) -> Iterator[Closing]:
+    """The closings in a PART record."""
+    at = 0
+    while at < len(payload):
+        trace_id, reason, count = _PART.unpack_from(payload, at)
+        at += _PART.size
+        yield Closing(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
+        at += 8 * count
+
+
+def from_released(trace_id: bytes, released: Released) -> bytes:
+    """The payload of RELEASED: missing parents, those of which spans are gone first, and runs with theirs."""
+    parents = [*released.lost, *(released.parents - released.lost)]
+    runs = [each for pair in released.runs.items() for each in pair]
+    counts = _RELEASED.pack(len(released.lost), len(parents), len(released.runs))
+    return trace_id + counts + b"".join([*parents, *runs])
+
+
+def released_from(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
+    """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
+    lost, count, runs = _RELEASED.unpack_from(payload, 16)
+    parents = _ids(payload, 28, count)
+    pairs = _ids(payload, 28 + 8 * count, 2 * runs)
+    return (
+        payload[:16],
+        {each: place < lost for place, each in enumerate(parents)},
+        dict(zip(pairs[::2], pairs[1::2], strict=True)),
+    )
+
+
+def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
+    return [payload[at + 8 * place : at + 8 * place + 8] for place in range(count)]
+
+
+def closings(payload: bytes) -> Iterator[Closing]:
+    """What a CLOSED record says."""
+    for at in range(0, len(payload), 17):
+        yield Closing(payload[at : at + 16], _REASONS[payload[at + 16]])
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was said of a trace: of which run under which revision, in which reports.
+
+    Attributes:
+        late: these are results that come later; the trace itself was judged before.
+        pending: ids of results that are still to come.
+    """
+
+    trace_id: bytes
+    verdicts: Mapping[bytes, Verdict] = field(default_factory=dict)
+    reports: Sequence[Report] = ()
+    late: bool = False
+    pending: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> Judgement:
+        """What was said of a closed trace just now."""
+        if trace.part is None:
+            return cls(trace.trace_id, trace.verdicts, reports)
+        runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
+        return cls(trace.trace_id, {each: trace.verdicts[each] for each in runs if each in trace.verdicts}, reports)
+
+
+def from_judgements(judged: Iterable[Judgement]) -> bytes:
+    """The payload of JUDGED."""
+    rows = [
+        (
+            each.trace_id.hex(),
+            {run.hex(): tuple(verdict) for run, verdict in each.verdicts.items()},
+            [report_to(report) for report in each.reports],
+            each.late,
+        )
+        for each in judged
+    ]
+    return _ENCODER.encode(rows).encode()
+
+
+def judgements(payload: bytes) -> Iterator[Judgement]:
+    """What a JUDGED record says."""
+    rows: list[Any] = json.loads(payload)
+    for trace_id, verdicts, reports, late in rows:
+        said = {bytes.fromhex(run): Verdict(*verdict) for run, verdict in verdicts.items()}
+        pending = frozenset(result_id for report in reports for result_id in pending_of(report))
+        yield Judgement(bytes.fromhex(trace_id), said, [report_from(report) for report in reports], late, pending)
+
+
+def from_delivered(sink: str, keys: Iterable[bytes]) -> bytes:
+    """The payload of DELIVERED."""
+    name = sink.encode()
+    return bytes((len(name),)) + name + b"".join(keys)
+
+
+def delivered(payload: bytes) -> tuple[str, list[bytes]]:
+    """The sink and the keys of a DELIVERED record."""
+    start = 1 + payload[0]
+    return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
+
+
+class Passed(NamedTuple):
+    """A request, by the number of its segment and the end of its record there, and what tells which of its spans still wait.
+
+    `waiting` is 0 if none does, and then all of it was passed on.
+    """
+
+    segment: int
+    end: int
+    waiting: int
+
+
+def from_passed(requests: Iterable[Passed]) -> bytes:
+    """The payload of PASSED."""
+    return b"".join([_PASSED.pack(*each) for each in requests])
+
+
+def passed(payload: bytes) -> Iterator[Passed]:
+    """What a PASSED record says."""
+    for fields in _PASSED.iter_unpack(payload):
+        yield Passed(*fields)
+
+
+def from_gone(ids: Iterable[tuple[bytes, float]]) -> bytes:
+    """The payload of GONE: ids and the Unix time at which each may be forgotten."""
+    return b"".join(_GONE.pack(trace_id, until) for trace_id, until in ids)
+
+
+def gone(payload: bytes) -> Iterator[tuple[bytes, float]]:
+    """What a GONE record says."""
+    yield from _GONE.iter_unpack(payload)
+
+
+def nesting(trace_id: bytes, records: Iterable[tuple[Kind, bytes]]) -> list[bytes]:
+    """The payload of MOVED, in pieces."""
+    pieces = [trace_id]
+    for kind, payload in records:
+        pieces += [_NESTED.pack(kind, len(payload)), payload]
+    return pieces
+
+
+def nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """The trace of a MOVED record, and the records within."""
+    records, at = [], 16
+    while at < len(payload):
+        kind, size = _NESTED.unpack_from(payload, at)
+        at += _NESTED.size
+        records.append((kind, payload[at : at + size]))
+        at += size
+    return payload[:16], records

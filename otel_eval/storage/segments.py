@@ -1,0 +1,238 @@
+"""The bytes of a segment: a head, then records, each with its length and checksums.
+
+Knows how a record is written and how what a crash or a disk left is read; knows no file and no meaning of a payload.
+
+A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The magic is a part of the
+segment's own random salt, and both checksums are CRC-32, begun with all of it: bytes of an older segment, also of one that
+this one is written over, or of a sender who writes records into an attribute, are no records here. Where a payload is damaged
+its record is left out and the next one follows; where the head of a record is damaged, the next place at which a whole record
+stands is looked for. What is damaged at the end is a torn tail. The head of the segment is there twice, so that one damaged
+place in it costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_eval.storage.directory import NO_LINK, Claim, sync_directory
+
+__all__ = ["HEAD_BYTES", "RECORD_BYTES", "Damage", "Record", "Seal", "Spares", "head", "scan", "seal_of", "sealed"]
+
+_HEAD: Final = struct.Struct("<8s8sQ")
+_FORMAT: Final = b"oe-jrnl3"
+_MAGIC_BYTES: Final = 4
+_FIRST_WINDOW: Final = 4 * 1024
+_LAST_WINDOW: Final = 1 << 20
+_RECORD: Final = struct.Struct("<4sBII")
+_CHECK: Final = struct.Struct("<I")
+_COPY_BYTES: Final = _HEAD.size + _CHECK.size
+
+HEAD_BYTES: Final = 2 * _COPY_BYTES
+RECORD_BYTES: Final = _RECORD.size + _CHECK.size
+"""What a record takes beside its payload."""
+
+
+class Seal(NamedTuple):
+    """By what the records of a segment are known, and how many bytes its file had of the segment that was there before."""
+
+    magic: bytes
+    seed: int
+    stale: int
+
+
+class Record(NamedTuple):
+    """A sound record and where the next one begins."""
+
+    kind: int
+    payload: bytes
+    end: int
+
+
+@dataclass(slots=True)
+class Damage:
+    """What was unreadable.
+
+    Attributes:
+        gaps: places with sound records behind them.
+        tail: from where nothing sound follows.
+        torn: bytes behind it that were written to this segment, as far as that can be told.
+    """
+
+    gaps: int = 0
+    tail: int = 0
+    torn: int = 0
+
+
+def head(salt: bytes, stale: int = 0) -> bytes:
+    """The beginning of a segment; `salt` has 8 bytes; the file had `stale` bytes before."""
+    fields = _HEAD.pack(_FORMAT, salt, stale)
+    return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
+
+
+def seal_of(data: bytes | memoryview) -> Seal | None:
+    """The seal of a segment; None if these bytes do not begin one."""
+    for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():
+        fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
+        if _CHECK.unpack(check)[0] == zlib.crc32(fields):
+            form, salt, stale = _HEAD.unpack(fields)
+            return Seal(salt[:_MAGIC_BYTES], zlib.crc32(salt), stale) if form == _FORMAT else None
+    return None
+
+
+def sealed(seal: Seal, kind: int, payload: Sequence[bytes]) -> bytes:
+    """What stands before a payload that is given in pieces."""
+    length, check = 0, seal.seed
+    for piece in payload:
+        length += len(piece)
+        check = zlib.crc32(piece, check)
+    fields = _RECORD.pack(seal.magic, kind, length, check)
+    return fields + _CHECK.pack(zlib.crc32(fields, seal.seed))
+
+
+def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
+    """The sound records of a segment, in order; what is not is told in `damage`, whose end is right at the end."""
+    seal = seal_of(data)
+    if seal is None:
+        damage.torn = len(data)
+        return
+    at = ours = damage.tail = HEAD_BYTES
+    hurt = False
+    while at < len(data):
+        found = _read(data, at, seal)
+        if isinstance(found, Record):
+            damage.gaps += hurt
+            hurt = False
+            at = damage.tail = found.end
+            yield found
+            continue
+        hurt = True
+        ours = max(ours, found)
+        after = found if at < found <= len(data) else _next(data, at + 1, seal)
+        if after is None:
+            break
+        at = after
+    # A file that is as long as it was before was not filled: what nobody can tell from the bytes before is no loss.
+    end = min(ours, len(data)) if len(data) == seal.stale else len(data)
+    damage.torn = max(0, end - damage.tail)
+
+
+def _read(data: memoryview, at: int, seal: Seal) -> Record | int:
+    """The record at a place; where it ends if only its payload is damaged; 0 if nothing can be told."""
+    if at + RECORD_BYTES > len(data):
+        return 0
+    fields = data[at : at + _RECORD.size]
+    magic, kind, length, check = _RECORD.unpack(fields)
+    start = at + RECORD_BYTES
+    if magic != seal.magic or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seal.seed):
+        return 0
+    end = start + length
+    if end > len(data):
+        return int(end)
+    payload = bytes(data[start:end])
+    return Record(kind, payload, end) if zlib.crc32(payload, seal.seed) == check else end
+
+
+def _next(data: memoryview, at: int, seal: Seal) -> int | None:
+    """The next place at which a whole record stands."""
+    window = _FIRST_WINDOW  # of a segment with many damaged places the whole rest would be copied each time
+    while at < len(data):
+        piece = bytes(data[at : at + window + _MAGIC_BYTES - 1])
+        found = piece.find(seal.magic)
+        while found >= 0:
+            if isinstance(_read(data, at + found, seal), Record):
+                return at + found
+            found = piece.find(seal.magic, found + 1)
+        at, window = at + window, min(2 * window, _LAST_WINDOW)
+    return None
+
+
+_MOST: Final = 2  # more gave no less
+
+
+class Spares:
+    """Begins segments, in files that it was given where there are some. One thread at a time.
+
+    Args:
+        claim: the directory.
+        sync: whether what is begun has to outlast the machine.
+    """
+
+    def __init__(self, claim: Claim, *, sync: bool) -> None:
+        self._claim, self._sync = claim, sync
+        self._files: Final[list[tuple[Path, int]]] = []
+        for path in claim.spares():
+            _unlink(path)  # what a crash left may be as long as any
+
+    @property
+    def bytes(self) -> int:
+        """Of all files that are kept."""
+        return sum(size for _, size in self._files)
+
+    def take(self, path: Path, size: int) -> bool:
+        """Keep the file of a segment that nobody needs; False if there are enough, or it cannot be."""
+        if len(self._files) == _MOST:
+            return False
+        spare = self._claim.spare(path)
+        try:
+            path.rename(spare)
+        except OSError:
+            return False
+        self._files.append((spare, size))
+        return True
+
+    def give_back(self) -> bool:
+        """Remove all that are kept, for their room; False if there is none."""
+        had = bool(self._files)
+        while self._files:
+            _unlink(self._files.pop()[0])
+        return had
+
+    def begin(self, path: Path) -> tuple[int, Seal]:
+        """A segment of that name: its file, open, with nothing but its head, and its seal.
+
+        Raises:
+            OSError: that cannot be written; no such segment is there.
+        """
+        # The one that came last: the kernel is likely to have it still.
+        spare = self._files.pop()[0] if self._files else self._claim.spare(path)
+        file = self._opened(spare)
+        try:
+            seal = self._headed(file)
+            spare.rename(path)
+            if self._sync:
+                sync_directory(self._claim.path)
+        except OSError:
+            os.close(file)
+            _unlink(spare)
+            _unlink(path)
+            raise
+        return file, seal
+
+    def _opened(self, spare: Path) -> int:
+        try:
+            return os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
+        except OSError:
+            _unlink(spare)  # nothing of ours; the next attempt makes a file
+            raise
+
+    def _headed(self, file: int) -> Seal:
+        beginning = head(os.urandom(8), stale=os.fstat(file).st_size)
+        if os.pwrite(file, beginning, 0) < len(beginning):
+            raise OSError("the disk is full")
+        if self._sync:
+            os.fdatasync(file)
+        seal = seal_of(beginning)
+        assert seal is not None
+        return seal
+
+
+def _unlink(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
