@@ -14,7 +14,7 @@ from otel_eval.assembly import evidence_of
 from otel_eval.construction import constructor
 from otel_eval.conventions import DROPPED, TABLES, Convention
 from otel_eval.evaluations import Evaluation, FailedCondition, Matcher
-from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, Scorer, Verdict, View
+from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, Scorer, SpanReader, Verdict
 from otel_eval.model import (
     Completeness,
     Evidence,
@@ -96,7 +96,7 @@ class Engine:
         _, payload, envelope = frame
         return self.describes_agent(envelope.view(payload), envelope.scope_name)
 
-    def describes_agent(self, view: View, scope_name: str) -> bool:
+    def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
         """The same of a span that may be open."""
         scope = self.plan.reader.of_scope(scope_name)
         try:

@@ -2,7 +2,7 @@
 
 A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source can decode (raw
 protobuf bytes, an SDK span): a tuple of bytes takes a third of the memory of an object, and nothing is decoded for a
-span that no table needs. When the trace closes, the frame's `Envelope` turns the payload into a `View`.
+span that no table needs. When the trace closes, the frame's `ResourceScope` turns the payload into a `SpanReader`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = [
     "ClosedTrace",
     "Crashes",
     "Deployment",
-    "Envelope",
     "Frame",
-    "LogEnvelope",
     "LogFrame",
+    "LogReader",
     "Part",
     "Released",
+    "ResourceScope",
     "Scorer",
     "Sink",
     "SpanEvent",
+    "SpanReader",
     "Verdict",
-    "View",
     "Wanted",
 ]
 
@@ -73,7 +73,7 @@ class SpanEvent:
     body: Any = None
 
 
-class View(Protocol):
+class SpanReader(Protocol):
     """One span, readable. Values are plain JSON-like Python values (bytes become base64 text, tuples lists)."""
 
     @property
@@ -130,7 +130,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-class Envelope(Protocol):
+class ResourceScope(Protocol):
     """What the spans of one resource and instrumentation scope share, and how to read them."""
 
     @property
@@ -150,7 +150,7 @@ class Envelope(Protocol):
         """The wanted attributes of the resource, then of the scope where the resource has none."""
         ...
 
-    def view(self, payload: Any) -> View: ...
+    def view(self, payload: Any) -> SpanReader: ...
 
     def rank(self, payload: Any) -> tuple[Any, ...]:
         """Of two spans with one id the greater rank counts: (end, number of attributes, bytes)."""
@@ -161,17 +161,17 @@ class Envelope(Protocol):
         ...
 
 
-Frame = tuple[bytes, Any, Envelope]
+Frame = tuple[bytes, Any, ResourceScope]
 """A span in assembly: its parent's id (b"" if it has none), its payload, its envelope. The span's id is the key."""
 
 
-class LogEnvelope(Protocol):
+class LogReader(Protocol):
     """How to read the log records of one resource and scope."""
 
     def event(self, payload: Any) -> SpanEvent: ...
 
 
-LogFrame = tuple[Any, LogEnvelope]
+LogFrame = tuple[Any, LogReader]
 
 
 class Verdict(NamedTuple):

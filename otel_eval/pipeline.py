@@ -18,7 +18,7 @@ from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import Evaluation
-from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, View
+from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanReader
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.pipeline_ports import MOST_CRASHES, Attempts, Keeper, Later, Watch
 from otel_eval.progress import Progress, ProgressState
@@ -150,7 +150,7 @@ class Pipeline:
             self._tally.spans_refused += len(items)
             raise
 
-    def describes_agent(self, view: View, scope_name: str) -> bool:
+    def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
         """Whether a span, which may be open, is an agent's."""
         return self._engine.describes_agent(view, scope_name)
 

@@ -5,8 +5,8 @@ Knows how numbers are called outside and how they are asked for. Knows no part o
 
 from __future__ import annotations
 
-from otel_eval.admin.self_metrics import Reading, readings
-from otel_eval.admin.server import Site
+from otel_eval.admin.self_metrics import SelfMetric, collect_self_metrics
+from otel_eval.admin.server import AdminServer
 from otel_eval.admin.status import Readiness
 
-__all__ = ["Readiness", "Reading", "Site", "readings"]
+__all__ = ["AdminServer", "Readiness", "SelfMetric", "collect_self_metrics"]

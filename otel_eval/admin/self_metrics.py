@@ -18,7 +18,7 @@ from typing import Any, Final
 from otel_eval.descriptors import soft_limit
 from otel_eval.versions import build_info
 
-__all__ = ["CONTENT_TYPE", "PREFIX", "Reading", "exposition", "process_readings", "readings"]
+__all__ = ["CONTENT_TYPE", "PREFIX", "SelfMetric", "collect_self_metrics", "process_metrics", "prometheus_text"]
 
 PREFIX: Final = "otel_eval_"
 _RECEIVER: Final = (("receiver", "otlp"),)
@@ -86,7 +86,7 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SelfMetric:
     """One number.
 
     Attributes:
@@ -102,25 +102,25 @@ class Reading:
     gauge: bool = False
 
 
-def readings(counts: Mapping[str, Any]) -> list[Reading]:
+def collect_self_metrics(counts: Mapping[str, Any]) -> list[SelfMetric]:
     """Everything that was counted, and the process's own, ordered by name.
 
     Args:
         counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
     """
     found = [each for key, value in counts.items() if key != "requests" for each in _read(key, value)]
-    return sorted([*found, *_outcomes(counts), *process_readings()], key=lambda each: (each.name, each.labels))
+    return sorted([*found, *_outcomes(counts), *process_metrics()], key=lambda each: (each.name, each.labels))
 
 
-def _read(key: str, value: Any) -> Iterator[Reading]:
+def _read(key: str, value: Any) -> Iterator[SelfMetric]:
     if isinstance(value, Mapping):  # of the receiver, by transport
         name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
         for transport in ("grpc", "http"):
-            yield Reading(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
+            yield SelfMetric(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
     elif isinstance(value, int | float):
         name, labels = _split(key)
         told, unit = _NAMES.get(name, (_plain(name), ""))
-        yield Reading(PREFIX + told, labels, value, unit, gauge=name in _GAUGES)
+        yield SelfMetric(PREFIX + told, labels, value, unit, gauge=name in _GAUGES)
 
 
 def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -138,7 +138,7 @@ def _plain(name: str) -> str:
     return name.replace(".", "_") if "." in name else f"processor_{name}"
 
 
-def _outcomes(counts: Mapping[str, Any]) -> Iterator[Reading]:
+def _outcomes(counts: Mapping[str, Any]) -> Iterator[SelfMetric]:
     """The Collector's `receiver_requests`, by outcome."""
     for transport in ("grpc", "http"):
         told = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
@@ -146,16 +146,16 @@ def _outcomes(counts: Mapping[str, Any]) -> Iterator[Reading]:
         good = told["requests"] - told["refused_requests"] - failures
         for outcome, value in (("success", good), ("refused", told["refused_requests"]), ("failure", failures)):
             labels = (*_RECEIVER, ("transport", transport), ("outcome", outcome))
-            yield Reading(f"{PREFIX}receiver_requests", labels, value, "{requests}")
+            yield SelfMetric(f"{PREFIX}receiver_requests", labels, value, "{requests}")
 
 
-def process_readings() -> list[Reading]:
+def process_metrics() -> list[SelfMetric]:
     """Build, uptime, CPU and memory of this process."""
     used = os.times()
     found = [
-        Reading(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
-        Reading(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
-        Reading(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
+        SelfMetric(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
+        SelfMetric(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
+        SelfMetric(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
     ]
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -165,22 +165,22 @@ def process_readings() -> list[Reading]:
     gauges = {"memory_rss": (pages * os.sysconf("SC_PAGE_SIZE"), "By"), "open_fds": (files, "{files}")}
     if (limit := soft_limit()) is not None:
         gauges["max_fds"] = (limit, "{files}")
-    return [*found, *(Reading(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
+    return [*found, *(SelfMetric(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
 
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def exposition(readings: Iterable[Reading]) -> str:
+def prometheus_text(metrics: Iterable[SelfMetric]) -> str:
     r"""The text of readings that are ordered by name.
 
-    >>> print(exposition([Reading("a_b", (("x", 'y"'),), 3)]), end="")
+    >>> print(prometheus_text([SelfMetric("a_b", (("x", 'y"'),), 3)]), end="")
     # TYPE a_b counter
     a_b{x="y\""} 3
     """
     lines = []
-    for name, rows in groupby(readings, key=lambda each: each.name):
+    for name, rows in groupby(metrics, key=lambda each: each.name):
         group = list(rows)
         if group[0].unit:
             lines.append(f"# HELP {name} in {group[0].unit}")
@@ -189,6 +189,6 @@ def exposition(readings: Iterable[Reading]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _labels(reading: Reading) -> str:
+def _labels(reading: SelfMetric) -> str:
     told = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in reading.labels)
     return "{" + told + "}" if told else ""

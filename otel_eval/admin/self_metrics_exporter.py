@@ -27,15 +27,15 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_eval.admin.self_metrics import Reading, readings
+from otel_eval.admin.self_metrics import SelfMetric, collect_self_metrics
 from otel_eval.suppression import suppress_instrumentation
 
-__all__ = ["Beat", "metrics_data"]
+__all__ = ["SelfMetricsExporter", "metrics_data"]
 
 _log = logging.getLogger("otel_eval")
 
 
-def metrics_data(found: list[Reading], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
+def metrics_data(found: list[SelfMetric], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
     """Readings, ordered by name, as the SDK's exporters take them; counters are cumulative since `begun_ns`."""
     metrics = []
     for name, rows in groupby(found, key=lambda each: each.name):
@@ -47,7 +47,7 @@ def metrics_data(found: list[Reading], resource: Resource, begun_ns: int, now_ns
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
-class Beat:
+class SelfMetricsExporter:
     """Sends readings every `interval_s` seconds, and once more at the end.
 
     Args:
@@ -86,7 +86,7 @@ class Beat:
     def _send(self) -> None:
         try:
             with suppress_instrumentation():
-                found = metrics_data(readings(self._counts()), self._resource, self._begun_ns, time.time_ns())
+                found = metrics_data(collect_self_metrics(self._counts()), self._resource, self._begun_ns, time.time_ns())
                 self._exporter.export(found)  # which logs it if the endpoint does not accept them
         except Exception as error:  # noqa: BLE001 - numbers about the work must not end it
             if not self._failed:

@@ -17,12 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from typing import Any, Final
 
-from otel_eval.admin.self_metrics import CONTENT_TYPE, exposition, readings
-from otel_eval.admin.status import Readiness, page, status, text
+from otel_eval.admin.self_metrics import CONTENT_TYPE, collect_self_metrics, prometheus_text
+from otel_eval.admin.status import Readiness, status_fields, status_json, status_page
 from otel_eval.descriptors import Spare, accept
 from otel_eval.errors import ConfigError
 
-__all__ = ["Site"]
+__all__ = ["AdminServer"]
 
 _AT_ONCE: Final = 16
 _PATIENCE_S: Final = 5.0
@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         pages: dict[str, Callable[[], tuple[int, str, str]]] = {
             "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
             "/readyz": self._readiness,
-            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, exposition(readings(self.server.counts()))),
+            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, prometheus_text(collect_self_metrics(self.server.counts()))),
             "/status": self._status,
         }
         asked = pages.get(self.path.partition("?")[0])
@@ -71,10 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
         return code, _PLAIN, f"{found}\n"
 
     def _status(self) -> tuple[int, str, str]:
-        told = status(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
+        told = status_fields(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
         if "text/html" in self.headers.get("Accept", ""):
-            return HTTPStatus.OK, "text/html; charset=utf-8", page(told)
-        return HTTPStatus.OK, "application/json", text(told)
+            return HTTPStatus.OK, "text/html; charset=utf-8", status_page(told)
+        return HTTPStatus.OK, "application/json", status_json(told)
 
     def _answer(self, code: int, kind: str, body: str) -> None:
         data = body.encode()
@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
         """A client that went away."""
 
 
-class Site:
+class AdminServer:
     """Serves the pages.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.versions import build_info
 
-__all__ = ["Readiness", "page", "status", "text"]
+__all__ = ["Readiness", "status_fields", "status_json", "status_page"]
 
 # Counts that mean that something is not scored, not whole or not delivered, with the reason.
 DROPS: Final[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ _QUEUES: Final = (
 _UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
 
 
-def status(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> dict[str, Any]:
+def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> dict[str, Any]:
     """What matters first, then everything."""
     flat = {key: sum(value.values()) if isinstance(value, Mapping) else value for key, value in counts.items()}
     return {
@@ -94,12 +94,12 @@ def status(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> 
     }
 
 
-def text(told: Mapping[str, Any]) -> str:
+def status_json(told: Mapping[str, Any]) -> str:
     """As JSON."""
     return json.dumps(told, indent=2) + "\n"
 
 
-def page(told: Mapping[str, Any]) -> str:
+def status_page(told: Mapping[str, Any]) -> str:
     """As plain HTML, without a script, a picture or a word from elsewhere."""
     unsupported: dict[str, Any] = dict.fromkeys(told["unsupported"], "one result is tried again every minute")
     drops = {f"{key}: {each['why']}": each["count"] for key, each in told["drops"].items()}

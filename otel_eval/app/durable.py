@@ -22,29 +22,29 @@ from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
-from otel_eval.sources.receiver import Origin
+from otel_eval.sources.receiver import RawRequest
 from otel_eval.storage import (
     SEGMENT_BYTES,
     AcceptedSignals,
-    Claim,
+    Appended,
+    DirectoryLock,
     InProgress,
     Journal,
-    Ledger,
     Segment,
+    SegmentRefs,
     StorageFull,
-    Written,
-    identity_of,
+    evaluator_identity,
     key_of,
 )
 from otel_eval.storage.record_types import (
-    Judgement,
-    Kind,
-    from_closings,
-    from_delivered,
-    from_gone,
-    from_judgements,
-    from_parts,
-    nesting,
+    EvaluatedTrace,
+    RecordKind,
+    pack_closings,
+    pack_delivered,
+    pack_evaluated,
+    pack_nested,
+    pack_parts,
+    pack_tombstones,
 )
 
 __all__ = ["Durable"]
@@ -73,11 +73,11 @@ class Durable:
         clock: Callable[[], float] = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._claim: Final = Claim(given.directory)
-        self.identity: Final = identity_of(self._claim, int(now() * 1e9))
+        self._claim: Final = DirectoryLock(given.directory)
+        self.identity: Final = evaluator_identity(self._claim, int(now() * 1e9))
         self.accepted: Final = AcceptedSignals(self._claim)
         self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
-        self.ledger: Final = Ledger()
+        self.ledger: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._claim, sync=given.sync)
         self.attempts: Final = Attempts(self._in_progress)
         self.onward: Final = Onward(self.journal, self.ledger, self._unwritten)
@@ -86,7 +86,7 @@ class Durable:
         self._max: Final = given.max_size
         self._looked = float("-inf")
         self.waits = ""  # why what was evaluated cannot be written
-        self._noted: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Written | None]] = []
+        self._noted: list[tuple[Sequence[tuple[ClosedTrace, Sequence[Report]]], Appended | None]] = []
         self.takers: Callable[[Report], Collection[str]] = lambda _: ()
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()
@@ -96,12 +96,12 @@ class Durable:
 
     # ------------------------------------------------------- for the pipeline
 
-    def taken(self, origin: Origin | Kept, trace_ids: Iterable[bytes]) -> int:
+    def taken(self, origin: RawRequest | Kept, trace_ids: Iterable[bytes]) -> int:
         """Write the request down."""
         origin, ticket = origin if isinstance(origin, Kept) else (origin, None)
         form = form_of(origin.signal, origin.encoding, onward=ticket is not None)
         try:
-            mark, segment, end = self.journal.append(Kind.BODY, [form, origin.body], bounded=True)
+            mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)
         except StorageFull:
             self._warnings.say("full", "storage.max_size is reached: senders are told to come again")
             raise Overloaded("storage.max_size is reached; come again") from None
@@ -131,9 +131,9 @@ class Durable:
         whole = [(each.trace_id, each.reason) for each in closings if not each.tops]
         try:
             if parts:
-                self.journal.append(Kind.PART, [from_parts(parts)])
+                self.journal.append(RecordKind.PART, [pack_parts(parts)])
             if whole or not parts:
-                self.journal.append(Kind.CLOSED, [from_closings(whole)])
+                self.journal.append(RecordKind.CLOSED, [pack_closings(whole)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return False
@@ -142,7 +142,7 @@ class Durable:
 
     def note(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Write down the reports on traces. What cannot be written now is written by `judged`."""
-        self._noted.append((judged, self._append([Judgement.of(*each) for each in judged])))
+        self._noted.append((judged, self._append([EvaluatedTrace.of(*each) for each in judged])))
 
     def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]] = ()) -> bool:
         """Wait for the disk, as long as that takes; False if the process ends first."""
@@ -154,24 +154,24 @@ class Durable:
             while segment is None:
                 if self._stopping.wait(_AGAIN_S):
                     return False
-                segment = self._said([Judgement.of(*each) for each in judged])
+                segment = self._said([EvaluatedTrace.of(*each) for each in judged])
             for trace, reports in judged:
                 for report in reports:
                     self.owe(report, segment)
                     self.await_results(trace.trace_id, report.pending)
         return True
 
-    def _said(self, said: Sequence[Judgement]) -> Segment | None:
+    def _said(self, said: Sequence[EvaluatedTrace]) -> Segment | None:
         return self._safe(self._append(said))
 
-    def _append(self, said: Sequence[Judgement]) -> Written | None:
+    def _append(self, said: Sequence[EvaluatedTrace]) -> Appended | None:
         try:
-            return self.journal.append(Kind.JUDGED, [from_judgements(said)])
+            return self.journal.append(RecordKind.JUDGED, [pack_evaluated(said)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return None
 
-    def _safe(self, written: Written | None) -> Segment | None:
+    def _safe(self, written: Appended | None) -> Segment | None:
         """Wait until a record is on the disk; its segment, or None if there is no record or it may be lost."""
         try:
             if written is not None:
@@ -210,10 +210,10 @@ class Durable:
             if records is not None and trace.trace_id not in self._unfinished:
                 self._move(trace.trace_id, records)
 
-    def _move(self, trace_id: bytes, records: Sequence[tuple[Kind, bytes]]) -> None:
+    def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
         roots, held = self.onward.waiting(trace_id)
         try:
-            mark, segment, end = self.journal.append(Kind.MOVED, nesting(trace_id, [*records, *held]))
+            mark, segment, end = self.journal.append(RecordKind.MOVED, pack_nested(trace_id, [*records, *held]))
             self.journal.commit(mark)
         except OSError as error:
             self._unwritten(error)
@@ -225,7 +225,7 @@ class Durable:
         ahead = self.now() - self._clock()
         ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
         try:
-            self.journal.commit(self.journal.append(Kind.GONE, [from_gone(ids)])[0])
+            self.journal.commit(self.journal.append(RecordKind.GONE, [pack_tombstones(ids)])[0])
         except OSError as error:  # a full disk has to be emptied all the same; after a crash some spans may be too late unseen
             self._unwritten(error)
 
@@ -248,7 +248,7 @@ class Durable:
         """Write down results that came later; False if they are not to be told, because they will be asked for again."""
         if self._stopping.is_set():
             return False
-        segment = self._said([Judgement(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
+        segment = self._said([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
         if segment is not None:
             self.owe(report, segment)
         with self._lock:
@@ -265,7 +265,7 @@ class Durable:
         keys = self.ledger.settle(sink, [key for report in reports if (key := key_of(report)) is not None])
         if keys:
             try:
-                self.journal.append(Kind.DELIVERED, [from_delivered(sink, keys)])
+                self.journal.append(RecordKind.DELIVERED, [pack_delivered(sink, keys)])
             except OSError as error:  # then they are delivered once more after a restart, under the same ids
                 self._unwritten(error)
 

@@ -11,12 +11,12 @@ from functools import partial
 from otel_eval.config import Auth, ServerTls
 from otel_eval.config import OtlpReceiver as Given
 from otel_eval.errors import collect_errors
-from otel_eval.sources.receiver import Certificates, Intake, OtlpReceiver, Relay, Tls, Tokens
+from otel_eval.sources.receiver import Certificates, Consumer, OtlpReceiver, Relay, Tls, Tokens
 
 __all__ = ["receiver_of", "verify"]
 
 
-def receiver_of(given: Given, intake: Intake, relay: Relay | None) -> OtlpReceiver:
+def receiver_of(given: Given, intake: Consumer, relay: Relay | None) -> OtlpReceiver:
     """The receiver, not listening yet.
 
     Raises:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.sources.receiver import Origin
+from otel_eval.sources.receiver import RawRequest
 
 __all__ = ["form_of", "is_onward", "origin_of"]
 
@@ -26,10 +26,10 @@ def is_onward(payload: bytes) -> bool:
     return bool(payload[0] & _ONWARD)
 
 
-def origin_of(payload: bytes) -> Origin:
+def origin_of(payload: bytes) -> RawRequest:
     """The request of a record.
 
     Raises:
         IndexError: this version does not know such requests.
     """
-    return Origin(*_FORMS[payload[0] & ~_ONWARD], payload[1:])
+    return RawRequest(*_FORMS[payload[0] & ~_ONWARD], payload[1:])

@@ -27,7 +27,7 @@ from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.interfaces import Frame
 from otel_eval.model import Completeness, Trajectory
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.inprocess import InProcessSource, Limits, frames_of, neighbours
+from otel_eval.sources.inprocess import InProcessLimits, InProcessSource, frames_of, neighbours
 from otel_eval.trajectory import build
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class EvalSpanProcessor(InProcessSource):
             blocked=self._outlet.blocked_s,
             is_agent=lambda view, scope_name: self._core.describes_agent(view, scope_name),
             reserve=lambda size: self._core.reserve(size),
-            limits=Limits(
+            limits=InProcessLimits(
                 max_traces=limits.max_traces,
                 max_spans_per_trace=limits.max_spans_per_trace + 1,  # one more, so that the core sees that a limit cut it
                 max_bytes_per_trace=limits.max_bytes_per_trace,

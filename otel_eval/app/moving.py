@@ -12,8 +12,8 @@ from typing import Final
 from otel_eval.app.forms import form_of
 from otel_eval.interfaces import ClosedTrace, Part, Released
 from otel_eval.model import Completeness
-from otel_eval.otlp import logs_again, traces_again
-from otel_eval.storage.record_types import Judgement, Kind, from_closings, from_judgements, from_parts, from_released
+from otel_eval.otlp import reserialize_logs, reserialize_traces
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, pack_closings, pack_evaluated, pack_parts, pack_released
 
 __all__ = ["records_of", "weight_of"]
 
@@ -28,7 +28,7 @@ def weight_of(trace: ClosedTrace) -> int:
     )
 
 
-def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[Kind, bytes]] | None:
+def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
     """Records that make the same trace again: what was judged, the verdicts, what came since. None if that cannot be told."""
     if trace.part is not None and trace.released is not None:
         return _records_of_parts(trace, trace.part, trace.released)
@@ -38,25 +38,25 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[Kind, bytes]]
         return None  # every span was replaced after the verdict: rare, and over when it is judged again
     records = list(_bodies(trace, lambda span_id: span_id not in since))
     if judged:
-        records.append((Kind.CLOSED, from_closings([(trace.trace_id, Completeness.COMPLETE)])))
-        records.append((Kind.JUDGED, from_judgements([Judgement(trace.trace_id, trace.verdicts)])))
+        records.append((RecordKind.CLOSED, pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
+        records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.verdicts)])))
         records += _bodies(trace, lambda span_id: span_id in since)
     return records
 
 
-def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[Kind, bytes]]:
+def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
     """The same of a trace that is open and of which trees were closed on their own."""
     records = list(_bodies(trace, lambda span_id: span_id in part.spans))
-    records.append((Kind.PART, from_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append((Kind.JUDGED, from_judgements([Judgement(trace.trace_id, trace.verdicts)])))
-    records.append((Kind.RELEASED, from_released(trace.trace_id, released)))
+    records.append((RecordKind.PART, pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
+    records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.verdicts)])))
+    records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
     return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
 
 
-def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[Kind, bytes]]:
+def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:
     frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
     logs = [record for span_id, records in trace.logs.items() if wanted(span_id) for record in records]
     if frames:
-        yield Kind.BODY, _TRACES + traces_again(frames)
+        yield RecordKind.BODY, _TRACES + reserialize_traces(frames)
     if logs:
-        yield Kind.BODY, _LOGS + logs_again(logs)
+        yield RecordKind.BODY, _LOGS + reserialize_logs(logs)

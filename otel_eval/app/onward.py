@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_eval.storage import Journal, Ledger, Segment
-from otel_eval.storage.record_types import Kind, Passed, from_passed
+from otel_eval.storage import Journal, Segment, SegmentRefs
+from otel_eval.storage.record_types import ForwardedRequest, RecordKind, pack_forwarded
 
 if TYPE_CHECKING:
     from otel_eval.forwarding import Ack, Forwarder, PendingSpan
@@ -35,7 +35,7 @@ class Onward:
         unwritten: told of a note that could not be written.
     """
 
-    def __init__(self, journal: Journal, ledger: Ledger, unwritten: Callable[[OSError], object]) -> None:
+    def __init__(self, journal: Journal, ledger: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
         self._journal, self._ledger, self._unwritten = journal, ledger, unwritten
         self.forward: Forwarder | None = None
         self._lock = threading.Lock()  # guards all acks
@@ -71,7 +71,9 @@ class Onward:
         if not notes:
             return
         try:
-            self._journal.append(Kind.PASSED, [from_passed(Passed(segment.number, *rest) for segment, *rest in notes)])
+            self._journal.append(
+                RecordKind.PASSED, [pack_forwarded(ForwardedRequest(segment.number, *rest) for segment, *rest in notes)]
+            )
         except OSError as error:  # then it is passed on once more after a restart
             self._unwritten(error)
         for segment, _, waiting in notes:
@@ -80,10 +82,10 @@ class Onward:
 
     # ------------------------------------------- traces that are written again
 
-    def waiting(self, trace_id: bytes) -> tuple[Sequence[PendingSpan], list[tuple[Kind, bytes]]]:
+    def waiting(self, trace_id: bytes) -> tuple[Sequence[PendingSpan], list[tuple[RecordKind, bytes]]]:
         """The spans of the trace that wait to be passed on, and the record of them."""
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
-        return roots, [(Kind.HELD, request)] if roots else []
+        return roots, [(RecordKind.HELD, request)] if roots else []
 
     def moved(self, roots: Sequence[PendingSpan], segment: Segment, end: int) -> None:
         """That record stands there."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.admin import Readiness, Site
+from otel_eval.admin import AdminServer, Readiness
 from otel_eval.config import MetricsOtlp, Telemetry, client_tls
 from otel_eval.otlp.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from otel_eval.admin.self_metrics_exporter import Beat
+    from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
 
 __all__ = ["Operating", "metrics_endpoint"]
 
@@ -31,7 +31,7 @@ class Operating:
     """
 
     def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], readiness: Callable[[], Readiness]) -> None:
-        self._site: Final = Site(given.endpoint, counts, readiness, given.allowed_hosts) if given.endpoint else None
+        self._site: Final = AdminServer(given.endpoint, counts, readiness, given.allowed_hosts) if given.endpoint else None
         self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
         self.address: str | None = None
 
@@ -64,9 +64,9 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
     )
 
 
-def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> Beat:
+def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
-    from otel_eval.admin.self_metrics_exporter import Beat
+    from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.exporters.otlp import metric_exporter, own_resource
 
-    return Beat(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)
+    return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)

@@ -15,10 +15,10 @@ from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.forwarding import Ack, Forwarder
 from otel_eval.interfaces import Frame
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import Origin
+from otel_eval.sources.receiver import RawRequest
 
 __all__ = ["Passing", "forward_of"]
 
@@ -56,12 +56,12 @@ class Passing:
     def __init__(self, forward: Forwarder, pipeline: Pipeline, durable: Durable | None) -> None:
         self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
-    def traces(self, body: bytes, framed: Framed) -> None:
+    def traces(self, body: bytes, framed: SpanBatch) -> None:
         """To assembly and on."""
         items: Final = len(framed.spans) + framed.own + framed.rejected
         self._forward.traces(body, items, framed.spans, _Assembly(self._pipeline, framed))
 
-    def logs(self, body: bytes, framed: Framed) -> None:
+    def logs(self, body: bytes, framed: SpanBatch) -> None:
         """To assembly, as far as they tell of runs, and on."""
         items: Final = len(framed.logs) + framed.own + framed.ignored + framed.rejected
         self._forward.pass_on("logs", body, items, lambda ack: self._pipeline.logs(framed.logs, _kept(framed.origin, ack)))
@@ -74,7 +74,7 @@ class Passing:
     def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
         """Requests that assembly does not see."""
         if self._durable is not None and ack is not None:
-            self._durable.safe(self._durable.taken(Kept(Origin(signal, "protobuf", body), ack), ()))
+            self._durable.safe(self._durable.taken(Kept(RawRequest(signal, "protobuf", body), ack), ()))
 
 
 def _kept(origin: Any, ack: Ack | None) -> Any:
@@ -84,7 +84,7 @@ def _kept(origin: Any, ack: Ack | None) -> Any:
 class _Assembly:
     """Assembly as the forwarding stage sees it, with the request that spans came in."""
 
-    def __init__(self, pipeline: Pipeline, framed: Framed) -> None:
+    def __init__(self, pipeline: Pipeline, framed: SpanBatch) -> None:
         self._pipeline, self._framed = pipeline, framed
 
     def spans(self, spans: Spans, ack: Ack | None) -> None:

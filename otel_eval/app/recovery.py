@@ -20,20 +20,20 @@ from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Report, Stamp
-from otel_eval.otlp import UNLIMITED, Framed, frame_traces
-from otel_eval.sources.receiver import Origin, framed_of
-from otel_eval.storage import Entry, Segment, key_of
+from otel_eval.otlp import UNLIMITED, SpanBatch, read_traces
+from otel_eval.sources.receiver import RawRequest, read_request
+from otel_eval.storage import JournalRecord, Segment, key_of
 from otel_eval.storage.record_types import (
-    Closing,
-    Judgement,
-    Kind,
-    closings,
-    delivered,
-    gone,
-    judgements,
-    nested,
-    parts,
-    released_from,
+    ClosingRecord,
+    EvaluatedTrace,
+    RecordKind,
+    unpack_closings,
+    unpack_delivered,
+    unpack_evaluated,
+    unpack_nested,
+    unpack_parts,
+    unpack_released,
+    unpack_tombstones,
 )
 
 __all__ = ["Recovered", "Recovery"]
@@ -88,16 +88,16 @@ class Recovery:
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
         """Replay everything; the traces that were closed and not judged."""
-        does: dict[int, Callable[[Entry], None]] = {
-            Kind.BODY: lambda entry: self._push(buffer, entry, now),
-            Kind.CLOSED: lambda entry: self._close(buffer, closings(entry.payload), now),
-            Kind.PART: lambda entry: self._close(buffer, parts(entry.payload), now),
-            Kind.RELEASED: lambda entry: buffer.release_again(*released_from(entry.payload)),
-            Kind.JUDGED: lambda entry: self._judge(judgements(entry.payload), entry.segment),
-            Kind.DELIVERED: lambda entry: self._deliver(entry.payload),
-            Kind.GONE: lambda entry: self._forget(buffer, entry.payload, now),
-            Kind.HELD: self._hold,
-            Kind.PASSED: lambda entry: self._resuming.passed(entry.payload) if self._resuming else None,
+        does: dict[int, Callable[[JournalRecord], None]] = {
+            RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
+            RecordKind.CLOSED: lambda entry: self._close(buffer, unpack_closings(entry.payload), now),
+            RecordKind.PART: lambda entry: self._close(buffer, unpack_parts(entry.payload), now),
+            RecordKind.RELEASED: lambda entry: buffer.release_again(*unpack_released(entry.payload)),
+            RecordKind.JUDGED: lambda entry: self._judge(unpack_evaluated(entry.payload), entry.segment),
+            RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),
+            RecordKind.GONE: lambda entry: self._forget(buffer, entry.payload, now),
+            RecordKind.HELD: self._hold,
+            RecordKind.PASSED: lambda entry: self._resuming.passed(entry.payload) if self._resuming else None,
         }
         for entry in self._records(buffer):
             if entry.kind in does:
@@ -114,16 +114,16 @@ class Recovery:
             lambda each: buffer.holds(each) or each in self._closed or each in pending,
         )
 
-    def _records(self, buffer: TraceBuffer) -> Iterator[Entry]:
+    def _records(self, buffer: TraceBuffer) -> Iterator[JournalRecord]:
         """Every record, those within others too."""
         for entry in self._durable.journal.replay():
-            if entry.kind != Kind.MOVED:
+            if entry.kind != RecordKind.MOVED:
                 yield entry
                 continue
-            trace_id, records = nested(entry.payload)
+            trace_id, records = unpack_nested(entry.payload)
             self._begin_again(buffer, trace_id, entry.segment)
             for inner, content in records:
-                yield Entry(entry.segment, inner, content, entry.end)
+                yield JournalRecord(entry.segment, inner, content, entry.end)
 
     def _begin_again(self, buffer: TraceBuffer, trace_id: bytes, segment: Segment) -> None:
         """All that was said of the trace before is in what follows."""
@@ -131,11 +131,11 @@ class Recovery:
         self._closed.pop(trace_id, None)
         self._durable.ledger.moved(trace_id, segment)
 
-    def _push(self, buffer: TraceBuffer, entry: Entry, now: float) -> None:
+    def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         self.found.requests += 1
         try:
             origin = origin_of(entry.payload)
-            framed = framed_of(origin, self._max_attributes) if origin.signal != "metrics" else Framed()
+            framed = read_request(origin, self._max_attributes) if origin.signal != "metrics" else SpanBatch()
         except (InputError, IndexError):
             self.found.unreadable += 1
             return
@@ -147,18 +147,18 @@ class Recovery:
         buffer.push_many(framed.spans, now)
         buffer.push_logs(framed.logs, now)
 
-    def _hold(self, entry: Entry) -> None:
+    def _hold(self, entry: JournalRecord) -> None:
         if self._resuming:
-            origin = Origin("traces", "protobuf", entry.payload)
-            self._resuming.took(entry, origin, frame_traces(entry.payload), held=True)
+            origin = RawRequest("traces", "protobuf", entry.payload)
+            self._resuming.took(entry, origin, read_traces(entry.payload), held=True)
 
-    def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
+    def _close(self, buffer: TraceBuffer, closed: Iterable[ClosingRecord], now: float) -> None:
         for trace_id, reason, tops in closed:
             trace = buffer.close_again(trace_id, reason, now, tops)
             if trace is not None:
                 self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.verdicts)))
 
-    def _judge(self, said: Iterable[Judgement], segment: Segment) -> None:
+    def _judge(self, said: Iterable[EvaluatedTrace], segment: Segment) -> None:
         for judgement in said:
             if self._resuming:
                 self._resuming.judged(judgement)
@@ -172,7 +172,7 @@ class Recovery:
                 if key is not None and takers:
                     self._reports[key] = (segment, report, takers)
 
-    def _judged(self, judgement: Judgement) -> _Closed | None:
+    def _judged(self, judgement: EvaluatedTrace) -> _Closed | None:
         waiting = self._closed.get(judgement.trace_id)
         if not waiting:
             return None  # its spans are gone
@@ -183,7 +183,7 @@ class Recovery:
         return closed
 
     def _deliver(self, payload: bytes) -> None:
-        sink, keys = delivered(payload)
+        sink, keys = unpack_delivered(payload)
         for key in keys:
             if key in self._reports:
                 self._reports[key][2].discard(sink)
@@ -192,7 +192,7 @@ class Recovery:
 
     def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
         ahead = self._durable.now() - now
-        for trace_id, until in gone(payload):
+        for trace_id, until in unpack_tombstones(payload):
             buffer.remember(trace_id, until - ahead)
 
     # ------------------------------------------------------------ afterwards

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from otel_eval.app.onward import Onward
 from otel_eval.model import Report
-from otel_eval.otlp import Framed
-from otel_eval.sources.receiver import Origin
-from otel_eval.storage import Entry, Segment
-from otel_eval.storage.record_types import Judgement, passed
+from otel_eval.otlp import SpanBatch
+from otel_eval.sources.receiver import RawRequest
+from otel_eval.storage import JournalRecord, Segment
+from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 
 if TYPE_CHECKING:
     from otel_eval.forwarding import Forwarder
@@ -30,8 +30,8 @@ _TOLD: Final = 1024  # reports that spans which are sent again may need
 class _Request:
     segment: Segment
     end: int
-    origin: Origin
-    framed: Framed
+    origin: RawRequest
+    framed: SpanBatch
     held: bool
     waiting: int | None = None
     moved: set[tuple[bytes, bytes]] = field(default_factory=set)
@@ -57,7 +57,7 @@ class Resuming:
         self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)
         self._told: deque[Report] = deque(maxlen=_TOLD)
 
-    def took(self, entry: Entry, origin: Origin, framed: Framed, *, held: bool = False) -> None:
+    def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
         """A request that is to be passed on; `held` are spans of one trace that wait, in the place of those that came before."""
         request = _Request(entry.segment, entry.end, origin, framed, held)
         traces = {item[0] for item in framed.spans}
@@ -67,7 +67,7 @@ class Resuming:
             self._of_trace[trace_id].add(request)
         self._requests[entry.segment.number, entry.end] = request
 
-    def judged(self, judgement: Judgement) -> None:
+    def judged(self, judgement: EvaluatedTrace) -> None:
         """What was said of a trace goes with its spans that wait. A trace that is written again says nothing new."""
         if judgement.late:
             return
@@ -78,7 +78,7 @@ class Resuming:
 
     def passed(self, payload: bytes) -> None:
         """Requests that were passed on, or all of them but the spans that wait."""
-        for number, end, waiting in passed(payload):
+        for number, end, waiting in unpack_forwarded(payload):
             request = self._requests.get((number, end))
             if request is None:
                 continue

@@ -29,7 +29,7 @@ from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 
@@ -67,10 +67,10 @@ class _Intake:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline: Final = pipeline
 
-    def spans(self, framed: Framed) -> None:
+    def spans(self, framed: SpanBatch) -> None:
         self._pipeline.spans(framed.spans, framed.origin)
 
-    def logs(self, framed: Framed) -> None:
+    def logs(self, framed: SpanBatch) -> None:
         self._pipeline.logs(framed.logs, framed.origin)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.otlp import Framed, frame_logs, frame_traces, logs_again, traces_again
+from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
 
 __all__ = ["Spill"]
 
@@ -29,14 +29,14 @@ class Spill:
     def put(self, trace: ClosedTrace) -> None:
         """Write what is held of a trace."""
         bodies = (
-            traces_again(trace.frames.values()),
-            logs_again(record for records in trace.logs.values() for record in records),
+            reserialize_traces(trace.frames.values()),
+            reserialize_logs(record for records in trace.logs.values() for record in records),
         )
         before = self._last.get(trace.trace_id, _NONE)
         self._last[trace.trace_id] = self._file.seek(0, 2)
         self._file.write(b"".join(each.to_bytes(_NUMBER) for each in (before, *map(len, bodies))) + b"".join(bodies))
 
-    def take(self, trace_id: bytes) -> Iterator[Framed]:
+    def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
         """The parts of a trace in the order in which they were written; nothing is known of it afterwards."""
         places = []
         place = self._last.pop(trace_id, _NONE)
@@ -47,8 +47,8 @@ class Spill:
         for each in reversed(places):
             self._file.seek(each + _NUMBER)
             spans, logs = (int.from_bytes(self._file.read(_NUMBER)) for _ in range(2))
-            yield frame_traces(self._file.read(spans))
-            yield frame_logs(self._file.read(logs))
+            yield read_traces(self._file.read(spans))
+            yield read_logs(self._file.read(logs))
 
     def ids(self) -> list[bytes]:
         """The traces of which parts are here."""

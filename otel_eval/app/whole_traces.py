@@ -22,7 +22,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files import Gap, LastPositions, Source, read_pieces, trace_ids
 
 __all__ = ["whole_traces"]
@@ -115,7 +115,7 @@ class _Traces:
         self._next = next(ends, None)
         self._spill: Final = spill
 
-    def push(self, framed: Framed) -> Iterator[ClosedTrace]:
+    def push(self, framed: SpanBatch) -> Iterator[ClosedTrace]:
         """Take a piece; traces that a limit closed."""
         for items, push in ((framed.spans, self._buffer.push_many), (framed.logs, self._buffer.push_logs)):
             for some, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):

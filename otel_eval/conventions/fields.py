@@ -11,7 +11,7 @@ from otel_eval.conventions.messages import NO_ID
 from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
-from otel_eval.interfaces import SpanEvent, View, Wanted
+from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 
 __all__ = ["FAILURE_WORDS", "MEMO_BYTES", "MEMO_LIMIT", "ReadTable", "ToolFields", "ToolReader"]
 
@@ -194,7 +194,7 @@ class ToolReader:
         keys = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
         self.plain: Final = (self._said, *keys, _RAW_FAILURE_WORDS, self._names, (table.nothing | NO_ID) - {""})
 
-    def words(self, view: View) -> ToolFields:
+    def words(self, view: SpanReader) -> ToolFields:
         """What the span says of itself."""
         fingerprint = getattr(view, "fingerprint", None)
         mark = None if fingerprint is None else fingerprint(self._said)
@@ -202,7 +202,7 @@ class ToolReader:
             return self.read(view.attributes(self._said), view.name)
         return self._known.get((view.name, mark)) or self._remember(view, mark)
 
-    def _remember(self, view: View, mark: bytes) -> ToolFields:
+    def _remember(self, view: SpanReader, mark: bytes) -> ToolFields:
         name = view.name
         words = self.read(view.attributes(self._said), name)
         if len(self._known) >= MEMO_LIMIT:

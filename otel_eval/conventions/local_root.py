@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.interfaces import Frame, View
+from otel_eval.interfaces import Frame, SpanReader
 
 __all__ = ["is_local_root", "parent_is_remote"]
 
 _ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They start a process's part even where no flag records it.
 
 
-def parent_is_remote(frame: Frame, view: View | None = None) -> bool | None:
+def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | None:
     """Whether the parent that a span names is in another process: by its flags, else by its kind; None if neither tells.
 
     Args:
@@ -25,6 +25,6 @@ def parent_is_remote(frame: Frame, view: View | None = None) -> bool | None:
     return remote
 
 
-def is_local_root(frame: Frame, view: View | None = None) -> bool:
+def is_local_root(frame: Frame, view: SpanReader | None = None) -> bool:
     """Whether the span is a root, or surely the first span of its process."""
     return not frame[0] or bool(parent_is_remote(frame, view))

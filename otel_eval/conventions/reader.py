@@ -15,7 +15,7 @@ from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, ReadTable
 from otel_eval.conventions.table import EVALUATION_MARKS, OWN_SCOPE, Convention, Mark, Rule
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import Alternatives, alternatives_of, fits, glob
-from otel_eval.interfaces import LONG_TEXT, View, Wanted
+from otel_eval.interfaces import LONG_TEXT, SpanReader, Wanted
 from otel_eval.model import Kind
 
 __all__ = ["DROPPED", "UNRECOGNIZED", "Classification", "ReadTable", "Reader", "Recognition", "ScopeReader"]
@@ -140,7 +140,7 @@ class ScopeReader:
         self.marks: dict[Any, Classification] = {}
         self.unsure = False  # whether a model span was seen whose instrumentation is not known to record tool spans
 
-    def read(self, view: View) -> Classification:
+    def read(self, view: SpanReader) -> Classification:
         """What the span is."""
         fingerprint = getattr(view, "fingerprint", None)
         mark = fingerprint(self.wanted) if fingerprint is not None else None
@@ -151,7 +151,7 @@ class ScopeReader:
         known = self.marks.get(key)
         return self._read_marked(view, key, len(mark)) if known is None else known
 
-    def _read_marked(self, view: View, key: Any, size: int) -> Classification:
+    def _read_marked(self, view: SpanReader, key: Any, size: int) -> Classification:
         read, name = self._looked_at(view)
         found = self._open.get(key)
         entry = self._decided(read, name) if found is None else found
@@ -159,7 +159,7 @@ class ScopeReader:
             _keep(self._open if isinstance(entry, tuple) else self.marks, key, entry)
         return self._finished(entry, read)
 
-    def _read(self, view: View) -> Classification:
+    def _read(self, view: SpanReader) -> Classification:
         read, name = self._looked_at(view)
         if not read and not name:
             return UNRECOGNIZED
@@ -173,7 +173,7 @@ class ScopeReader:
             _keep(self._memo, key, entry)
         return self._finished(entry, read)
 
-    def _looked_at(self, view: View) -> tuple[dict[str, Any], str]:
+    def _looked_at(self, view: SpanReader) -> tuple[dict[str, Any], str]:
         return view.attributes(self.wanted), view.name if self.named else ""
 
     def _stands_for(self, key: str, value: Any) -> Any:
@@ -212,7 +212,7 @@ class ScopeReader:
     def _evaluation_mark(self, read: Mapping[str, Any]) -> Mark | None:
         return next((mark for mark in EVALUATION_MARKS if text_of(read.get(mark.key)).upper() == mark.value.upper()), None)
 
-    def explain(self, view: View) -> Recognition:
+    def explain(self, view: SpanReader) -> Recognition:
         """Why the span is what `read` returns; not remembered."""
         read = view.attributes(self.wanted)
         mark = self._evaluation_mark(read)

@@ -15,7 +15,7 @@ from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine, draw_of
 from otel_eval.evaluations import Evaluation, condition
 from otel_eval.globs import glob_matcher
-from otel_eval.interfaces import Frame, View
+from otel_eval.interfaces import Frame, SpanReader
 from otel_eval.model import Kind
 
 __all__ = ["HoldFilter"]
@@ -49,7 +49,7 @@ class HoldFilter:
                 waiting.append((trace_id, span_id, payload))
         return waiting
 
-    def _may_apply(self, trace_id: bytes, frame: Frame, view: View) -> bool:
+    def _may_apply(self, trace_id: bytes, frame: Frame, view: SpanReader) -> bool:
         draw = draw_of(trace_id) if self._sampled else 0.0
         attributes: dict[str, Any] = {}
         if self._asked.keys:

@@ -6,24 +6,24 @@ Knows the wire format of OTLP 1.x traces and logs. Knows no socket, no file, no 
 from __future__ import annotations
 
 from otel_eval.otlp.attribute_limits import UNLIMITED
-from otel_eval.otlp.decoded_size import content_weight, json_weight, protobuf_weight
+from otel_eval.otlp.decoded_size import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.native import NATIVE
-from otel_eval.otlp.otlp_json import frame_json, frame_logs_json, frame_traces_json, load_json
-from otel_eval.otlp.protobuf import Framed, frame_logs, frame_traces, logs_again, traces_again
+from otel_eval.otlp.otlp_json import load_json, read_document, read_logs_json, read_traces_json
+from otel_eval.otlp.protobuf import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
 
 __all__ = [
     "NATIVE",
     "UNLIMITED",
-    "Framed",
-    "content_weight",
-    "frame_json",
-    "frame_logs",
-    "frame_logs_json",
-    "frame_traces",
-    "frame_traces_json",
-    "json_weight",
+    "SpanBatch",
+    "content_size",
+    "json_decoded_size",
     "load_json",
-    "logs_again",
-    "protobuf_weight",
-    "traces_again",
+    "protobuf_decoded_size",
+    "read_document",
+    "read_logs",
+    "read_logs_json",
+    "read_traces",
+    "read_traces_json",
+    "reserialize_logs",
+    "reserialize_traces",
 ]

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from otel_eval.otlp.schema import parse_crowd, parse_event, parse_link
 from otel_eval.wire import read_varint
 
-__all__ = ["UNLIMITED", "crowded", "too_many"]
+__all__ = ["UNLIMITED", "limit_exceeded", "too_many"]
 
 UNLIMITED: Final = 2**62
 
@@ -30,7 +30,7 @@ def too_many(where: str, most: int, what: str = "attributes") -> str:
     return f"{where} has more than {most} {what}, which is the limit here (receivers.otlp.max_attributes)"
 
 
-def crowded(payload: bytes, most: int) -> str:
+def limit_exceeded(payload: bytes, most: int) -> str:
     """Why a span has too many attributes, events or links, or ""."""
     if len(payload) // 2 <= most:  # each takes two bytes at the least
         return ""

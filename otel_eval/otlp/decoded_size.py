@@ -15,7 +15,7 @@ from otel_eval.otlp.json_fields import MASK64
 from otel_eval.otlp.native import weigh
 from otel_eval.wire import read_varint
 
-__all__ = ["content_weight", "excess", "is_dense", "json_weight", "protobuf_weight"]
+__all__ = ["content_size", "excess_size", "is_dense", "json_decoded_size", "protobuf_decoded_size"]
 
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
@@ -34,7 +34,7 @@ _STRIDE: Final = 64 * _PIECE
 that nothing can be written around them."""
 
 
-def content_weight(body: bytes) -> int:
+def content_size(body: bytes) -> int:
     """What evaluation makes of a request in protobuf, in bytes: a third of the most that is known."""
     stride = min(_STRIDE, len(body) // _PIECES)
     if stride <= _PIECE:
@@ -46,10 +46,10 @@ def content_weight(body: bytes) -> int:
 
 def is_dense(body: bytes) -> bool:
     """Whether evaluation makes far more of a request than of an ordinary one."""
-    return content_weight(body) > _ORDINARY * len(body)
+    return content_size(body) > _ORDINARY * len(body)
 
 
-def excess(payload: bytes) -> int:
+def excess_size(payload: bytes) -> int:
     """What counts of a span or a log record against the limits of what is held, beside its bytes: 0 for ordinary ones.
 
     Otherwise a trace within `max_bytes_per_trace` could take fifty times as much memory when it is evaluated.
@@ -85,7 +85,7 @@ _COPIES: Final = 3  # the text, its parts, and what they are written as
 _WIDE_COPIES: Final = 8  # one character beyond ASCII makes each of a text take up to four bytes
 
 
-def protobuf_weight(signal: str, body: bytes, enough: int) -> int:
+def protobuf_decoded_size(signal: str, body: bytes, enough: int) -> int:
     """Bytes beside the body itself; some number above `enough` if it is more than that.
 
     Args:
@@ -94,7 +94,7 @@ def protobuf_weight(signal: str, body: bytes, enough: int) -> int:
     return len(body) + (weigh or _weigh)(body, _COSTS[signal], enough)
 
 
-def json_weight(body: bytes) -> int:
+def json_decoded_size(body: bytes) -> int:
     """The same of a JSON document. Marks within texts count too: it is a bound, not a measure."""
     structure = sum(body.count(mark) * cost for mark, cost in _MARKS)
     return structure + len(body) * (_COPIES if body.isascii() else _WIDE_COPIES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from otel_eval.interfaces import View
+from otel_eval.interfaces import SpanReader
 from otel_eval.native import extension
 
 __all__ = ["NATIVE", "frame", "shortcut", "weigh"]
@@ -28,10 +28,12 @@ weigh: Final[Callable[[bytes, tuple[int, ...], int], int] | None] = None if _ext
 """What is in a request, weighed by the costs of its parts; counted up to a number."""
 
 
-def shortcut(view: Callable[[bytes], View], decode: Callable[[bytes], Any], error: type[Exception]) -> Callable[[bytes], View]:
+def shortcut(
+    view: Callable[[bytes], SpanReader], decode: Callable[[bytes], Any], error: type[Exception]
+) -> Callable[[bytes], SpanReader]:
     """Python's view of a span, or what reads equal things faster and asks `view` and `decode` about anything unusual."""
     if _extension is None:
         return view
     _extension.configure(view, decode, error)
-    made: Callable[[bytes], View] = _extension.view
+    made: Callable[[bytes], SpanReader] = _extension.view
     return made

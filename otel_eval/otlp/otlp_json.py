@@ -18,12 +18,20 @@ from google.protobuf.message import DecodeError
 from otel_eval.errors import InputError
 from otel_eval.otlp.attribute_limits import UNLIMITED
 from otel_eval.otlp.json_fields import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, items, look_up, message, write_text
-from otel_eval.otlp.protobuf import Framed, add_log, add_span, charge, charge_content, is_for_us
+from otel_eval.otlp.protobuf import SpanBatch, add_log, add_span, charge, charge_content, is_for_us
 from otel_eval.otlp.schema import parse_ids, parse_log
-from otel_eval.otlp.spans import SpanEnvelope, span_envelope
+from otel_eval.otlp.spans import OtlpResourceScope, resource_scope
 from otel_eval.wire import sized
 
-__all__ = ["frame_json", "frame_logs_json", "frame_traces_json", "load_json", "logs_request", "metrics_request", "traces_request"]
+__all__ = [
+    "load_json",
+    "logs_request",
+    "metrics_request",
+    "read_document",
+    "read_logs_json",
+    "read_traces_json",
+    "traces_request",
+]
 
 
 def load_json(body: bytes) -> dict[str, Any]:
@@ -47,31 +55,31 @@ def load_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def frame_traces_json(body: bytes, most: int = UNLIMITED) -> Framed:
+def read_traces_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     """Spans of an ExportTraceServiceRequest, or of TracesData, in OTLP/JSON; `most` as in protobuf.
 
     Raises:
         InputError: the body is no such document.
     """
-    return frame_json(load_json(body), logs=False, most=most)
+    return read_document(load_json(body), logs=False, most=most)
 
 
-def frame_logs_json(body: bytes, most: int = UNLIMITED) -> Framed:
+def read_logs_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     """Log records of an ExportLogsServiceRequest, or of LogsData, in OTLP/JSON; `most` as in protobuf.
 
     Raises:
         InputError: the body is no such document.
     """
-    return frame_json(load_json(body), spans=False, most=most)
+    return read_document(load_json(body), spans=False, most=most)
 
 
-def frame_json(document: dict[str, Any], *, spans: bool = True, logs: bool = True, most: int = UNLIMITED) -> Framed:
+def read_document(document: dict[str, Any], *, spans: bool = True, logs: bool = True, most: int = UNLIMITED) -> SpanBatch:
     """Spans and log records of a document that is parsed already; `resourceSpans` and `resourceLogs` may both be there.
 
     Raises:
         InputError: they do not nest as OTLP does.
     """
-    framed = Framed(most=most)
+    framed = SpanBatch(most=most)
     try:
         if spans:
             _add_spans(framed, document)
@@ -82,7 +90,7 @@ def frame_json(document: dict[str, Any], *, spans: bool = True, logs: bool = Tru
     return charge_content(framed)
 
 
-def _add_spans(framed: Framed, document: dict[str, Any]) -> None:
+def _add_spans(framed: SpanBatch, document: dict[str, Any]) -> None:
     for envelope, members in _scopes(document, "resourceSpans", "scopeSpans", "spans"):
         if not is_for_us(framed, envelope, len(members)):
             continue
@@ -97,7 +105,7 @@ def _add_spans(framed: Framed, document: dict[str, Any]) -> None:
         charge(framed, envelope, len(framed.spans) - before)
 
 
-def _add_logs(framed: Framed, document: dict[str, Any]) -> None:
+def _add_logs(framed: SpanBatch, document: dict[str, Any]) -> None:
     for envelope, members in _scopes(document, "resourceLogs", "scopeLogs", "logRecords"):
         if not is_for_us(framed, envelope, len(members)):
             continue
@@ -110,11 +118,11 @@ def _add_logs(framed: Framed, document: dict[str, Any]) -> None:
             add_log(framed, payload, parse_log(payload))
 
 
-def _scopes(document: dict[str, Any], groups: str, scopes: str, members: str) -> Iterator[tuple[SpanEnvelope, list[Any]]]:
+def _scopes(document: dict[str, Any], groups: str, scopes: str, members: str) -> Iterator[tuple[OtlpResourceScope, list[Any]]]:
     for group in _listed(document, groups):
         resource = _part(group, "resource", RESOURCE)
         for scope in _listed(group, scopes):
-            yield span_envelope(resource, _part(scope, "scope", SCOPE)), _listed(scope, members)
+            yield resource_scope(resource, _part(scope, "scope", SCOPE)), _listed(scope, members)
 
 
 def _listed(parent: Any, name: str) -> list[Any]:

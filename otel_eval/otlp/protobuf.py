@@ -19,26 +19,26 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Frame, LogFrame
-from otel_eval.otlp.attribute_limits import UNLIMITED, crowded, too_many
-from otel_eval.otlp.decoded_size import excess, is_dense
+from otel_eval.otlp.attribute_limits import UNLIMITED, limit_exceeded, too_many
+from otel_eval.otlp.decoded_size import excess_size, is_dense
 from otel_eval.otlp.native import frame
 from otel_eval.otlp.schema import parse_log_ids, parse_raw_logs, parse_raw_traces, parse_span_ids
-from otel_eval.otlp.spans import LOG_RECORDS, SpanEnvelope, read_log, span_envelope
+from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resource_scope
 from otel_eval.otlp.values import text
 from otel_eval.wire import sized
 
 __all__ = [
     "OWN_SCOPE",
-    "Framed",
+    "SpanBatch",
     "add_log",
     "add_span",
     "charge",
     "charge_content",
-    "frame_logs",
-    "frame_traces",
     "is_for_us",
-    "logs_again",
-    "traces_again",
+    "read_logs",
+    "read_traces",
+    "reserialize_logs",
+    "reserialize_traces",
 ]
 
 OWN_SCOPE: Final = "otel_eval"
@@ -53,7 +53,7 @@ _EVENT_NAMES: Final = ("gen_ai.", "tool_result", "assistant_response")
 
 
 @dataclass(slots=True)
-class Framed:
+class SpanBatch:
     """What a request held.
 
     Attributes:
@@ -91,7 +91,7 @@ def _sound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
     return "" if len(parent_id) in _PARENT else "a parent span id must be 8 bytes or absent"
 
 
-def is_for_us(framed: Framed, envelope: SpanEnvelope, count: int) -> bool:
+def is_for_us(framed: SpanBatch, envelope: OtlpResourceScope, count: int) -> bool:
     """Whether the items of an envelope are to be looked at; otherwise they are counted."""
     if envelope.scope_name == OWN_SCOPE:
         framed.own += count
@@ -102,7 +102,7 @@ def is_for_us(framed: Framed, envelope: SpanEnvelope, count: int) -> bool:
     return False
 
 
-def charge(framed: Framed, envelope: SpanEnvelope, count: int) -> None:
+def charge(framed: SpanBatch, envelope: OtlpResourceScope, count: int) -> None:
     """Have the first of the last `count` spans weigh what their resource and scope hold, where that is much.
 
     Otherwise a span of fifty bytes could keep a resource of megabytes, and no limit would know.
@@ -112,14 +112,14 @@ def charge(framed: Framed, envelope: SpanEnvelope, count: int) -> None:
         framed.spans[-count] = (trace_id, span_id, frame, size + envelope.extra)
 
 
-def charge_content(framed: Framed) -> Framed:
+def charge_content(framed: SpanBatch) -> SpanBatch:
     """Have spans and log records of which evaluation makes far more than of ordinary ones weigh more than their bytes."""
-    framed.spans = [(trace, span, frame, size + excess(frame[1])) for trace, span, frame, size in framed.spans]
-    framed.logs = [(trace, span, frame, size + excess(frame[0])) for trace, span, frame, size in framed.logs]
+    framed.spans = [(trace, span, frame, size + excess_size(frame[1])) for trace, span, frame, size in framed.spans]
+    framed.logs = [(trace, span, frame, size + excess_size(frame[0])) for trace, span, frame, size in framed.logs]
     return framed
 
 
-def frame_traces(body: bytes, most: int = UNLIMITED) -> Framed:
+def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
 
     Args:
@@ -143,15 +143,15 @@ def _unreadable(signal: str, error: DecodeError) -> Exception:
     return InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut")
 
 
-def _shortcut(body: bytes, most: int) -> Framed | None:
+def _shortcut(body: bytes, most: int) -> SpanBatch | None:
     """The same in one walk in C, unless that is not there or anything in the body is unusual."""
     try:
-        found = frame(body, span_envelope, most) if frame is not None else None
+        found = frame(body, resource_scope, most) if frame is not None else None
     except DecodeError:  # one part of a resource that is written in several; Python joins the parts first
         return None
     if found is None:
         return None
-    framed = Framed(most=most)
+    framed = SpanBatch(most=most)
     for envelope, spans in found:
         if is_for_us(framed, envelope, len(spans)):
             framed.spans += spans
@@ -159,8 +159,8 @@ def _shortcut(body: bytes, most: int) -> Framed | None:
     return framed
 
 
-def _parsed(body: bytes, most: int = UNLIMITED) -> Framed:
-    framed = Framed(most=most)
+def _parsed(body: bytes, most: int = UNLIMITED) -> SpanBatch:
+    framed = SpanBatch(most=most)
     for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
         if is_for_us(framed, envelope, len(items)):
             before = len(framed.spans)
@@ -169,14 +169,14 @@ def _parsed(body: bytes, most: int = UNLIMITED) -> Framed:
     return framed
 
 
-def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[SpanEnvelope, Any, Any]]:
+def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any]]:
     for group, group_ids in zip(raw.groups, parsed.groups, strict=True):
         resource = b"".join(group.resource)
         for scope, scope_ids in zip(group.scopes, group_ids.scopes, strict=True):
-            yield span_envelope(resource, b"".join(scope.scope)), scope.items, scope_ids.items
+            yield resource_scope(resource, b"".join(scope.scope)), scope.items, scope_ids.items
 
 
-def _add_spans(framed: Framed, envelope: SpanEnvelope, items: Any, ids: Any) -> None:
+def _add_spans(framed: SpanBatch, envelope: OtlpResourceScope, items: Any, ids: Any) -> None:
     add, small = framed.spans.append, 2 * framed.most
     for payload, each in zip(items, ids, strict=True):
         trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
@@ -189,10 +189,10 @@ def _add_spans(framed: Framed, envelope: SpanEnvelope, items: Any, ids: Any) -> 
             add_span(framed, envelope, payload, each)
 
 
-def add_span(framed: Framed, envelope: SpanEnvelope, payload: bytes, ids: Any) -> None:
+def add_span(framed: SpanBatch, envelope: OtlpResourceScope, payload: bytes, ids: Any) -> None:
     """Take a span whose ids were parsed, or reject it."""
     trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
-    if why := _sound(trace_id, span_id, parent_id) or crowded(payload, framed.most):
+    if why := _sound(trace_id, span_id, parent_id) or limit_exceeded(payload, framed.most):
         framed.reject(why)
         return
     if parent_id == _NO_SPAN:  # some senders write a root's missing parent as zeros
@@ -200,7 +200,7 @@ def add_span(framed: Framed, envelope: SpanEnvelope, payload: bytes, ids: Any) -
     framed.spans.append((trace_id, span_id, (parent_id, payload, envelope), len(payload)))
 
 
-def frame_logs(body: bytes, most: int = UNLIMITED) -> Framed:
+def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     """Log records of an ExportLogsServiceRequest, or of LogsData, in protobuf.
 
     Args:
@@ -210,7 +210,7 @@ def frame_logs(body: bytes, most: int = UNLIMITED) -> Framed:
         InputError: the body is no such message.
         MemoryError: there is too little memory to parse it.
     """
-    framed = Framed(most=most)
+    framed = SpanBatch(most=most)
     try:
         for envelope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
             if is_for_us(framed, envelope, len(items)):
@@ -220,12 +220,12 @@ def frame_logs(body: bytes, most: int = UNLIMITED) -> Framed:
     return charge_content(framed) if is_dense(body) else framed
 
 
-def _add_logs(framed: Framed, items: Any, records: Any) -> None:
+def _add_logs(framed: SpanBatch, items: Any, records: Any) -> None:
     for payload, record in zip(items, records, strict=True):
         add_log(framed, payload, record)
 
 
-def add_log(framed: Framed, payload: bytes, record: Any) -> None:
+def add_log(framed: SpanBatch, payload: bytes, record: Any) -> None:
     """Take a parsed log record, ignore it, or reject it."""
     if _sound(record.trace_id, record.span_id, b"") or not _may_matter(record):
         framed.ignored += 1
@@ -233,7 +233,7 @@ def add_log(framed: Framed, payload: bytes, record: Any) -> None:
     if len(record.attributes) > framed.most:
         framed.reject(too_many("a log record", framed.most))
         return
-    framed.logs.append((record.trace_id, record.span_id, (payload, LOG_RECORDS), len(payload)))
+    framed.logs.append((record.trace_id, record.span_id, (payload, LOG_READER), len(payload)))
 
 
 def _may_matter(record: Any) -> bool:
@@ -252,18 +252,18 @@ def _holds_messages(record: Any) -> bool:
     return any(isinstance(side, dict) and "messages" in side for side in sides)
 
 
-def traces_again(frames: Iterable[Frame]) -> bytes:
+def reserialize_traces(frames: Iterable[Frame]) -> bytes:
     """An ExportTraceServiceRequest of frames that came by OTLP."""
     groups: dict[tuple[bytes, bytes], list[bytes]] = {}
     for _, payload, envelope in frames:
-        assert isinstance(envelope, SpanEnvelope)
+        assert isinstance(envelope, OtlpResourceScope)
         groups.setdefault(envelope.raw, []).append(sized(2, payload))
     return b"".join(
         sized(1, sized(1, resource) + sized(2, sized(1, scope) + b"".join(spans))) for (resource, scope), spans in groups.items()
     )
 
 
-def logs_again(frames: Iterable[LogFrame]) -> bytes:
+def reserialize_logs(frames: Iterable[LogFrame]) -> bytes:
     """An ExportLogsServiceRequest of log records that came by OTLP; they need nothing of what stood around them."""
     records = b"".join(sized(2, payload) for payload, _ in frames)
     return sized(1, sized(2, records)) if records else b""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, View, Wanted
+from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, SpanReader, Wanted
 from otel_eval.otlp.native import shortcut
 from otel_eval.otlp.schema import (
     parse_event,
@@ -25,7 +25,7 @@ from otel_eval.otlp.schema import (
 )
 from otel_eval.otlp.values import decode, decode_all, plain_value, split, text
 
-__all__ = ["LOG_RECORDS", "LogRecords", "SpanEnvelope", "SpanView", "read_log", "read_span", "span_envelope"]
+__all__ = ["LOG_READER", "OtlpLogReader", "OtlpResourceScope", "OtlpSpanReader", "read_log", "read_span", "resource_scope"]
 
 _SERVICE: Final = Wanted(frozenset({"service.name"}))
 _EVENT_NAME: Final = Wanted(frozenset({"event.name"}))
@@ -68,7 +68,7 @@ def _picked(attributes: Any, wanted: Wanted) -> dict[str, Any]:
     return found
 
 
-class SpanView:
+class OtlpSpanReader:
     """One span, parsed once; values are decoded each time they are asked for."""
 
     __slots__ = ("_head", "_mapped")
@@ -140,11 +140,11 @@ def _event(raw: bytes) -> SpanEvent | None:
     return SpanEvent(text(event.name), decode_all(event.attributes))
 
 
-read_span: Final[Callable[[bytes], View]] = shortcut(SpanView, decode, DecodeError)
-"""The span, readable: a `SpanView`, or what reads the same faster."""
+read_span: Final[Callable[[bytes], SpanReader]] = shortcut(OtlpSpanReader, decode, DecodeError)
+"""The span, readable: a `OtlpSpanReader`, or what reads the same faster."""
 
 
-class SpanEnvelope:
+class OtlpResourceScope:
     """What the spans of one resource and scope share; values are decoded when somebody asks.
 
     `attributes` is the number of the resource's or of the scope's, whichever has more; `extra` what both hold in memory, in
@@ -204,13 +204,13 @@ class SpanEnvelope:
         return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
 
 
-_cached: Final = lru_cache(maxsize=_CACHED_ENVELOPES)(SpanEnvelope)
+_cached: Final = lru_cache(maxsize=_CACHED_ENVELOPES)(OtlpResourceScope)
 
 
-def span_envelope(resource: bytes, scope: bytes) -> SpanEnvelope:
+def resource_scope(resource: bytes, scope: bytes) -> OtlpResourceScope:
     """One envelope for equal bytes, from batch to batch. DecodeError if either is malformed."""
     if len(resource) + len(scope) > _CACHED_BYTES:
-        return SpanEnvelope(resource, scope)
+        return OtlpResourceScope(resource, scope)
     return _cached(resource, scope)
 
 
@@ -227,7 +227,7 @@ def _body(record: Any) -> Any:
         return None
 
 
-class LogRecords:
+class OtlpLogReader:
     """Reads log records; they need nothing of their resource."""
 
     __slots__ = ()
@@ -237,4 +237,4 @@ class LogRecords:
         return read_log(parse_log(payload))
 
 
-LOG_RECORDS: Final = LogRecords()
+LOG_READER: Final = OtlpLogReader()

@@ -5,26 +5,26 @@ Knows files, records and when a file is no longer needed; knows neither OTLP nor
 
 from __future__ import annotations
 
-from otel_eval.storage.directory import AcceptedSignals, Claim, Identity, identity_of
+from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, EvaluatorIdentity, evaluator_identity
 from otel_eval.storage.in_progress import SLOTS, InProgress, key_of_trace
-from otel_eval.storage.journal import SEGMENT_BYTES, Entry, Journal, Segment, StorageFull, Written
+from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, JournalRecord, Segment, StorageFull
 from otel_eval.storage.record_types import key_of
-from otel_eval.storage.segment_refs import Ledger
+from otel_eval.storage.segment_refs import SegmentRefs
 
 __all__ = [
     "SEGMENT_BYTES",
     "SLOTS",
     "AcceptedSignals",
-    "Claim",
-    "Entry",
-    "Identity",
+    "Appended",
+    "DirectoryLock",
+    "EvaluatorIdentity",
     "InProgress",
     "Journal",
-    "Ledger",
+    "JournalRecord",
     "Segment",
+    "SegmentRefs",
     "StorageFull",
-    "Written",
-    "identity_of",
+    "evaluator_identity",
     "key_of",
     "key_of_trace",
 ]

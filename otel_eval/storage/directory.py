@@ -17,7 +17,15 @@ from uuid import uuid4
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["NO_LINK", "AcceptedSignals", "Claim", "Identity", "identity_of", "replace_file", "sync_directory"]
+__all__ = [
+    "NO_LINK",
+    "AcceptedSignals",
+    "DirectoryLock",
+    "EvaluatorIdentity",
+    "evaluator_identity",
+    "replace_file",
+    "sync_directory",
+]
 
 _KEY: Final = "storage.directory"
 _SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
@@ -25,7 +33,7 @@ NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 """What somebody else put there leads nowhere else."""
 
 
-class Claim:
+class DirectoryLock:
     """The right to a directory, held until it is given up or the process ends, however it ends.
 
     Raises:
@@ -118,7 +126,7 @@ def _unusable(path: Path, reason: str) -> ConfigError:
 _IDENTITY_FILE: Final = "evaluator.json"
 
 
-class Identity(NamedTuple):
+class EvaluatorIdentity(NamedTuple):
     """Who evaluates.
 
     Attributes:
@@ -130,7 +138,7 @@ class Identity(NamedTuple):
     since_ns: int
 
 
-def identity_of(claim: Claim, now_ns: int) -> Identity:
+def evaluator_identity(claim: DirectoryLock, now_ns: int) -> EvaluatorIdentity:
     """The identity that the directory holds; a new one if it holds none that can be read.
 
     Raises:
@@ -139,7 +147,7 @@ def identity_of(claim: Claim, now_ns: int) -> Identity:
     path = claim.path / _IDENTITY_FILE
     found = _read_identity(path)
     if found is None:
-        found = Identity(uuid4().hex, 0 if claim.segments() else now_ns)
+        found = EvaluatorIdentity(uuid4().hex, 0 if claim.segments() else now_ns)
         try:
             replace_file(path, json.dumps(found._asdict()).encode())
         except OSError as error:
@@ -150,14 +158,14 @@ def identity_of(claim: Claim, now_ns: int) -> Identity:
     return found
 
 
-def _read_identity(path: Path) -> Identity | None:
+def _read_identity(path: Path) -> EvaluatorIdentity | None:
     try:
         held = json.loads(path.read_bytes())
         evaluator, since_ns = held["evaluator"], held["since_ns"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     sound = isinstance(evaluator, str) and evaluator and isinstance(since_ns, int)
-    return Identity(evaluator, since_ns) if sound else None
+    return EvaluatorIdentity(evaluator, since_ns) if sound else None
 
 
 _ACCEPTED_FILE: Final = "accepted.json"
@@ -173,7 +181,7 @@ class AcceptedSignals:
         claim: the storage directory.
     """
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: DirectoryLock) -> None:
         self._path: Final = claim.path / _ACCEPTED_FILE
         self._lock = threading.Lock()  # guards _keys and the file
         self._keys = _read_accepted(self._path)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_eval.interfaces import Crashes
-from otel_eval.storage.directory import NO_LINK, Claim
+from otel_eval.storage.directory import NO_LINK, DirectoryLock
 
 __all__ = ["SLOTS", "InProgress", "Key", "key_of_trace"]
 
@@ -62,7 +62,7 @@ class InProgress:
         rebooted: whether it crashed and the machine may have been started again since.
     """
 
-    def __init__(self, claim: Claim, *, sync: bool) -> None:
+    def __init__(self, claim: DirectoryLock, *, sync: bool) -> None:
         self._sync: Final = sync
         self._file: Final = _mapped(claim.path / "evaluating")
         form, boot, stopped = _HEAD.unpack_from(self._file)

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_eval.storage.directory import Claim
-from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, Seal, Spares, scan, sealed
+from otel_eval.storage.directory import DirectoryLock
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, SegmentHeader, SegmentPool, record_header, scan
 
-__all__ = ["SEGMENT_BYTES", "Entry", "Journal", "Segment", "StorageFull", "Written"]
+__all__ = ["SEGMENT_BYTES", "Appended", "Journal", "JournalRecord", "Segment", "StorageFull"]
 
 SEGMENT_BYTES: Final = 64 * 2**20
 """Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
@@ -46,7 +46,7 @@ class Segment:
     file_size: int = 0
 
 
-class Written(NamedTuple):
+class Appended(NamedTuple):
     """A record that was appended: its position, for `commit`, its segment, and where in that it ends."""
 
     position: int
@@ -54,7 +54,7 @@ class Written(NamedTuple):
     end: int
 
 
-class Entry(NamedTuple):
+class JournalRecord(NamedTuple):
     """A record that was read, its segment, and where in that it ends."""
 
     segment: Segment
@@ -87,16 +87,16 @@ class Journal:
         sync: whether `commit` waits for the disk. If not, records survive the process and not the machine.
     """
 
-    def __init__(self, claim: Claim, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True) -> None:
+    def __init__(self, claim: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True) -> None:
         # The segment that is written to is never removed: it may be no great part of what there is room for.
         self._claim, self._max, self._most, self._sync = claim, max_bytes, min(segment_bytes, max_bytes // _SEGMENTS), sync
         self.recovery: Final = Recovery()
         self._turn = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in claim.segments())
         self._next = self._segments[-1].number + 1 if self._segments else 1
-        self._spares = Spares(claim, sync=sync)
+        self._spares = SegmentPool(claim, sync=sync)
         self._file = -1  # of the last segment; -1: the next record begins a new one
-        self._seal = Seal(b"", 0, 0)
+        self._seal = SegmentHeader(b"", 0, 0)
         self._syncing = self._closed = False
         self._written = self._durable = 0  # bytes since the start
         self._lost: deque[tuple[int, int]] = deque(maxlen=64)  # from, to: what failed syncs may have lost
@@ -104,7 +104,7 @@ class Journal:
 
     # ------------------------------------------------------------- recovery
 
-    def replay(self) -> Iterator[Entry]:
+    def replay(self) -> Iterator[JournalRecord]:
         """Every sound record, in order of writing. Before the first `append`."""
         for segment in list(self._segments):
             last = segment is self._segments[-1]
@@ -112,7 +112,7 @@ class Journal:
             damage = Damage()
             for kind, payload, end in _records(segment.path, damage):
                 self.recovery.records += 1
-                yield Entry(segment, kind, payload, end)
+                yield JournalRecord(segment, kind, payload, end)
             # A segment has its name after its head is on the disk: one without a head is damaged and not torn.
             lost = bool(damage.torn) and not (last and damage.tail)
             self.recovery.damaged += damage.gaps + lost
@@ -127,7 +127,7 @@ class Journal:
 
     # ------------------------------------------------------------------ in
 
-    def append(self, kind: int, payload: Sequence[bytes], *, bounded: bool = False) -> Written:
+    def append(self, kind: int, payload: Sequence[bytes], *, bounded: bool = False) -> Appended:
         """Write a record at the end.
 
         Raises:
@@ -149,12 +149,12 @@ class Journal:
                     raise
             return self._add(kind, payload, size)
 
-    def _add(self, kind: int, payload: Sequence[bytes], size: int) -> Written:
+    def _add(self, kind: int, payload: Sequence[bytes], size: int) -> Appended:
         segment = self._room()
-        _write(self._file, [sealed(self._seal, kind, payload), *payload], segment.size)
+        _write(self._file, [record_header(self._seal, kind, payload), *payload], segment.size)
         segment.size += size
         self._written += size
-        return Written(self._written, segment, segment.size)
+        return Appended(self._written, segment, segment.size)
 
     def _room(self) -> Segment:
         """The segment to write to."""

@@ -17,30 +17,30 @@ from otel_eval.interfaces import ClosedTrace, Released, Verdict
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 
 __all__ = [
-    "Closing",
-    "Judgement",
-    "Kind",
-    "Passed",
-    "closings",
-    "delivered",
-    "from_closings",
-    "from_delivered",
-    "from_gone",
-    "from_judgements",
-    "from_parts",
-    "from_passed",
-    "from_released",
-    "gone",
-    "judgements",
+    "ClosingRecord",
+    "EvaluatedTrace",
+    "ForwardedRequest",
+    "RecordKind",
     "key_of",
-    "nested",
-    "nesting",
-    "parts",
-    "passed",
+    "pack_closings",
+    "pack_delivered",
+    "pack_evaluated",
+    "pack_forwarded",
+    "pack_nested",
+    "pack_parts",
+    "pack_released",
+    "pack_tombstones",
     "pending_of",
-    "released_from",
-    "report_from",
-    "report_to",
+    "report_from_json",
+    "report_to_json",
+    "unpack_closings",
+    "unpack_delivered",
+    "unpack_evaluated",
+    "unpack_forwarded",
+    "unpack_nested",
+    "unpack_parts",
+    "unpack_released",
+    "unpack_tombstones",
 ]
 
 _FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
@@ -55,7 +55,7 @@ def key_of(report: Report) -> bytes | None:
     return None if named is None else bytes.fromhex(named.result_id)
 
 
-def report_to(report: Report) -> list[Any]:
+def report_to_json(report: Report) -> list[Any]:
     """The report as JSON values."""
     run = report.trajectory
     facts = [getattr(run, name) for name in _FACTS]
@@ -86,7 +86,7 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
             return ["f", outcome.error_type, "", dict(outcome.details)]  # its message may quote content
 
 
-def report_from(values: list[Any]) -> Report:
+def report_from_json(values: list[Any]) -> Report:
     """The report again, its run with the facts alone and without what was pending."""
     facts, completeness, evaluation, revision, results, late, _, *more = values
     told = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=True)) if more else {})
@@ -137,7 +137,7 @@ _PASSED: Final = struct.Struct("<QQI")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record is. The numbers are on disks: none is ever used for something else."""
 
     BODY = 1
@@ -162,7 +162,7 @@ class Kind(IntEnum):
     """Within MOVED: what is no longer known of trees of the trace that were closed on their own."""
 
 
-class Closing(NamedTuple):
+class ClosingRecord(NamedTuple):
     """A trace and why it was closed, or of one that stays open the tops of the trees that were."""
 
     trace_id: bytes
@@ -170,27 +170,27 @@ class Closing(NamedTuple):
     tops: tuple[bytes, ...] = ()
 
 
-def from_closings(closed: Iterable[tuple[bytes, Completeness]]) -> bytes:
+def pack_closings(closed: Iterable[tuple[bytes, Completeness]]) -> bytes:
     """The payload of CLOSED."""
     return b"".join(trace_id + bytes((_REASONS.index(reason),)) for trace_id, reason in closed)
 
 
-def from_parts(closed: Iterable[tuple[bytes, Completeness, Sequence[bytes]]]) -> bytes:
+def pack_parts(closed: Iterable[tuple[bytes, Completeness, Sequence[bytes]]]) -> bytes:
     """The payload of PART."""
     return b"".join(_PART.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed)
 
 
-def parts(payload: bytes) -> Iterator[Closing]:
+def unpack_parts(payload: bytes) -> Iterator[ClosingRecord]:
     """The closings in a PART record."""
     at = 0
     while at < len(payload):
         trace_id, reason, count = _PART.unpack_from(payload, at)
         at += _PART.size
-        yield Closing(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
+        yield ClosingRecord(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
         at += 8 * count
 
 
-def from_released(trace_id: bytes, released: Released) -> bytes:
+def pack_released(trace_id: bytes, released: Released) -> bytes:
     """The payload of RELEASED: missing parents, those of which spans are gone first, and runs with theirs."""
     parents = [*released.lost, *(released.parents - released.lost)]
     runs = [each for pair in released.runs.items() for each in pair]
@@ -198,7 +198,7 @@ def from_released(trace_id: bytes, released: Released) -> bytes:
     return trace_id + counts + b"".join([*parents, *runs])
 
 
-def released_from(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
+def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
     """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
     lost, count, runs = _RELEASED.unpack_from(payload, 16)
     parents = _ids(payload, 28, count)
@@ -214,14 +214,14 @@ def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
     return [payload[at + 8 * place : at + 8 * place + 8] for place in range(count)]
 
 
-def closings(payload: bytes) -> Iterator[Closing]:
+def unpack_closings(payload: bytes) -> Iterator[ClosingRecord]:
     """What a CLOSED record says."""
     for at in range(0, len(payload), 17):
-        yield Closing(payload[at : at + 16], _REASONS[payload[at + 16]])
+        yield ClosingRecord(payload[at : at + 16], _REASONS[payload[at + 16]])
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class EvaluatedTrace:
     """What was said of a trace: of which run under which revision, in which reports.
 
     Attributes:
@@ -236,7 +236,7 @@ class Judgement:
     pending: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> Judgement:
+    def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
         """What was said of a closed trace just now."""
         if trace.part is None:
             return cls(trace.trace_id, trace.verdicts, reports)
@@ -244,13 +244,13 @@ class Judgement:
         return cls(trace.trace_id, {each: trace.verdicts[each] for each in runs if each in trace.verdicts}, reports)
 
 
-def from_judgements(judged: Iterable[Judgement]) -> bytes:
+def pack_evaluated(judged: Iterable[EvaluatedTrace]) -> bytes:
     """The payload of JUDGED."""
     rows = [
         (
             each.trace_id.hex(),
             {run.hex(): tuple(verdict) for run, verdict in each.verdicts.items()},
-            [report_to(report) for report in each.reports],
+            [report_to_json(report) for report in each.reports],
             each.late,
         )
         for each in judged
@@ -258,28 +258,28 @@ def from_judgements(judged: Iterable[Judgement]) -> bytes:
     return _ENCODER.encode(rows).encode()
 
 
-def judgements(payload: bytes) -> Iterator[Judgement]:
+def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
     """What a JUDGED record says."""
     rows: list[Any] = json.loads(payload)
     for trace_id, verdicts, reports, late in rows:
         said = {bytes.fromhex(run): Verdict(*verdict) for run, verdict in verdicts.items()}
         pending = frozenset(result_id for report in reports for result_id in pending_of(report))
-        yield Judgement(bytes.fromhex(trace_id), said, [report_from(report) for report in reports], late, pending)
+        yield EvaluatedTrace(bytes.fromhex(trace_id), said, [report_from_json(report) for report in reports], late, pending)
 
 
-def from_delivered(sink: str, keys: Iterable[bytes]) -> bytes:
+def pack_delivered(sink: str, keys: Iterable[bytes]) -> bytes:
     """The payload of DELIVERED."""
     name = sink.encode()
     return bytes((len(name),)) + name + b"".join(keys)
 
 
-def delivered(payload: bytes) -> tuple[str, list[bytes]]:
+def unpack_delivered(payload: bytes) -> tuple[str, list[bytes]]:
     """The sink and the keys of a DELIVERED record."""
     start = 1 + payload[0]
     return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
 
 
-class Passed(NamedTuple):
+class ForwardedRequest(NamedTuple):
     """A request, by the number of its segment and the end of its record there, and what tells which of its spans still wait.
 
     `waiting` is 0 if none does, and then all of it was passed on.
@@ -290,28 +290,28 @@ class Passed(NamedTuple):
     waiting: int
 
 
-def from_passed(requests: Iterable[Passed]) -> bytes:
+def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:
     """The payload of PASSED."""
     return b"".join([_PASSED.pack(*each) for each in requests])
 
 
-def passed(payload: bytes) -> Iterator[Passed]:
+def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
     """What a PASSED record says."""
     for fields in _PASSED.iter_unpack(payload):
-        yield Passed(*fields)
+        yield ForwardedRequest(*fields)
 
 
-def from_gone(ids: Iterable[tuple[bytes, float]]) -> bytes:
+def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
     """The payload of GONE: ids and the Unix time at which each may be forgotten."""
     return b"".join(_GONE.pack(trace_id, until) for trace_id, until in ids)
 
 
-def gone(payload: bytes) -> Iterator[tuple[bytes, float]]:
+def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
     """What a GONE record says."""
     yield from _GONE.iter_unpack(payload)
 
 
-def nesting(trace_id: bytes, records: Iterable[tuple[Kind, bytes]]) -> list[bytes]:
+def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) -> list[bytes]:
     """The payload of MOVED, in pieces."""
     pieces = [trace_id]
     for kind, payload in records:
@@ -319,7 +319,7 @@ def nesting(trace_id: bytes, records: Iterable[tuple[Kind, bytes]]) -> list[byte
     return pieces
 
 
-def nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
+def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
     """The trace of a MOVED record, and the records within."""
     records, at = [], 16
     while at < len(payload):

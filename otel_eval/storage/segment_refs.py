@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable
 
 from otel_eval.storage.journal import Segment
 
-__all__ = ["Ledger"]
+__all__ = ["SegmentRefs"]
 
 
-class Ledger:
+class SegmentRefs:
     """What the segments hold that somebody still needs."""
 
     def __init__(self) -> None:

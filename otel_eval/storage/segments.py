@@ -21,9 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_eval.storage.directory import NO_LINK, Claim, sync_directory
+from otel_eval.storage.directory import NO_LINK, DirectoryLock, sync_directory
 
-__all__ = ["HEAD_BYTES", "RECORD_BYTES", "Damage", "Record", "Seal", "Spares", "head", "scan", "seal_of", "sealed"]
+__all__ = [
+    "HEAD_BYTES",
+    "RECORD_BYTES",
+    "Damage",
+    "Record",
+    "SegmentHeader",
+    "SegmentPool",
+    "header_bytes",
+    "read_header",
+    "record_header",
+    "scan",
+]
 
 _HEAD: Final = struct.Struct("<8s8sQ")
 _FORMAT: Final = b"oe-jrnl3"
@@ -39,7 +50,7 @@ RECORD_BYTES: Final = _RECORD.size + _CHECK.size
 """What a record takes beside its payload."""
 
 
-class Seal(NamedTuple):
+class SegmentHeader(NamedTuple):
     """By what the records of a segment are known, and how many bytes its file had of the segment that was there before."""
 
     magic: bytes
@@ -70,23 +81,23 @@ class Damage:
     torn: int = 0
 
 
-def head(salt: bytes, stale: int = 0) -> bytes:
+def header_bytes(salt: bytes, stale: int = 0) -> bytes:
     """The beginning of a segment; `salt` has 8 bytes; the file had `stale` bytes before."""
     fields = _HEAD.pack(_FORMAT, salt, stale)
     return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
 
 
-def seal_of(data: bytes | memoryview) -> Seal | None:
+def read_header(data: bytes | memoryview) -> SegmentHeader | None:
     """The seal of a segment; None if these bytes do not begin one."""
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
             form, salt, stale = _HEAD.unpack(fields)
-            return Seal(salt[:_MAGIC_BYTES], zlib.crc32(salt), stale) if form == _FORMAT else None
+            return SegmentHeader(salt[:_MAGIC_BYTES], zlib.crc32(salt), stale) if form == _FORMAT else None
     return None
 
 
-def sealed(seal: Seal, kind: int, payload: Sequence[bytes]) -> bytes:
+def record_header(seal: SegmentHeader, kind: int, payload: Sequence[bytes]) -> bytes:
     """What stands before a payload that is given in pieces."""
     length, check = 0, seal.seed
     for piece in payload:
@@ -98,7 +109,7 @@ def sealed(seal: Seal, kind: int, payload: Sequence[bytes]) -> bytes:
 
 def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
     """The sound records of a segment, in order; what is not is told in `damage`, whose end is right at the end."""
-    seal = seal_of(data)
+    seal = read_header(data)
     if seal is None:
         damage.torn = len(data)
         return
@@ -123,7 +134,7 @@ def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
     damage.torn = max(0, end - damage.tail)
 
 
-def _read(data: memoryview, at: int, seal: Seal) -> Record | int:
+def _read(data: memoryview, at: int, seal: SegmentHeader) -> Record | int:
     """The record at a place; where it ends if only its payload is damaged; 0 if nothing can be told."""
     if at + RECORD_BYTES > len(data):
         return 0
@@ -139,7 +150,7 @@ def _read(data: memoryview, at: int, seal: Seal) -> Record | int:
     return Record(kind, payload, end) if zlib.crc32(payload, seal.seed) == check else end
 
 
-def _next(data: memoryview, at: int, seal: Seal) -> int | None:
+def _next(data: memoryview, at: int, seal: SegmentHeader) -> int | None:
     """The next place at which a whole record stands."""
     window = _FIRST_WINDOW  # of a segment with many damaged places the whole rest would be copied each time
     while at < len(data):
@@ -156,7 +167,7 @@ def _next(data: memoryview, at: int, seal: Seal) -> int | None:
 _MOST: Final = 2  # more gave no less
 
 
-class Spares:
+class SegmentPool:
     """Begins segments, in files that it was given where there are some. One thread at a time.
 
     Args:
@@ -164,7 +175,7 @@ class Spares:
         sync: whether what is begun has to outlast the machine.
     """
 
-    def __init__(self, claim: Claim, *, sync: bool) -> None:
+    def __init__(self, claim: DirectoryLock, *, sync: bool) -> None:
         self._claim, self._sync = claim, sync
         self._files: Final[list[tuple[Path, int]]] = []
         for path in claim.spares():
@@ -194,7 +205,7 @@ class Spares:
             _unlink(self._files.pop()[0])
         return had
 
-    def begin(self, path: Path) -> tuple[int, Seal]:
+    def begin(self, path: Path) -> tuple[int, SegmentHeader]:
         """A segment of that name: its file, open, with nothing but its head, and its seal.
 
         Raises:
@@ -222,13 +233,13 @@ class Spares:
             _unlink(spare)  # nothing of ours; the next attempt makes a file
             raise
 
-    def _headed(self, file: int) -> Seal:
-        beginning = head(os.urandom(8), stale=os.fstat(file).st_size)
+    def _headed(self, file: int) -> SegmentHeader:
+        beginning = header_bytes(os.urandom(8), stale=os.fstat(file).st_size)
         if os.pwrite(file, beginning, 0) < len(beginning):
             raise OSError("the disk is full")
         if self._sync:
             os.fdatasync(file)
-        seal = seal_of(beginning)
+        seal = read_header(beginning)
         assert seal is not None
         return seal
 

@@ -16,7 +16,7 @@ from otel_eval.conventions.events import adot_call_fields, exception_of
 from otel_eval.conventions.fields import FAILURE_WORDS
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of
-from otel_eval.interfaces import SpanEvent, View
+from otel_eval.interfaces import SpanEvent, SpanReader
 from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.steps import TooLarge, steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
@@ -80,7 +80,7 @@ class _ToolSpan:
     """A tool span with all that is read of it: what it says of itself, and the attributes of its content."""
 
     place: int
-    view: View
+    view: SpanReader
     table: ReadTable
     words: ToolFields
     read: Mapping[str, Any]

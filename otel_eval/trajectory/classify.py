@@ -12,7 +12,7 @@ from typing import Final
 
 from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
 from otel_eval.globs import glob
-from otel_eval.interfaces import ClosedTrace, Envelope, Frame, SpanEvent, View, Wanted
+from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Wanted
 from otel_eval.model import Kind, SpanVisit
 from otel_eval.steps import Steps
 from otel_eval.trajectory.span_tree import SpanTree, span_tree_of
@@ -107,8 +107,8 @@ class ClassifiedTrace:
     trace: ClosedTrace
     plan: Plan
     tree: SpanTree
-    views: list[View]
-    envelopes: list[Envelope]
+    views: list[SpanReader]
+    envelopes: list[ResourceScope]
     readings: list[Classification]
     kinds: list[Kind]
     steps: Steps
@@ -199,10 +199,10 @@ def classified_with(
 ) -> tuple[ClassifiedTrace, set[bytes]]:
     """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
     tree, of_scope = span_tree_of(frames), plan.reader.of_scope
-    views: list[View] = []
-    envelopes: list[Envelope] = []
+    views: list[SpanReader] = []
+    envelopes: list[ResourceScope] = []
     readings: list[Classification] = []
-    last: Envelope | None = None
+    last: ResourceScope | None = None
     for span_id in tree.ids:
         _, payload, envelope = frames[span_id]
         if envelope is not last:
@@ -216,11 +216,11 @@ def classified_with(
     return ClassifiedTrace(trace, plan, tree, views, envelopes, readings, kinds, steps), dropped
 
 
-def _read(scope: ScopeReader) -> Callable[[View], Classification]:
+def _read(scope: ScopeReader) -> Callable[[SpanReader], Classification]:
     return _drop if scope.dropped else scope.read
 
 
-def _drop(_: View) -> Classification:
+def _drop(_: SpanReader) -> Classification:
     return DROPPED
 
 

@@ -18,7 +18,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 
 ROUNDS = 60
 MOST = 8
@@ -35,7 +35,7 @@ def traces() -> list[ClosedTrace]:
             for span in group.scope_spans[0].spans:
                 for number in range(0 if span.parent_span_id else MOST):
                     span.attributes.add(key=f"span.{number}").value.string_value = f"value {number}"
-        buffer.push_many(frame_traces(request.SerializeToString()).spans, 0.0)
+        buffer.push_many(read_traces(request.SerializeToString()).spans, 0.0)
     return list(buffer.due(3600.0))
 
 

@@ -24,14 +24,14 @@ def hold(fat: bool) -> None:
     from load import SPANS_PER_BATCH, batches
 
     from otel_eval.assembly import Limits, TraceBuffer
-    from otel_eval.otlp import frame_traces
+    from otel_eval.otlp import read_traces
 
     buffer = TraceBuffer(Limits(max_bytes=8 * 2**30))
     for body in batches(20, fat=fat):  # warm up what grows once
-        frame_traces(body)
+        read_traces(body)
     before, payload = resident(), 0
     for body in batches(TRACES * SPANS // SPANS_PER_BATCH, fat=fat):
-        spans = frame_traces(body).spans
+        spans = read_traces(body).spans
         payload += sum(size for *_, size in spans)
         buffer.push_many(spans, 0.0)
     grown, count = resident() - before, TRACES * SPANS // SPANS_PER_BATCH * SPANS_PER_BATCH

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 from otel_eval.sources.receiver import tune_malloc
 
 SPANS = 512
@@ -71,7 +71,7 @@ def _add(scope: object, index: int, fat: bool) -> None:
 
 def _read(body: bytes) -> int:
     found = 0
-    for _, _, (_, payload, envelope), _ in frame_traces(body).spans:
+    for _, _, (_, payload, envelope), _ in read_traces(body).spans:
         view = envelope.view(payload)
         kind = view.attributes(KIND).get("gen_ai.operation.name")
         if kind == "execute_tool":
@@ -95,7 +95,7 @@ def main() -> None:
     cases: dict[str, Callable[[bytes], object]] = {
         "protobuf parse": ExportTraceServiceRequest.FromString,
         "parse, ids and names": _touch,
-        "frame": frame_traces,
+        "frame": read_traces,
         "frame, view, attributes": _read,
     }
     for label, body in (("lean", batch(False)), ("fat", batch(True))):

@@ -27,7 +27,7 @@ from otel_eval.app.compose import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.exporters.result_rows import lines_of
-from otel_eval.otlp import frame_traces, frame_traces_json, traces_again
+from otel_eval.otlp import read_traces, read_traces_json, reserialize_traces
 
 TRACES = Path(__file__).parents[1] / "traces"
 SCORERS = [
@@ -100,8 +100,8 @@ def recorded(text: str) -> Callable[[random.Random], bytes]:
             letters = f"call_{rng.randbytes(12).hex()}" if "_" in old else letters
             return fresh.setdefault(old, letters)
 
-        framed = frame_traces_json(ID.sub(of, text).encode()).spans
-        return traces_again(frame for _, _, frame, _ in framed)
+        framed = read_traces_json(ID.sub(of, text).encode()).spans
+        return reserialize_traces(frame for _, _, frame, _ in framed)
 
     return copy
 
@@ -113,7 +113,7 @@ def evaluate(requests: list[bytes], config: dict[str, object]) -> Callable[[], i
         written = 0
         for body in requests:
             buffer = TraceBuffer(Limits())
-            buffer.push_many(frame_traces(body).spans, 0.0)
+            buffer.push_many(read_traces(body).spans, 0.0)
             for trace in buffer.drain(0.0):
                 written += sum(len(lines_of(report)) for report in engine.judge(trace))
         return written
@@ -143,7 +143,7 @@ def main() -> None:
         if options.names and name not in options.names:
             continue
         rng = random.Random(11)
-        size = len(frame_traces(make(rng)).spans)
+        size = len(read_traces(make(rng)).spans)
         bodies = [make(rng) for _ in range(max(2, options.spans // size))]
         requests = [b"".join(bodies[at : at + BATCH]) for at in range(0, len(bodies), BATCH)]
         costs = []

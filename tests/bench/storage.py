@@ -32,7 +32,7 @@ from typing import Any
 from load import SPANS_PER_BATCH, batches
 from receiver import CONFIG, OURS, cpu_seconds, run, send
 
-from otel_eval.storage import Claim, Journal
+from otel_eval.storage import DirectoryLock, Journal
 
 WRITERS = 8
 
@@ -113,7 +113,7 @@ def segments(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _written(body: bytes, folder: Path, *, anew: bool) -> tuple[float, float, float]:
-    claim = Claim(folder)
+    claim = DirectoryLock(folder)
     made = Journal(claim, max_bytes=2**40)
 
     def put(count: int) -> None:
@@ -139,7 +139,7 @@ Store = tuple[Callable[[bytes], None], Callable[[], int]]
 
 
 def journal(folder: Path) -> Iterator[Store]:
-    claim = Claim(folder)
+    claim = DirectoryLock(folder)
     made = Journal(claim, max_bytes=2**40)
 
     def put(body: bytes) -> None:

@@ -23,7 +23,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import result_fields
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 
 QUICK = {"traces": {"decision_wait": "400ms", "decision_wait_partial": "600ms"}}
 
@@ -122,6 +122,6 @@ def _judged(batches: list[Any]) -> list[dict[str, Any]]:
     engine: Engine = app.engine_of(load(agent_programs.CONFIG))
     buffer = TraceBuffer(Limits())
     for batch in batches:
-        buffer.push_many(frame_traces(agent_programs.protobuf(batch)).spans, 0.0)
+        buffer.push_many(read_traces(agent_programs.protobuf(batch)).spans, 0.0)
     reports = [report for trace in buffer.drain(0.0) for report in engine.judge(trace)]
     return sorted((result_fields(r, each) for r in reports for each in r.results), key=lambda row: row["result_id"])

@@ -13,9 +13,9 @@ from otel_eval.app.durable import Durable
 from otel_eval.app.recovery import Recovery
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import Origin
+from otel_eval.sources.receiver import RawRequest
 
 
 class Lives:
@@ -68,7 +68,7 @@ class Lives:
     def send(self, *spans: tuple[int, int, int, str]) -> None:
         """A request arrives."""
         body = request(*spans)
-        self.pipeline.spans(frame_traces(body).spans, Origin("traces", "protobuf", body))
+        self.pipeline.spans(read_traces(body).spans, RawRequest("traces", "protobuf", body))
 
     def wait(self, seconds: int) -> None:
         """Time passes."""

@@ -27,7 +27,7 @@ from otel_eval.model import Report, Result, Scored
 from otel_eval.otlp.endpoint import ClientTls
 from otel_eval.otlp.endpoint import Endpoint as To
 from otel_eval.retry import RetryPolicy
-from otel_eval.sources.receiver import Origin
+from otel_eval.sources.receiver import RawRequest
 from otel_eval.testing import trajectory
 
 ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
@@ -199,7 +199,7 @@ class Forwarding:
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:
-            self._durable.safe(self._durable.taken(Kept(Origin(self._signal, "protobuf", b"\x0a\x00"), ticket), ()))
+            self._durable.safe(self._durable.taken(Kept(RawRequest(self._signal, "protobuf", b"\x0a\x00"), ticket), ()))
 
     def push(self) -> None:
         self._forward.wait(0.01)

@@ -24,7 +24,7 @@ from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Stamp
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 from otel_eval.sources.files import read_file
 
 TESTS = Path(__file__).parents[1]
@@ -53,7 +53,7 @@ def traces() -> Iterator[Items]:
     seed = 0
     while True:
         yield from recorded
-        generated = frame_traces(agent_programs.protobuf(agent_programs.play(seed, traces=len(recorded))))
+        generated = read_traces(agent_programs.protobuf(agent_programs.play(seed, traces=len(recorded))))
         yield from _by_trace([generated])
         seed += 1
 

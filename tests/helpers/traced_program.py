@@ -12,7 +12,7 @@ from otel_eval.counters import Counters
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Completeness, Report, Result, Scored, Trajectory
-from otel_eval.sources.inprocess import InProcessSource, Limits
+from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
 
 WHY = {"closed": "complete"}
 
@@ -29,7 +29,9 @@ def judge(trace_id: bytes, frames: list[Any], why: str) -> Report:
 class Program:
     """A source whose handover is judged and emitted, as the application composes it; `traces` remembers what came."""
 
-    def __init__(self, *, limits: Limits | None = None, signals: Any = None, tick_s: float = 0.05, **providers: Any) -> None:
+    def __init__(
+        self, *, limits: InProcessLimits | None = None, signals: Any = None, tick_s: float = 0.05, **providers: Any
+    ) -> None:
         self.traces: list[tuple[str, list[str], str]] = []
         self.tally = Counters()
         self.ambient = GlobalProvidersExporter(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.otlp import frame_logs, frame_traces
-from otel_eval.otlp.spans import LOG_RECORDS
+from otel_eval.otlp import read_logs, read_traces
+from otel_eval.otlp.spans import LOG_READER
 from otel_eval.otlp.values import decode_all
-from otel_eval.storage.segments import Damage, head, scan, seal_of, sealed
+from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan
 from otel_eval.wire import read_varint, sized, varint
 
 SMALL = 50_000
@@ -64,8 +64,8 @@ def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_
 def test_a_log_record_with_an_unterminated_number_is_framed_in_time_in_proportion_to_its_bytes(place: str) -> None:
     """Records are read before the request is acknowledged."""
     small, great = (log_record(unterminated(place, size)) for size in (SMALL, TIMES * SMALL))
-    assert frame_logs(great).ignored == 1
-    assert cpu(lambda: frame_logs(great)) < MOST * cpu(lambda: frame_logs(small))
+    assert read_logs(great).ignored == 1
+    assert cpu(lambda: read_logs(great)) < MOST * cpu(lambda: read_logs(small))
 
 
 @pytest.mark.parametrize("number", [0, 127, 128, 2**32, 2**63, 2**64 - 1])
@@ -89,7 +89,7 @@ def test_a_length_in_more_bytes_than_needed_is_read_as_protobuf_reads_it() -> No
     assert decode_all([longer]) == {}
 
 
-RECORDS = [(b"t" * 16, b"s" * 8, (b"%d" % number, LOG_RECORDS), 8) for number in range(TIMES * 4000)]
+RECORDS = [(b"t" * 16, b"s" * 8, (b"%d" % number, LOG_READER), 8) for number in range(TIMES * 4000)]
 
 
 def pushed(count: int) -> TraceBuffer:
@@ -110,7 +110,7 @@ def repeated(size: int) -> TraceBuffer:
     buffer = TraceBuffer(Limits())
     spans = [sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\x41" + bytes([200]) * 8 + sized(9, b"") * (size // 2)]
     spans += [sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"%d" % number) for number in range(size // 300)]
-    buffer.push_many(frame_traces(sized(1, sized(2, b"".join([sized(2, each) for each in spans])))).spans, 0.0)
+    buffer.push_many(read_traces(sized(1, sized(2, b"".join([sized(2, each) for each in spans])))).spans, 0.0)
     return buffer
 
 
@@ -122,11 +122,11 @@ def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
 
 def damaged(count: int) -> memoryview:
     """A segment of so many pairs of records, of which the first is damaged in its head."""
-    start = head(b"otel_ev\x9e")
-    seal = seal_of(start)
+    start = header_bytes(b"otel_ev\x9e")
+    seal = read_header(start)
     assert seal is not None
     payload = b"p" * 60
-    record = sealed(seal, 1, [payload]) + payload
+    record = record_header(seal, 1, [payload]) + payload
     return memoryview(start + (record[:8] + b"?" + record[9:] + record) * count)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import Framed, frame_logs, frame_traces
+from otel_eval.otlp import SpanBatch, read_logs, read_traces
 
 __all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "frame_row", "placed", "starts_with_row"]
 
@@ -29,7 +29,7 @@ def placed(say: Say, place: str) -> Say:
     return lambda problem: say(f"{place}: {problem}")
 
 
-class Gap(Framed):
+class Gap(SpanBatch):
     """Stands where a part of the input could not be read although what came before it was used."""
 
 
@@ -57,7 +57,7 @@ def document(stream: Readable) -> bytes:
     return b"".join(pieces)
 
 
-def frame_binary(stream: Readable, say: Say) -> Iterator[Framed]:
+def frame_binary(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     """The messages of the file.
 
     Raises:
@@ -75,11 +75,11 @@ def frame_binary(stream: Readable, say: Say) -> Iterator[Framed]:
     return _row(data, say)
 
 
-def _message(data: bytes) -> Framed:
-    traces = frame_traces(data)
+def _message(data: bytes) -> SpanBatch:
+    traces = read_traces(data)
     if traces.spans or traces.own or not traces.rejected:
         return traces
-    logs = frame_logs(data)
+    logs = read_logs(data)
     return logs if logs.logs or logs.own else traces
 
 
@@ -95,7 +95,7 @@ def starts_with_row(head: bytes) -> bool:
         return False
 
 
-def frame_row(stream: Readable, say: Say) -> Iterator[Framed]:
+def frame_row(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     """Messages that each follow their length, one by one."""
     for number, part in enumerate(_delimited(stream), 1):
         try:
@@ -104,14 +104,14 @@ def frame_row(stream: Readable, say: Say) -> Iterator[Framed]:
             say(f"message {number}: {error}")
 
 
-def _row(data: bytes, say: Say) -> Iterator[Framed]:
+def _row(data: bytes, say: Say) -> Iterator[SpanBatch]:
     framed = list(frame_row(io.BytesIO(data), say))
     if not any(map(_has_items, framed)):
         raise InputError("no trace file of a known format, or one that was cut")
     return iter(framed)
 
 
-def _has_items(framed: Framed) -> bool:
+def _has_items(framed: SpanBatch) -> bool:
     return bool(framed.spans or framed.logs or framed.own)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
-from otel_eval.otlp import Framed, frame_json
+from otel_eval.otlp import SpanBatch, read_document
 from otel_eval.sources.files.binary import Readable, Say
 
 __all__ = ["NOTICE", "NO_SCOPES", "frame_console", "is_console", "lacks_scopes"]
@@ -42,7 +42,7 @@ def lacks_scopes(trace: ClosedTrace) -> bool:
     return any(envelope.shared(_MARKED) for envelope in {frame[2] for frame in trace.frames.values()})
 
 
-def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[Framed]:
+def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
     """The spans, in the order printed. Whatever else was printed is counted in a notice."""
     on_notice(NOTICE)
     others = 0
@@ -50,7 +50,7 @@ def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[Framed
         try:
             span = _parsed(text)
             if span is not None:
-                yield frame_json({"resourceSpans": [_group(span)]})
+                yield read_document({"resourceSpans": [_group(span)]})
             others += span is None
         except InputError as error:
             say(f"line {number}: {error}")

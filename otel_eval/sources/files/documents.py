@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import Framed, frame_json
+from otel_eval.otlp import SpanBatch, read_document
 from otel_eval.sources.files.binary import Say, placed
 from otel_eval.sources.files.jaeger import jaeger_groups
 
@@ -78,7 +78,7 @@ GROUPS: Final = {
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
 
 
-def frame_document(document: Any, say: Say) -> Iterator[Framed]:
+def frame_document(document: Any, say: Say) -> Iterator[SpanBatch]:
     """What the document holds, group by group.
 
     Raises:
@@ -99,7 +99,7 @@ def frame_document(document: Any, say: Say) -> Iterator[Framed]:
     raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
 
 
-def _each(documents: list[Any], say: Say) -> Iterator[Framed]:
+def _each(documents: list[Any], say: Say) -> Iterator[SpanBatch]:
     for number, document in enumerate(documents):
         try:
             yield from frame_document(document, placed(say, f"[{number}]"))
@@ -107,7 +107,7 @@ def _each(documents: list[Any], say: Say) -> Iterator[Framed]:
             say(f"[{number}]: {error}")
 
 
-def _otlp(document: dict[str, Any], say: Say) -> Iterator[Framed]:
+def _otlp(document: dict[str, Any], say: Say) -> Iterator[SpanBatch]:
     for key, name in GROUPS.items():
         groups = document.get(key)
         if groups is not None and not isinstance(groups, list):
@@ -115,25 +115,25 @@ def _otlp(document: dict[str, Any], say: Say) -> Iterator[Framed]:
         yield from _apart(key, groups or [], partial(frame_group, name), say)
 
 
-def frame_group(name: str, group: Any) -> Framed:
+def frame_group(name: str, group: Any) -> SpanBatch:
     """The spans or log records of one resource; `name` as in `GROUPS`.
 
     Raises:
         InputError: it is no such group.
     """
-    return frame_json({name: [with_hex_ids(group)]})
+    return read_document({name: [with_hex_ids(group)]})
 
 
-def frame_jaeger(trace: Any) -> Framed:
+def frame_jaeger(trace: Any) -> SpanBatch:
     """A trace of Jaeger.
 
     Raises:
         InputError: it is none.
     """
-    return frame_json({"resourceSpans": jaeger_groups(trace)})
+    return read_document({"resourceSpans": jaeger_groups(trace)})
 
 
-def _apart(key: str, groups: list[Any], frame: Callable[[Any], Framed], say: Say) -> Iterator[Framed]:
+def _apart(key: str, groups: list[Any], frame: Callable[[Any], SpanBatch], say: Say) -> Iterator[SpanBatch]:
     """Each group by itself, so that one that cannot be used does not cost the others."""
     for number, group in enumerate(groups):
         try:

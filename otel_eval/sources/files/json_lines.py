@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files.binary import Gap, Readable, Say, placed
 from otel_eval.sources.files.documents import frame_document
 from otel_eval.sources.files.json_stream import Cursor, stream_documents
@@ -20,7 +20,7 @@ _AHEAD: Final = 64  # lines after a broken first one that may show that each lin
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
-def frame_text(stream: Readable, say: Say) -> Iterator[Framed]:
+def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     """What the documents hold.
 
     Raises:
@@ -105,7 +105,7 @@ def _is_document(line: bytes) -> bool:
         return False
 
 
-def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> Iterator[Framed]:
+def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> Iterator[SpanBatch]:
     for number, line in enumerate(lines, first):
         if not line.strip(_BLANK):
             continue
@@ -119,7 +119,7 @@ def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> It
             say(f"line {number}: {error}")
 
 
-def _long(line: _Line, say: Say) -> Iterator[Framed]:
+def _long(line: _Line, say: Say) -> Iterator[SpanBatch]:
     try:
         yield from stream_documents(Cursor(line), say)
     except InputError as error:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, placed
 from otel_eval.sources.files.documents import GROUPS, MEMBERS, SCOPES, frame_document, frame_group, frame_jaeger
 
@@ -144,7 +144,7 @@ _DEEPEST: Final = 8  # documents within each other that are walked; deeper ones 
 _SCOPE: Final = ("scope", "instrumentationLibrary")
 
 
-def stream_documents(cursor: Cursor, say: Say) -> Iterator[Framed]:
+def stream_documents(cursor: Cursor, say: Say) -> Iterator[SpanBatch]:
     """What the text holds: one document, or several one after another.
 
     Raises:
@@ -156,7 +156,7 @@ def stream_documents(cursor: Cursor, say: Say) -> Iterator[Framed]:
         yield from _apart(_document(cursor, say, 0), say)
 
 
-def _apart(framed: Iterator[Framed], say: Say) -> Iterator[Framed]:
+def _apart(framed: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
     """The same, unless it cannot be used: that costs itself, not the others."""
     try:
         yield from framed
@@ -166,7 +166,7 @@ def _apart(framed: Iterator[Framed], say: Say) -> Iterator[Framed]:
         say(str(error))
 
 
-def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[Framed]:
+def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     """The document here. All of it is passed before it is found to be none of traces."""
     first = cursor.peek() if depth < _DEEPEST else ""
     if first == "[":
@@ -179,7 +179,7 @@ def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[Framed]:
         yield from frame_document(cursor.value(), say)
 
 
-def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[Framed]:
+def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     known, problems, rest = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
@@ -198,13 +198,13 @@ def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[Framed]:
         yield from frame_document(rest, say)
 
 
-def _elements(cursor: Cursor, key: str, say: Say, read: Callable[[Say], Iterator[Framed]]) -> Iterator[Framed]:
+def _elements(cursor: Cursor, key: str, say: Say, read: Callable[[Say], Iterator[SpanBatch]]) -> Iterator[SpanBatch]:
     for number in cursor.elements():
         inside = placed(say, f"{key}[{number}]")
         yield from _apart(read(inside), inside)
 
 
-def _group(cursor: Cursor, name: str, say: Say) -> Iterator[Framed]:
+def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one resource."""
     if cursor.peek() != "{":
         yield frame_group(name, cursor.value())
@@ -220,11 +220,11 @@ def _group(cursor: Cursor, name: str, say: Say) -> Iterator[Framed]:
         yield frame_group(name, group)
 
 
-def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> Framed:
+def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> SpanBatch:
     return frame_group(name, {**group, key: [scope]})
 
 
-def _scope(cursor: Cursor, frame: Callable[[Any], Framed], say: Say) -> Iterator[Framed]:
+def _scope(cursor: Cursor, frame: Callable[[Any], SpanBatch], say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one scope, some at a time."""
     if cursor.peek() != "{":
         yield from _apart(map(frame, (cursor.value(),)), say)

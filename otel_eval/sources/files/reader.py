@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, frame_row, placed, starts_with_row
 from otel_eval.sources.files.console import frame_console, is_console
 from otel_eval.sources.files.json_lines import frame_text
@@ -111,7 +111,7 @@ def _unsaid(_: str) -> None:
     """Nobody wants to know."""
 
 
-def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[Framed]:
+def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[SpanBatch]:
     """What a file of traces holds, piece by piece; "-" is standard input.
 
     OTLP/JSON (one document, or one a line), Tempo and Jaeger JSON, and OTLP protobuf (one message, or many, each after
@@ -124,7 +124,7 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice
     return (framed for _, framed in read_pieces(Source(os.fspath(path)), on_problem, on_notice))
 
 
-def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, Framed]]:
+def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, SpanBatch]]:
     """The same, each piece after an offset: all bytes before it are in this piece and those before.
 
     Raises:
@@ -185,7 +185,7 @@ class _Report:
         elif len(self._held) < _HELD:
             self._held.append(problem)
 
-    def see(self, framed: Framed) -> None:
+    def see(self, framed: SpanBatch) -> None:
         if framed.rejected:
             self.say(f"{framed.rejected} skipped, the first: {framed.why}")
         if not self.used and (framed.spans or framed.logs or framed.own or framed.ignored):
@@ -194,7 +194,7 @@ class _Report:
                 self._tell(problem)
 
 
-def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
+def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
     head = stream.peek(HEAD)
     if not head:
         raise InputError("is empty")
@@ -207,7 +207,7 @@ def _frames(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Fra
     return _newline_first(stream, say)
 
 
-def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[Framed]:
+def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
     """Protobuf, or spans that follow long text which a program printed."""
     if starts_with_row(stream.peek(HEAD)):
         return frame_row(stream, say)
@@ -232,7 +232,7 @@ def _may_be_text(head: bytes) -> bool:
     return start[:1] in (b"{", b"[", b"")
 
 
-def _newline_first(stream: io.BufferedReader, say: Say) -> Iterator[Framed]:
+def _newline_first(stream: io.BufferedReader, say: Say) -> Iterator[SpanBatch]:
     """A blank line before JSON, or a message whose first length happens to be the code of a bracket."""
     data = stream.read()
     try:

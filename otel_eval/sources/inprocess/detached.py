@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["Detached", "detached"]
+__all__ = ["DetachedSpans", "find_detached"]
 
 
 @dataclass(slots=True)
-class Detached:
+class DetachedSpans:
     """Spans that can be handed over, and for those below an open span the id of the outermost open span above.
 
     They are handed over as if they hung from that one: what is between is open and no agent's, so it belongs to no run, and
@@ -27,7 +27,7 @@ class Detached:
     below: dict[int, int] = field(default_factory=dict)
 
 
-def detached(ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]) -> Detached:
+def find_detached(ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]) -> DetachedSpans:
     """The ended spans that can be evaluated, if an agent's is among them; else nothing.
 
     Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
@@ -40,12 +40,12 @@ def detached(ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: C
     trees = _Trees({_id(span): span for span in ended}, live, is_agent)
     tops = {span_id: trees.top(span_id) for span_id in trees.ended}
     if _UNKNOWN in tops.values():
-        return Detached()
+        return DetachedSpans()
     spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
     if not any(map(is_agent, spans)):
-        return Detached()
+        return DetachedSpans()
     handed = {_id(span) for span in spans}
-    return Detached(spans, {each: tops[each] for each in handed if tops[each] and trees.parent(each) not in handed})
+    return DetachedSpans(spans, {each: tops[each] for each in handed if tops[each] and trees.parent(each) not in handed})
 
 
 _AGENT: Final = -1

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["OWN_SCOPE", "Handed", "Limits", "Look", "Open", "WaitingSpans", "is_to_be_seen"]
+__all__ = ["OWN_SCOPE", "DetachRequest", "EndedSpans", "InProcessLimits", "LiveTrace", "WorkerBacklog", "is_relevant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class InProcessLimits:
     """What may be held in a process.
 
     Attributes:
@@ -50,7 +50,7 @@ _SAMPLED: Final = 1
 
 
 @dataclass(slots=True, eq=False)
-class Handed:
+class EndedSpans:
     """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
     `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
@@ -67,13 +67,13 @@ class Handed:
     waits: bool = False
 
 
-class Look(NamedTuple):
+class DetachRequest(NamedTuple):
     """A trace on its way to the worker, which may have spans that can be handed over; None for all traces."""
 
-    entry: Open | None = None
+    entry: LiveTrace | None = None
 
 
-class Open:
+class LiveTrace:
     """A trace with a span that has not ended.
 
     `open` holds span ids, `live` the spans of those that we saw start, `spans` what ended. `early`: some of it started before
@@ -84,7 +84,7 @@ class Open:
 
     Bytes: `size` is what the first `measured` of `spans` take, and `counted_bytes` what of it counts as waiting; `draws`
     counts how often spans were taken out. `live_size` is what the `live_measured` open spans took when they were measured,
-    which happens again at `live_due`. `asked`: a `Look` for it is queued, because of its bytes.
+    which happens again at `live_due`. `asked`: a `DetachRequest` for it is queued, because of its bytes.
     """
 
     __slots__ = (
@@ -112,13 +112,13 @@ class Open:
         self.draws += 1
 
 
-def is_to_be_seen(span: Any) -> bool:
+def is_relevant(span: Any) -> bool:
     """Whether a span is to be looked at: sampled, and not one that we emitted."""
     scope = span.instrumentation_scope
     return bool(span.context.trace_flags & _SAMPLED) and (scope is None or scope.name != OWN_SCOPE)
 
 
-class WaitingSpans:
+class WorkerBacklog:
     """What is on its way to the worker: traces that may be closed, and spans that were given over.
 
     Args:
@@ -126,35 +126,35 @@ class WaitingSpans:
         lock: held by the caller of every method but `unmeasured` and `add_size`.
     """
 
-    def __init__(self, limits: Limits, lock: RLock) -> None:
+    def __init__(self, limits: InProcessLimits, lock: RLock) -> None:
         self._limits, self._lock = limits, lock
         self._count = 0
-        self._unmeasured: Final[deque[Handed]] = deque()
+        self._unmeasured: Final[deque[EndedSpans]] = deque()
         self.size = 0  # bytes, as far as they are measured
 
     def is_full(self, count: int) -> bool:
         """Whether so many spans more may not wait."""
         return self._count + count > self._limits.max_waiting_spans or self.size > self._limits.max_waiting_bytes
 
-    def put(self, entry: Open, count: int) -> None:
+    def put(self, entry: LiveTrace, count: int) -> None:
         """A trace with so many spans waits."""
         entry.counted, entry.counted_bytes = count, entry.size
         self._count += count
         self.size += entry.size
 
-    def take(self, entry: Open) -> None:
+    def take(self, entry: LiveTrace) -> None:
         """It does no longer."""
         self._count -= entry.counted
         self.size -= entry.counted_bytes
         entry.counted = entry.counted_bytes = 0
 
-    def grew(self, entry: Open, size: int) -> None:
+    def grew(self, entry: LiveTrace, size: int) -> None:
         """So many bytes more of a trace were measured."""
         if entry.counted:
             entry.counted_bytes += size
             self.size += size
 
-    def hand(self, handed: Handed) -> None:
+    def hand(self, handed: EndedSpans) -> None:
         """Spans that were given over wait."""
         handed.waits = True
         self._count += len(handed.spans)
@@ -162,20 +162,20 @@ class WaitingSpans:
         if handed.measured < len(handed.spans):
             self._unmeasured.append(handed)
 
-    def arrived(self, handed: Handed) -> None:
+    def arrived(self, handed: EndedSpans) -> None:
         """They do no longer."""
         handed.waits = False
         self._count -= len(handed.spans)
         self.size -= handed.size
 
-    def unmeasured(self) -> Iterator[Handed]:
+    def unmeasured(self) -> Iterator[EndedSpans]:
         """What was given over and has spans that were not measured, each once."""
         while self._unmeasured:
             handed = self._unmeasured.popleft()
             if handed.waits:
                 yield handed
 
-    def add_size(self, handed: Handed, size: int) -> None:
+    def add_size(self, handed: EndedSpans, size: int) -> None:
         """The spans that were not measured take so many bytes."""
         with self._lock:
             if handed.waits:

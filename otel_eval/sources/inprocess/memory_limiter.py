@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from otel_eval.sources.inprocess.live_traces import Limits, Open
+from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
 from otel_eval.sources.inprocess.sdk_internals import SPAN_BYTES, size_of
 
-__all__ = ["MemoryLimiter"]
+__all__ = ["SpanMemoryLimiter"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -27,7 +27,7 @@ _DROPPED: Final = (
 )
 
 
-class MemoryLimiter:
+class SpanMemoryLimiter:
     """Measures spans that have ended, each once, and gives over traces early where they hold too many bytes.
 
     `look` runs on a thread of its own: spans ended on another thread do not wait for it, and it does not wait for scorers.
@@ -38,7 +38,7 @@ class MemoryLimiter:
         reserve: called with the bytes that the recorder holds, so that as much is forgotten of what is kept for late spans.
     """
 
-    def __init__(self, recorder: Recorder, limits: Limits, reserve: Callable[[int], None]) -> None:
+    def __init__(self, recorder: Recorder, limits: InProcessLimits, reserve: Callable[[int], None]) -> None:
         self._recorder, self._limits, self._reserve = recorder, limits, reserve
         self._warned: Final[set[str]] = set()
         self._spans = self._bytes = 0  # that were measured in this look
@@ -68,7 +68,7 @@ class MemoryLimiter:
         if self._recorder.counts["traces_dropped"]:
             self._warn(_DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
 
-    def _measure(self, entry: Open) -> None:
+    def _measure(self, entry: LiveTrace) -> None:
         draws, begin = entry.draws, entry.measured
         fresh = list(islice(entry.spans.copy(), begin, None))
         size = _sizes(fresh)
@@ -76,7 +76,7 @@ class MemoryLimiter:
         self._spans += len(fresh)
         self._bytes += size
 
-    def _measure_live(self, entry: Open, now: float) -> None:
+    def _measure_live(self, entry: LiveTrace, now: float) -> None:
         """Measure open spans. They are given attributes: again when the trace is twice as old, or their number has changed."""
         live = [span for span in entry.live.copy().values() if span is not None]
         entry.live_measured, entry.live_size = len(live), _sizes(live)
@@ -90,7 +90,7 @@ class MemoryLimiter:
             share = self._limits.max_bytes // 8 * self._spans // self._bytes
             self._recorder.call_after(min(MANY_SPANS, max(_FEW_SPANS, share)))
 
-    def _cut_off(self, entries: Iterable[Open]) -> None:
+    def _cut_off(self, entries: Iterable[LiveTrace]) -> None:
         most = self._limits.max_bytes_per_trace
         for entry in entries:
             if entry.size > most + _HELD_BYTES and not entry.cut:
@@ -98,7 +98,7 @@ class MemoryLimiter:
             elif entry.size > most // 2:
                 self._recorder.ask(entry)
 
-    def _relieve(self, entries: list[Open]) -> None:
+    def _relieve(self, entries: list[LiveTrace]) -> None:
         """Give over what has ended of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
         most, held = self._limits.max_bytes, sum(map(_held, entries))
         if held > most:
@@ -120,7 +120,7 @@ class MemoryLimiter:
             _log.warning(message, *args)
 
 
-def _held(entry: Open) -> int:
+def _held(entry: LiveTrace) -> int:
     """Bytes of an open trace; what waits for the worker counts elsewhere."""
     return 0 if entry.closed or entry.counted else _TRACE_BYTES + entry.size + entry.live_size
 

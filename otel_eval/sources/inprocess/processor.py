@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from otel_eval.interfaces import Frame, View
-from otel_eval.sources.inprocess.live_traces import Limits
-from otel_eval.sources.inprocess.memory_limiter import MemoryLimiter
-from otel_eval.sources.inprocess.recorder import Handed, Look, Open, Recorder, is_to_be_seen
+from otel_eval.interfaces import Frame, SpanReader
+from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
+from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
+from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_internals import move_to_front, neighbours, pipeline_of
-from otel_eval.sources.inprocess.sdk_spans import Envelopes, SdkView
+from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader
 from otel_eval.sources.inprocess.worker import Worker
 
 __all__ = ["Handover", "InProcessSource"]
@@ -70,13 +70,13 @@ class InProcessSource(SpanProcessor):
         forked: Callable[[], None] | None = None,
         began_before: Callable[[bytes], None] = lambda _: None,
         tick: Callable[[], None] | None = None,
-        limits: Limits | None = None,
+        limits: InProcessLimits | None = None,
         tick_s: float = 1.0,
         blocked: Callable[[], float] = lambda: 0.0,
-        is_agent: Callable[[View, str], bool] | None = None,
+        is_agent: Callable[[SpanReader, str], bool] | None = None,
         reserve: Callable[[int], None] = lambda _: None,
     ) -> None:
-        limits = limits or Limits()
+        limits = limits or InProcessLimits()
         self._blocked: Final = blocked
         self._handover, self._flush, self._close, self._forked, self._more = handover, flush, close, forked, tick
         self._began_before: Final = began_before
@@ -84,12 +84,12 @@ class InProcessSource(SpanProcessor):
         self._recorder: Final = Recorder(
             limits, self._worker.put, self._began, _of_span(is_agent) if is_agent else None, self._many_came
         )
-        self._limiter: Final = MemoryLimiter(self._recorder, limits, reserve)
+        self._limiter: Final = SpanMemoryLimiter(self._recorder, limits, reserve)
         self._limiting: Final = Worker(  # a thread of its own: scorers may take long
             self._limit, self._limiter.look, tick_s, "otel-eval-memory", "the limits of bytes were not enforced"
         )
         self._is_limiting = self._limit_asked = False
-        self._envelopes = Envelopes()
+        self._envelopes = SdkResourceScopes()
         self._pipeline: Any = None
         self._resource: Any = None
         self._at_once = False  # results must be out before on_end returns: we could not be put first
@@ -119,7 +119,7 @@ class InProcessSource(SpanProcessor):
         if self._inactive:
             return
         try:
-            if self._recorder.ended(span) and self._at_once and is_to_be_seen(span):
+            if self._recorder.ended(span) and self._at_once and is_relevant(span):
                 self._worker.drain(_AT_ONCE_S)
         except Exception:  # noqa: BLE001 - an error here would surface in the traced program
             self._errors += 1
@@ -193,15 +193,15 @@ class InProcessSource(SpanProcessor):
         self._limit_asked = False
         self._limiter.look()
 
-    def _serve(self, item: Open | Handed | Look) -> None:
+    def _serve(self, item: LiveTrace | EndedSpans | DetachRequest) -> None:
         if self._inactive:
             return
-        if isinstance(item, Look):
+        if isinstance(item, DetachRequest):
             self._recorder.look(item)
             return
-        if isinstance(item, Handed):
+        if isinstance(item, EndedSpans):
             self._recorder.arrived(item)
-            handed: Handed | None = item
+            handed: EndedSpans | None = item
         else:
             handed = self._recorder.take(item)
         if handed is None:
@@ -209,7 +209,7 @@ class InProcessSource(SpanProcessor):
         trace_id = handed.trace_id.to_bytes(16, "big")
         if handed.early:
             self._began_before(trace_id)
-        frames = [self._framed(span, trace_id, handed.below) for span in handed.spans if is_to_be_seen(span)]
+        frames = [self._framed(span, trace_id, handed.below) for span in handed.spans if is_relevant(span)]
         if frames:
             self._handover(trace_id, frames, handed.why)
 
@@ -231,7 +231,7 @@ class InProcessSource(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Have every trace that is over scored and its results delivered; False if not all was in time."""
         deadline = time.monotonic() + timeout_millis / 1000
-        self._worker.put(Look())
+        self._worker.put(DetachRequest())
         drained = self._worker.drain(timeout_millis / 1000)  # twice, as what is found is put after the first
         drained = self._worker.drain(max(0.0, deadline - time.monotonic())) and drained
         return self._deliver(deadline) and drained
@@ -283,7 +283,7 @@ class InProcessSource(SpanProcessor):
         self._limiting.reset()
         self._is_limiting = self._limit_asked = False
         self._recorder.reset(self._worker.put)
-        self._envelopes = Envelopes()
+        self._envelopes = SdkResourceScopes()
         if ended:
             self._ending.acquire()
             self._recorder.shut()
@@ -291,12 +291,12 @@ class InProcessSource(SpanProcessor):
             self._forked()
 
 
-def _of_span(is_agent: Callable[[View, str], bool]) -> Callable[[Any], bool]:
+def _of_span(is_agent: Callable[[SpanReader, str], bool]) -> Callable[[Any], bool]:
     """The same question about a span of the SDK."""
 
     def asked(span: Any) -> bool:
         scope = span.instrumentation_scope
-        return is_agent(SdkView(span), (scope.name if scope is not None else "") or "")
+        return is_agent(SdkSpanReader(span), (scope.name if scope is not None else "") or "")
 
     return asked
 

@@ -1,12 +1,12 @@
-"""Count the spans that start and end in each trace, and give a trace over when none is open.
+"""Count the spans that start and end in each trace, and hand a trace over when none of its spans is open.
 
-Knows span ids, trace ids and limits; reads no attribute and does no I/O. It runs on the threads of the program that is
-traced, so the two callbacks take no lock, look at no clock and build nothing: a dictionary look-up and two set operations.
+The two callbacks run on the threads of the traced program, so they take no lock, look at no clock and build nothing: a
+dictionary look-up and two set operations.
 
-How that is safe. Everything the callbacks touch is one C call on a set, a deque or a dictionary. Only *closing* needs
-several steps and takes `_lock`. Who closes sets `closed` and looks at `open` afterwards; who starts a span adds to `open`
-and looks at `closed` afterwards: one of the two must see the other. Who saw `closed` takes the lock and finds out
-whether the closing stood. A span is handed over by whoever takes it out of the deque, so never twice and never not at all.
+Why that is safe: everything the callbacks touch is one C call on a set, a deque or a dictionary. Only *closing* needs several
+steps and takes `_lock`. The closing thread sets `closed` and then looks at `open`; a starting span is added to `open` before
+`closed` is looked at: one of the two sees the other. The thread that saw `closed` takes the lock and finds out whether the
+closing stood. A span is handed over by the thread that takes it out of the deque: exactly once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,21 @@ from itertools import repeat
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.sources.inprocess.detached import detached
-from otel_eval.sources.inprocess.live_traces import OWN_SCOPE, Handed, Limits, Look, Open, WaitingSpans, is_to_be_seen
+from otel_eval.sources.inprocess.detached import find_detached
+from otel_eval.sources.inprocess.live_traces import (
+    DetachRequest,
+    EndedSpans,
+    InProcessLimits,
+    LiveTrace,
+    WorkerBacklog,
+    is_relevant,
+)
 from otel_eval.sources.inprocess.sdk_internals import open_parent
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-__all__ = ["MANY_SPANS", "OWN_SCOPE", "Handed", "Limits", "Look", "Open", "Recorder", "is_to_be_seen"]
+__all__ = ["MANY_SPANS", "Recorder"]
 
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
@@ -35,7 +42,7 @@ class Recorder:
     """The hot path.
 
     Args:
-        put: takes an `Open` that may be closed now or a `Handed`; must neither block nor raise (`SimpleQueue.put`).
+        put: takes a `LiveTrace` that may be closed now, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
         began: told the first span of each trace that is new, on the caller's thread.
         is_agent: whether a span is an agent's; asked on the worker. Without it a trace is handed over as a whole.
         many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
@@ -43,8 +50,8 @@ class Recorder:
 
     def __init__(
         self,
-        limits: Limits,
-        put: Callable[[Open | Handed | Look], None],
+        limits: InProcessLimits,
+        put: Callable[[LiveTrace | EndedSpans | DetachRequest], None],
         began: Callable[[Any], None],
         is_agent: Callable[[Any], bool] | None = None,
         many: Callable[[], None] = lambda: None,
@@ -58,12 +65,12 @@ class Recorder:
         self._room = self._limit // 2 if is_agent else self._limit
         self.reset(put)
 
-    def reset(self, put: Callable[[Open | Handed | Look], None]) -> None:
+    def reset(self, put: Callable[[LiveTrace | EndedSpans | DetachRequest], None]) -> None:
         """Begin empty, as in a child process after a fork: every lock is new, what started before is `early`."""
         self._put = put
         self._lock = RLock()  # guards closing: `closed`, leaving _traces, waiting, counts. Reentrant: a finalizer may end a span
-        self._traces: dict[int, Open] = {}
-        self.waiting = WaitingSpans(self.limits, self._lock)
+        self._traces: dict[int, LiveTrace] = {}
+        self.waiting = WorkerBacklog(self.limits, self._lock)
         self.call_after(MANY_SPANS)
         self._down = False
         self._since_ns = time.time_ns()
@@ -121,8 +128,8 @@ class Recorder:
 
     # ------------------------------------------------------------------ a trace begins
 
-    def _begin(self, span: Any, parent_context: Any) -> Open | None:
-        if self._down or not is_to_be_seen(span):
+    def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
+        if self._down or not is_relevant(span):
             return None
         self._began(span)
         if self._is_down():  # it turned out that another processor does the same
@@ -134,10 +141,10 @@ class Recorder:
             entry.open.add(parent)
         return entry
 
-    def _entry(self, trace_id: int) -> Open:
+    def _entry(self, trace_id: int) -> LiveTrace:
         if len(self._traces) >= self.limits.max_traces:
             self._evict()
-        return self._traces.setdefault(trace_id, Open(trace_id, time.monotonic(), self._room))
+        return self._traces.setdefault(trace_id, LiveTrace(trace_id, time.monotonic(), self._room))
 
     def _evict(self) -> None:
         with self._lock:
@@ -147,14 +154,14 @@ class Recorder:
                 return
             self.evict(oldest)
 
-    def evict(self, entry: Open) -> None:
+    def evict(self, entry: LiveTrace) -> None:
         """Give over a trace before its end, because of a limit, and forget it."""
         with self._lock:
             if not entry.closed:
                 self.counts["traces_evicted"] += 1
                 self.close(entry, "overflow" if entry.open else "closed")
 
-    def _again(self, entry: Open, context: Any) -> None:
+    def _again(self, entry: LiveTrace, context: Any) -> None:
         """A span started in a trace that was just being closed."""
         with self._lock:
             if not entry.closed:
@@ -173,7 +180,7 @@ class Recorder:
 
     def _stray(self, span: ReadableSpan) -> None:
         """The end of a span whose start we did not see, or whose trace was given over while it was open."""
-        if not is_to_be_seen(span):
+        if not is_relevant(span):
             return
         if self._down:
             with self._lock:
@@ -183,14 +190,14 @@ class Recorder:
         trace_id = span.context[0]
         if (span.start_time or 0) >= self._since_ns:  # begun under our eyes, so its trace was given over: it is late
             with self._lock:
-                self._hand(Handed(trace_id, [span], "closed"))
+                self._hand(EndedSpans(trace_id, [span], "closed"))
             return
         entry = self._entry(trace_id)
         entry.early = True
         entry.spans.append(span)
         self._turn(entry, span)
 
-    def _turn(self, entry: Open, span: ReadableSpan) -> None:
+    def _turn(self, entry: LiveTrace, span: ReadableSpan) -> None:
         """Something other than one more span: nothing open, closed meanwhile, or too many."""
         if entry.closed:
             self._late(entry, span)
@@ -199,13 +206,13 @@ class Recorder:
             self._cut(entry)
         elif len(entry.spans) > entry.room:
             entry.room = self._limit
-            self._put(Look(entry))
+            self._put(DetachRequest(entry))
         if entry.open or (entry.early and self._await_parent(entry, span)):
             return
         if not entry.queued:
             self._offer(entry)
 
-    def _offer(self, entry: Open) -> None:
+    def _offer(self, entry: LiveTrace) -> None:
         with self._lock:
             if entry.queued or entry.closed:
                 return
@@ -218,7 +225,7 @@ class Recorder:
             self.waiting.put(entry, count)
             self._put(entry)
 
-    def _late(self, entry: Open, span: ReadableSpan) -> None:
+    def _late(self, entry: LiveTrace, span: ReadableSpan) -> None:
         with self._lock:
             try:
                 entry.spans.remove(span)
@@ -226,7 +233,7 @@ class Recorder:
                 return  # whoever closed took it along
         self._stray(span)
 
-    def _cut(self, entry: Open) -> None:
+    def _cut(self, entry: LiveTrace) -> None:
         with self._lock:
             try:
                 entry.spans.pop()
@@ -235,7 +242,7 @@ class Recorder:
             entry.cut = True
             self.counts["spans_dropped"] += 1
 
-    def _await_parent(self, entry: Open, span: ReadableSpan) -> bool:
+    def _await_parent(self, entry: LiveTrace, span: ReadableSpan) -> bool:
         """Whether a span that started before us has a parent that, then, is older still and not over."""
         parent = span.parent
         if parent is None or parent.is_remote or (span.start_time or 0) >= self._since_ns:
@@ -247,7 +254,7 @@ class Recorder:
 
     # ------------------------------------------------------------------ for the worker
 
-    def take(self, entry: Open) -> Handed | None:
+    def take(self, entry: LiveTrace) -> EndedSpans | None:
         """The spans of a trace that was put, unless one of its spans is open again."""
         entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
         with self._lock:
@@ -260,39 +267,39 @@ class Recorder:
                 return None
             return self._leave(entry, "closed")
 
-    def close(self, entry: Open, why: str) -> None:
+    def close(self, entry: LiveTrace, why: str) -> None:
         """Give over a trace whatever it has open, and forget it; what ends later is late."""
         with self._lock:
             if not entry.closed:
                 entry.closed = True
                 self._hand(self._leave(entry, why))
 
-    def _leave(self, entry: Open, why: str) -> Handed:
+    def _leave(self, entry: LiveTrace, why: str) -> EndedSpans:
         if self._traces.get(entry.trace_id) is entry:
             del self._traces[entry.trace_id]
         return self._drawn(entry, why)
 
-    def _drawn(self, entry: Open, why: str) -> Handed:
+    def _drawn(self, entry: LiveTrace, why: str) -> EndedSpans:
         spans = []
         while entry.spans:
             spans.append(entry.spans.popleft())
         size, measured = entry.size, entry.measured
         entry.forget_size()
         why = "overflow" if entry.cut else why
-        return Handed(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
+        return EndedSpans(entry.trace_id, spans, why, early=entry.early, size=size, measured=measured)
 
-    def _hand(self, handed: Handed) -> None:
+    def _hand(self, handed: EndedSpans) -> None:
         if self.waiting.is_full(len(handed.spans)):
             self._drop(handed)
         elif handed.spans:
             self.waiting.hand(handed)
             self._put(handed)
 
-    def _drop(self, handed: Handed) -> None:
+    def _drop(self, handed: EndedSpans) -> None:
         self.counts["traces_dropped"] += 1
         self.counts["spans_dropped"] += len(handed.spans)
 
-    def arrived(self, handed: Handed) -> None:
+    def arrived(self, handed: EndedSpans) -> None:
         """What was handed is with the worker and no longer waits."""
         with self._lock:
             self.waiting.arrived(handed)
@@ -310,7 +317,7 @@ class Recorder:
             total -= len(entry.spans)
             self.close(entry, "overflow")
 
-    def _sweep(self, entry: Open, now: float) -> None:
+    def _sweep(self, entry: LiveTrace, now: float) -> None:
         self._detach(entry, now)
         seen = (len(entry.open), len(entry.spans))
         if now - entry.since >= self.limits.max_age_s and not (entry.rests and not entry.spans):
@@ -323,19 +330,19 @@ class Recorder:
             with self._lock:
                 self._hand(self._drawn(entry, "idle"))
 
-    def look(self, item: Look) -> None:
+    def look(self, item: DetachRequest) -> None:
         """Give over what has ended of one trace, or of all, and lies below no open agent."""
         for entry in (item.entry,) if item.entry else self.entries():
             entry.asked = False
             self._detach(entry, time.monotonic())
 
-    def _detach(self, entry: Open, now: float) -> None:
+    def _detach(self, entry: LiveTrace, now: float) -> None:
         """Give over what has ended of a trace and lies below no open agent; it is open for `max_age_s` from then on."""
         ended = entry.spans.copy()
         if self._is_agent is None or entry.early or entry.cut or len(ended) == entry.looked:
             return
         entry.looked = len(ended)
-        found = detached(ended, entry.live.copy(), self._is_agent)
+        found = find_detached(ended, entry.live.copy(), self._is_agent)
         with self._lock:
             if not found.spans or entry.closed or entry.queued:
                 return
@@ -344,11 +351,11 @@ class Recorder:
             entry.spans.extendleft(reversed(rest))
             entry.forget_size()
             entry.since, entry.looked, entry.rests, entry.room = now, len(rest), True, self._room
-            self._hand(Handed(entry.trace_id, found.spans, "detached", found.below))
+            self._hand(EndedSpans(entry.trace_id, found.spans, "detached", found.below))
 
     # ------------------------------------------------------------------ for the memory limiter
 
-    def entries(self) -> list[Open]:
+    def entries(self) -> list[LiveTrace]:
         """The open traces, the oldest first, and those that wait for the worker."""
         return list(self._traces.copy().values())
 
@@ -357,7 +364,7 @@ class Recorder:
         self._many_spans = spans
         self._credit = repeat(True, max(2 * spans, len(self._traces) // _TRACES_PER_SPAN))  # an item for each
 
-    def add_size(self, entry: Open, draws: int, count: int, size: int) -> None:
+    def add_size(self, entry: LiveTrace, draws: int, count: int, size: int) -> None:
         """So many spans of a trace were measured, unless spans were taken out of it since `draws` was read."""
         with self._lock:
             if entry.draws == draws:
@@ -365,20 +372,20 @@ class Recorder:
                 entry.size += size
                 self.waiting.grew(entry, size)
 
-    def ask(self, entry: Open) -> None:
+    def ask(self, entry: LiveTrace) -> None:
         """Have what has ended of a trace given over as "detached" if it can be, because of its bytes."""
         if self._is_agent is not None and not entry.asked and len(entry.spans) != entry.looked:
             entry.asked = True
-            self._put(Look(entry))
+            self._put(DetachRequest(entry))
 
-    def give_over(self, entry: Open) -> None:
+    def give_over(self, entry: LiveTrace) -> None:
         """Give over what has ended of a trace, because of `max_bytes`; what is open stays known."""
         with self._lock:
             if entry.spans and not entry.closed and not entry.queued:
                 self.counts["traces_evicted"] += 1
                 self._hand(self._drawn(entry, "overflow"))
 
-    def cut_off(self, entry: Open) -> None:
+    def cut_off(self, entry: LiveTrace) -> None:
         """Give over what has ended of a trace, because of `max_bytes_per_trace`; its further spans are dropped."""
         with self._lock:
             if not entry.closed and not entry.queued:

@@ -11,7 +11,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.interfaces import Deployment, Frame, SpanEvent, View, Wanted
+from otel_eval.interfaces import Deployment, Frame, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.sources.inprocess.sdk_internals import attributes_of, raw_attributes, size_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-__all__ = ["Envelopes", "SdkEnvelope", "SdkView", "frames_of", "plain"]
+__all__ = ["SdkResourceScope", "SdkResourceScopes", "SdkSpanReader", "frames_of", "plain"]
 
 _MAX_ENVELOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
 
@@ -58,8 +58,8 @@ def _items(attributes: Any) -> dict[str, Any]:
     return attributes_of(attributes).copy()
 
 
-class SdkView:
-    """One ended SDK span; see `otel_eval.interfaces.View`."""
+class SdkSpanReader:
+    """One ended SDK span; see `otel_eval.interfaces.SpanReader`."""
 
     __slots__ = ("_span",)
 
@@ -110,8 +110,8 @@ def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     return {key: plain(value) for key, value in items.items() if key in keys or (prefixes and key.startswith(prefixes))}
 
 
-class SdkEnvelope:
-    """One resource and scope of the SDK; see `otel_eval.interfaces.Envelope`."""
+class SdkResourceScope:
+    """One resource and scope of the SDK; see `otel_eval.interfaces.ResourceScope`."""
 
     __slots__ = ("_resource", "_scope", "deployment", "scope_name", "service")
 
@@ -127,15 +127,15 @@ class SdkEnvelope:
         scope = _wanted(_items(getattr(self._scope, "attributes", None)), wanted)
         return scope | _wanted(_items(self._resource.attributes if self._resource is not None else None), wanted)
 
-    def view(self, payload: ReadableSpan) -> View:
+    def view(self, payload: ReadableSpan) -> SpanReader:
         """The span, readable."""
-        view = SdkView(payload)
+        view = SdkSpanReader(payload)
         return view if _extension is None else _faster(payload, view)
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
         """End, number of attributes, then all that tells two spans of one id apart."""
         items = _items(raw_attributes(payload))
-        view = SdkView(payload)
+        view = SdkSpanReader(payload)
         told = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
         return (view.end_ns, len(items), repr(told).encode())
 
@@ -144,23 +144,23 @@ class SdkEnvelope:
         return None if payload.parent is None else bool(payload.parent.is_remote)
 
 
-def _faster(span: ReadableSpan, view: SdkView) -> View:
+def _faster(span: ReadableSpan, view: SdkSpanReader) -> SpanReader:
     """What reads the span as if it had come over the wire, or the view as it is where anything in the span is unusual."""
     try:
-        made: View = _extension.recorded(*_FIELDS(span), view)  # type: ignore[union-attr]  # only asked where it is there
+        made: SpanReader = _extension.recorded(*_FIELDS(span), view)  # type: ignore[union-attr]  # only asked where it is there
     except (AttributeError, TypeError):  # not the SDK's own class, or one of an SDK to come
         return view
     return made
 
 
-class Envelopes:
+class SdkResourceScopes:
     """One envelope per resource and scope, made once. Bounded; used by one thread."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], SdkEnvelope] = {}
-        self._last: tuple[Any, Any, SdkEnvelope] = (self, self, SdkEnvelope(None, None))  # none of anybody's
+        self._kept: dict[tuple[int, int], SdkResourceScope] = {}
+        self._last: tuple[Any, Any, SdkResourceScope] = (self, self, SdkResourceScope(None, None))  # none of anybody's
 
-    def of(self, span: ReadableSpan) -> SdkEnvelope:
+    def of(self, span: ReadableSpan) -> SdkResourceScope:
         """The envelope of the span. It holds resource and scope, so their identities stay theirs."""
         resource, scope = span.resource, span.instrumentation_scope
         last = self._last
@@ -171,7 +171,7 @@ class Envelopes:
         if envelope is None:
             if len(self._kept) >= _MAX_ENVELOPES:
                 self._kept.clear()
-            envelope = self._kept[key] = SdkEnvelope(resource, scope)
+            envelope = self._kept[key] = SdkResourceScope(resource, scope)
         self._last = (resource, scope, envelope)
         return envelope
 
@@ -188,7 +188,7 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[tuple[bytes, bytes, Frame, 
     A span without ids (one built by hand) gets made-up ones that rise in the order given; such spans share one trace
     unless their parent names another.
     """
-    envelopes, made_up = Envelopes(), count(1)
+    envelopes, made_up = SdkResourceScopes(), count(1)
     framed = []
     for span in spans:
         context = span.context

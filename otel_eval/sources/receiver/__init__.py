@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.export_handler import Intake, Origin, Relay, framed_of
+from otel_eval.sources.receiver.export_handler import Consumer, RawRequest, Relay, read_request
 from otel_eval.sources.receiver.rss_monitor import resident
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
 from otel_eval.sources.receiver.tls import Certificates, Tls
@@ -16,14 +16,14 @@ from otel_eval.sources.receiver.tuning import trim_malloc, tune_gc, tune_malloc
 __all__ = [
     "Bound",
     "Certificates",
+    "Consumer",
     "Counters",
-    "Intake",
-    "Origin",
     "OtlpReceiver",
+    "RawRequest",
     "Relay",
     "Tls",
     "Tokens",
-    "framed_of",
+    "read_request",
     "resident",
     "trim_malloc",
     "tune_gc",

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.sources.receiver.file_reload import content, stamp
+from otel_eval.sources.receiver.file_reload import file_stamp, read_regular_file
 
 __all__ = ["Tokens"]
 
@@ -84,7 +84,7 @@ class Tokens:
 
     def _look(self) -> None:
         for file, (seen, digests) in self._files.items():
-            if (now := stamp(file)) == seen:
+            if (now := file_stamp(file)) == seen:
                 continue
             try:
                 digests = self._read(file)
@@ -93,12 +93,12 @@ class Tokens:
             self._files[file] = (now, digests)
 
     def _opened(self, file: str) -> tuple[Any, list[bytes]]:
-        return stamp(file), self._read(file)
+        return file_stamp(file), self._read(file)
 
     def _read(self, file: str) -> list[bytes]:
         where = f"{self._where}.token_files: {file!r}"
         try:
-            raw = content(file, _LARGEST_FILE)
+            raw = read_regular_file(file, _LARGEST_FILE)
         except OSError as error:
             raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file with one token a line") from None
         if len(raw) > _LARGEST_FILE:

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from otel_eval.sources.receiver.rss_monitor import Growth
+from otel_eval.sources.receiver.rss_monitor import RssMonitor
 
-__all__ = ["Patience"]
+__all__ = ["Deadlines"]
 
 _LOOK_S: Final = 0.25
 _MOMENT_S: Final = 0.25  # in which a usual message arrives as a whole
 _PRESSED_LOOK_S: Final = 0.02  # while more wait than can be bounded otherwise: how long the process grows unnoticed
 
 
-class Patience:
+class Deadlines:
     """Ends waits that take too long.
 
     Args:
@@ -33,7 +33,7 @@ class Patience:
         growth: of the process; while more than `few` wait and it is much, all but the `few` oldest get a quarter of a second.
     """
 
-    def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, growth: Growth) -> None:
+    def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, growth: RssMonitor) -> None:
         self._limit_s: Final = limit_s
         self._many: Final = many
         self._pressed_s: Final = min(limit_s, pressed_s)

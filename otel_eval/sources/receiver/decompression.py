@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.sources.receiver.export_handler import TooLarge
-from otel_eval.sources.receiver.memory_limiter import Ticket
+from otel_eval.sources.receiver.memory_limiter import Reservation
 
-__all__ = ["codings", "gunzip", "sniffed", "unpack"]
+__all__ = ["decompress", "detect_compression", "gunzip", "supported_encodings"]
 
 _PIECE: Final = 4 * 1024 * 1024
 _FED: Final = 16 * 1024  # what follows a member is copied at its end: of a body of many small ones, this much each time
@@ -36,12 +36,12 @@ def _zstd() -> Any:
 
 
 @functools.cache
-def codings() -> tuple[str, ...]:
+def supported_encodings() -> tuple[str, ...]:
     """The names of the encodings that can be unpacked here."""
     return (*_WBITS, "zstd") if _zstd() else tuple(_WBITS)
 
 
-def unpack(coding: str, data: bytes, limit: int, ticket: Ticket) -> bytes:
+def decompress(coding: str, data: bytes, limit: int, ticket: Reservation) -> bytes:
     """The content of a body in one of `codings()`.
 
     Raises:
@@ -61,12 +61,12 @@ def unpack(coding: str, data: bytes, limit: int, ticket: Ticket) -> bytes:
     return b"".join(parts)
 
 
-def gunzip(data: bytes, limit: int, ticket: Ticket) -> bytes:
-    """`unpack` of a gzip file of one or more members."""
-    return unpack("gzip", data, limit, ticket)
+def gunzip(data: bytes, limit: int, ticket: Reservation) -> bytes:
+    """`decompress` of a gzip file of one or more members."""
+    return decompress("gzip", data, limit, ticket)
 
 
-def sniffed(data: bytes) -> str:
+def detect_compression(data: bytes) -> str:
     """What a message of protobuf was packed with, by its first bytes; "" if with nothing.
 
     No message of OTLP begins like gzip (a field of a type that does not exist) or zlib (a number as field 15).

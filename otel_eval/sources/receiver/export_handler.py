@@ -16,22 +16,33 @@ from google.protobuf.message import DecodeError
 from otel_eval.errors import InputError, Overloaded
 from otel_eval.otlp import (
     UNLIMITED,
-    Framed,
-    content_weight,
-    frame_logs,
-    frame_logs_json,
-    frame_traces,
-    frame_traces_json,
-    json_weight,
+    SpanBatch,
+    content_size,
+    json_decoded_size,
     load_json,
-    protobuf_weight,
+    protobuf_decoded_size,
+    read_logs,
+    read_logs_json,
+    read_traces,
+    read_traces_json,
 )
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.memory_limiter import Admission, Ticket
+from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
-__all__ = ["Answer", "Encoding", "Exchange", "Intake", "Origin", "Relay", "Signal", "TooLarge", "Verdict", "framed_of"]
+__all__ = [
+    "Consumer",
+    "Encoding",
+    "ExportHandler",
+    "ExportResponse",
+    "ExportStatus",
+    "RawRequest",
+    "Relay",
+    "Signal",
+    "TooLarge",
+    "read_request",
+]
 
 
 class Signal(StrEnum):
@@ -49,7 +60,7 @@ class Encoding(StrEnum):
     JSON = "json"
 
 
-class Verdict(Enum):
+class ExportStatus(Enum):
     """What became of it, and with that whether the sender may come again: only after BUSY."""
 
     TAKEN = "taken"
@@ -59,10 +70,10 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExportResponse:
     """What to tell the sender. `rejected` of a request that was taken are items that were not, and `message` says why."""
 
-    verdict: Verdict
+    verdict: ExportStatus
     message: str = ""
     rejected: int = 0
     retry_after_s: float = 0.0
@@ -72,17 +83,17 @@ class TooLarge(Exception):
     """A body is, or becomes, more than one request may hold. Sending it again cannot help."""
 
 
-_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], Framed]]] = {
-    (Signal.TRACES, Encoding.PROTOBUF): frame_traces,
-    (Signal.TRACES, Encoding.JSON): frame_traces_json,
-    (Signal.LOGS, Encoding.PROTOBUF): frame_logs,
-    (Signal.LOGS, Encoding.JSON): frame_logs_json,
+_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], SpanBatch]]] = {
+    (Signal.TRACES, Encoding.PROTOBUF): read_traces,
+    (Signal.TRACES, Encoding.JSON): read_traces_json,
+    (Signal.LOGS, Encoding.PROTOBUF): read_logs,
+    (Signal.LOGS, Encoding.JSON): read_logs_json,
 }
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
 
 
-def framed_of(origin: Origin, max_attributes: int = UNLIMITED) -> Framed:
+def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBatch:
     """What a request of traces or logs holds; anything with more attributes than that is rejected.
 
     Raises:
@@ -93,7 +104,7 @@ def framed_of(origin: Origin, max_attributes: int = UNLIMITED) -> Framed:
     return framed
 
 
-class Exchange:
+class ExportHandler:
     """Takes requests for an intake, or a relay in its stead, and counts what became of them.
 
     Args:
@@ -103,8 +114,8 @@ class Exchange:
 
     def __init__(
         self,
-        intake: Intake,
-        admission: Admission,
+        intake: Consumer,
+        admission: MemoryLimiter,
         counters: Counters,
         relay: Relay | None = None,
         *,
@@ -126,7 +137,9 @@ class Exchange:
         """Count a request that was refused before it was read."""
         self._counters.add(transport, requests=1, unauthenticated_requests=1)
 
-    def answer(self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Ticket], bytes]) -> Answer:
+    def answer(
+        self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
+    ) -> ExportResponse:
         """Deal with one request of `size` bytes (0 if that is not known yet), whose body `read` brings.
 
         Raises:
@@ -140,17 +153,17 @@ class Exchange:
                 return self._take(transport, signal, encoding, body)
         except InputError as error:
             self._counters.add(transport, bad_requests=1)
-            return Answer(Verdict.BAD, str(error))
+            return ExportResponse(ExportStatus.BAD, str(error))
         except TooLarge as error:
             self._counters.add(transport, oversized_requests=1)
-            return Answer(Verdict.TOO_LARGE, str(error))
+            return ExportResponse(ExportStatus.TOO_LARGE, str(error))
         except Overloaded as error:
             self._counters.add(transport, refused_requests=1)
-            return Answer(Verdict.BUSY, str(error), retry_after_s=error.retry_after_s)
+            return ExportResponse(ExportStatus.BUSY, str(error), retry_after_s=error.retry_after_s)
 
-    def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Ticket) -> None:
+    def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Reservation) -> None:
         """Ask for the room that reading and evaluating will take, before anything is read."""
-        weight = json_weight(body) if encoding is Encoding.JSON else protobuf_weight(signal, body, self._most)
+        weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, self._most)
         if weight > self._most:
             raise TooLarge(
                 f"so many parts are in it that reading it would take more than {self._most} bytes of memory, which is the limit "
@@ -158,48 +171,50 @@ class Exchange:
             )
         # Reading a document in JSON takes more than evaluating what is in it, which happens later.
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
-        ticket.grow(weight + content_weight(body) if is_evaluated else weight)
+        ticket.grow(weight + content_size(body) if is_evaluated else weight)
 
-    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
+    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
         try:
             if self._relay is not None:
                 return self._pass_on(self._relay, transport, signal, encoding, body)
             if signal is Signal.METRICS:
                 return self._discard(transport, encoding, body)
-            framed = framed_of(Origin(signal, encoding, body), self._max_attributes)
+            framed = read_request(RawRequest(signal, encoding, body), self._max_attributes)
             return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
         except (InputError, Overloaded):
             raise
         except Exception:  # noqa: BLE001 - a fault of ours must cost no data: the sender keeps it and comes again
             self._counters.add(transport, internal_errors=1)
-            return Answer(Verdict.BUSY, "internal trouble, come again", retry_after_s=_RETRY_S)
+            return ExportResponse(ExportStatus.BUSY, "internal trouble, come again", retry_after_s=_RETRY_S)
 
-    def _discard(self, transport: str, encoding: Encoding, body: bytes) -> Answer:
+    def _discard(self, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
         load_json(body) if encoding is Encoding.JSON else _check_metrics(body)
         self._counters.add(transport, discarded_metrics=1)
-        return Answer(Verdict.TAKEN)
+        return ExportResponse(ExportStatus.TAKEN)
 
-    def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> Answer:
+    def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
         """Everything goes on, items with unusable ids too: the sender is warned of these, not told that they are lost."""
         if signal is Signal.METRICS:
             return self._pass_metrics_on(relay, transport, encoding, body)
         lost, why = 0, ""
         if encoding is Encoding.JSON:
             body, lost, why = _REQUESTS[signal](load_json(body))
-        framed = framed_of(Origin(signal, Encoding.PROTOBUF, body), self._max_attributes)
+        framed = read_request(RawRequest(signal, Encoding.PROTOBUF, body), self._max_attributes)
         framed.rejected, framed.why = framed.rejected + lost, why or framed.why
         take = relay.traces if signal is Signal.TRACES else relay.logs
         return self._acknowledge(transport, signal, framed, lambda: take(body, framed), lost)
 
-    def _pass_metrics_on(self, relay: Relay, transport: str, encoding: Encoding, body: bytes) -> Answer:
+    def _pass_metrics_on(self, relay: Relay, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
         request = metrics_request(load_json(body)) if encoding is Encoding.JSON else body
         _check_metrics(request)
         if not relay.metrics(request):
             self._counters.add(transport, discarded_metrics=1)
-        return Answer(Verdict.TAKEN)
+        return ExportResponse(ExportStatus.TAKEN)
 
-    def _acknowledge(self, transport: str, signal: Signal, framed: Framed, keep: Callable[[], None], lost: int) -> Answer:
+    def _acknowledge(
+        self, transport: str, signal: Signal, framed: SpanBatch, keep: Callable[[], None], lost: int
+    ) -> ExportResponse:
         items = framed.spans if signal is Signal.TRACES else framed.logs
         kind = "spans" if signal is Signal.TRACES else "logs"
         try:
@@ -209,9 +224,9 @@ class Exchange:
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
         self._counters.add(transport, ignored_logs=framed.ignored, **amounts)
-        return Answer(Verdict.TAKEN, _told(framed, lost), lost)
+        return ExportResponse(ExportStatus.TAKEN, _told(framed, lost), lost)
 
-    def _keep(self, signal: Signal, framed: Framed) -> None:
+    def _keep(self, signal: Signal, framed: SpanBatch) -> None:
         """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
         if signal is Signal.TRACES:
             if framed.spans:
@@ -227,12 +242,12 @@ def _check_metrics(body: bytes) -> None:
         raise InputError("not OTLP metrics in protobuf") from None
 
 
-def _told(framed: Framed, lost: int) -> str:
+def _told(framed: SpanBatch, lost: int) -> str:
     fate = "rejected" if lost == framed.rejected else "rejected or passed on without being evaluated"
     return f"{framed.rejected} {fate}, the first: {framed.why}" if framed.rejected else ""
 
 
-class Origin(NamedTuple):
+class RawRequest(NamedTuple):
     """A request as it was decoded: what it carries, how it is written, its bytes."""
 
     signal: str
@@ -240,14 +255,14 @@ class Origin(NamedTuple):
     body: bytes
 
 
-class Intake(Protocol):
+class Consumer(Protocol):
     """Takes what a request held. When a call returns the sender is told that its data is safe.
 
     Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
     the sender comes again with all of it.
     """
 
-    def spans(self, framed: Framed) -> None:
+    def spans(self, framed: SpanBatch) -> None:
         """Take spans.
 
         Raises:
@@ -255,7 +270,7 @@ class Intake(Protocol):
         """
         ...
 
-    def logs(self, framed: Framed) -> None:
+    def logs(self, framed: SpanBatch) -> None:
         """Take log records.
 
         Raises:
@@ -265,12 +280,12 @@ class Intake(Protocol):
 
 
 class Relay(Protocol):
-    """Takes whole requests, to pass them on beside having them scored. Otherwise like an `Intake`.
+    """Takes whole requests, to pass them on beside having them scored. Otherwise like an `Consumer`.
 
     Bodies are protobuf, whatever the sender wrote, and may hold spans and records that were not framed.
     """
 
-    def traces(self, body: bytes, framed: Framed) -> None:
+    def traces(self, body: bytes, framed: SpanBatch) -> None:
         """Take a request of traces and what was framed of it.
 
         Raises:
@@ -278,7 +293,7 @@ class Relay(Protocol):
         """
         ...
 
-    def logs(self, body: bytes, framed: Framed) -> None:
+    def logs(self, body: bytes, framed: SpanBatch) -> None:
         """Take a request of logs and what was framed of it; raises as `traces` does."""
         ...
 

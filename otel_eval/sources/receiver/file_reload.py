@@ -11,12 +11,12 @@ import stat
 from pathlib import Path
 from typing import Final
 
-__all__ = ["content", "stamp"]
+__all__ = ["file_stamp", "read_regular_file"]
 
 _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
 
 
-def stamp(file: str) -> tuple[int, int, int] | None:
+def file_stamp(file: str) -> tuple[int, int, int] | None:
     """Something that differs when the file was changed; None if it is not there."""
     try:
         found = Path(file).stat()
@@ -25,7 +25,7 @@ def stamp(file: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def content(file: str, most: int) -> bytes:
+def read_regular_file(file: str, most: int) -> bytes:
     """What it holds, or the first `most` bytes and one more.
 
     Raises:

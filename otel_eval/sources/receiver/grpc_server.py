@@ -18,12 +18,12 @@ from typing import Any, Final
 import grpc
 
 from otel_eval.sources.receiver.auth import Tokens
-from otel_eval.sources.receiver.deadlines import Patience
-from otel_eval.sources.receiver.decompression import sniffed, unpack
-from otel_eval.sources.receiver.export_handler import Answer, Encoding, Exchange, Signal, Verdict
-from otel_eval.sources.receiver.memory_limiter import Ticket
+from otel_eval.sources.receiver.deadlines import Deadlines
+from otel_eval.sources.receiver.decompression import decompress, detect_compression
+from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal
+from otel_eval.sources.receiver.memory_limiter import Reservation
 from otel_eval.sources.receiver.responses import retry_info, status, success
-from otel_eval.sources.receiver.rss_monitor import Growth
+from otel_eval.sources.receiver.rss_monitor import RssMonitor
 from otel_eval.sources.receiver.tls import Certificates
 from otel_eval.wire import sized
 
@@ -35,9 +35,9 @@ _SERVICES: Final = {
     Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
 }
 _CODES: Final = {
-    Verdict.BAD: grpc.StatusCode.INVALID_ARGUMENT,
-    Verdict.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Verdict.BUSY: grpc.StatusCode.UNAVAILABLE,
+    ExportStatus.BAD: grpc.StatusCode.INVALID_ARGUMENT,
+    ExportStatus.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ExportStatus.BUSY: grpc.StatusCode.UNAVAILABLE,
 }
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
 _AHEAD: Final = 256 * 1024  # a usual message
@@ -135,7 +135,12 @@ class GrpcServer:
     """
 
     def __init__(
-        self, exchange: Exchange, limits: GrpcLimits, *, certificates: Certificates | None = None, tokens: Tokens | None = None
+        self,
+        exchange: ExportHandler,
+        limits: GrpcLimits,
+        *,
+        certificates: Certificates | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self._exchange, self._limits, self._certificates = exchange, limits, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
@@ -143,8 +148,8 @@ class GrpcServer:
         self._working = threading.BoundedSemaphore(limits.threads)
         # Of messages that are not whole nobody tells how much has come.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
-        growth = Growth(limits.max_inflight_bytes)
-        self._patience = Patience(limits.request_s, _MANY, _PRESSED_S, few, growth)
+        growth = RssMonitor(limits.max_inflight_bytes)
+        self._patience = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, growth)
         guards = [_Guard(tokens, lambda: exchange.unauthenticated("grpc"))] if tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
@@ -165,15 +170,15 @@ class GrpcServer:
                 answer = self._exchange.answer(
                     "grpc", signal, Encoding.PROTOBUF, len(body), lambda ticket: self._unpacked(body, ticket)
                 )
-            if answer.verdict is not Verdict.TAKEN:
+            if answer.verdict is not ExportStatus.TAKEN:
                 _refuse(context, answer)
             return success(signal, Encoding.PROTOBUF, answer)
 
         return export
 
-    def _unpacked(self, body: bytes, ticket: Ticket) -> bytes:
-        coding = sniffed(body)
-        return unpack(coding, body, self._limits.max_body_bytes, ticket) if coding else body
+    def _unpacked(self, body: bytes, ticket: Reservation) -> bytes:
+        coding = detect_compression(body)
+        return decompress(coding, body, self._limits.max_body_bytes, ticket) if coding else body
 
     def bind(self, address: str) -> int:
         """Listen; the port it got.
@@ -202,10 +207,10 @@ class GrpcServer:
         return wait
 
 
-def _refuse(context: Any, answer: Answer) -> None:
+def _refuse(context: Any, answer: ExportResponse) -> None:
     """End the call with the answer's status; raises, as grpcio's `abort` does."""
     trailers = [("grpc-status-details-bin", status(answer).SerializeToString())]
-    if answer.verdict is Verdict.BUSY:
+    if answer.verdict is ExportStatus.BUSY:
         # The Python exporter looks for the delay here and nowhere else.
         trailers.append(("google.rpc.retryinfo-bin", retry_info(answer.retry_after_s).SerializeToString()))
     context.set_trailing_metadata(trailers)

@@ -17,9 +17,9 @@ from typing import Final
 
 from otel_eval.errors import InputError
 from otel_eval.sources.receiver.export_handler import TooLarge
-from otel_eval.sources.receiver.memory_limiter import Ticket
+from otel_eval.sources.receiver.memory_limiter import Reservation
 
-__all__ = ["BadHead", "Head", "body_reader", "read_head"]
+__all__ = ["MalformedRequest", "RequestHead", "body_reader", "read_head"]
 
 _LONGEST: Final = 65536  # of a line
 _MOST: Final = 100  # headers
@@ -30,7 +30,7 @@ _ABSOLUTE: Final = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "content-encoding", "authorization")
 
 
-class BadHead(Exception):
+class MalformedRequest(Exception):
     """It is no request of HTTP/1, or not one that means one thing only.
 
     Attributes:
@@ -43,7 +43,7 @@ class BadHead(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """What a request says before its body.
 
     Attributes:
@@ -59,7 +59,7 @@ class Head:
     last: bool
 
 
-def read_head(line: bytes, stream: BufferedIOBase) -> Head:
+def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
     """The request that begins with this line.
 
     Raises:
@@ -69,17 +69,17 @@ def read_head(line: bytes, stream: BufferedIOBase) -> Head:
     if line == b"\r\n":  # some clients end a body so; one is forgiven
         line = _next(stream)
     if len(line) > _LONGEST:
-        raise BadHead(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
+        raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
     found = _REQUEST_LINE.fullmatch(line)
     if not found:
-        raise BadHead(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
+        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
     if found[3] != b"1":
-        raise BadHead(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
     version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
     headers = _headers(stream)
     _unambiguous(headers, version)
     last = version == "HTTP/1.0" or "close" in _words(headers.get("Connection", ""))
-    return Head(found[1].decode(), _path(found[2].decode()), version, headers, last)
+    return RequestHead(found[1].decode(), _path(found[2].decode()), version, headers, last)
 
 
 def _next(stream: BufferedIOBase) -> bytes:
@@ -99,20 +99,20 @@ def _headers(stream: BufferedIOBase) -> Message:
             break
         found = _HEADER.fullmatch(line)
         if not found:
-            raise BadHead(HTTPStatus.BAD_REQUEST, "a line is no header: it has to be a name, a colon, a value and CRLF")
+            raise MalformedRequest(HTTPStatus.BAD_REQUEST, "a line is no header: it has to be a name, a colon, a value and CRLF")
         headers[found[1].decode()] = found[2].decode("iso-8859-1").rstrip(" \t")
-    raise BadHead(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
+    raise MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
 
 
 def _unambiguous(headers: Message, version: str) -> None:
     for name in _ONCE:
         if len(headers.get_all(name, ())) > 1:
-            raise BadHead(HTTPStatus.BAD_REQUEST, f"the header {name} is there twice")
+            raise MalformedRequest(HTTPStatus.BAD_REQUEST, f"the header {name} is there twice")
     if version == "HTTP/1.0":
         if "Transfer-Encoding" in headers:
-            raise BadHead(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
+            raise MalformedRequest(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
     elif "Host" not in headers:
-        raise BadHead(HTTPStatus.BAD_REQUEST, "the header host is missing")
+        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "the header host is missing")
 
 
 def _words(value: str) -> list[str]:
@@ -130,7 +130,7 @@ _LINE: Final = 1024  # of a chunk's size or of a trailer
 _TRAILERS: Final = 64
 _EXTENSIONS: Final = 16 * 1024  # of all chunks, which nobody needs
 
-Read = Callable[[Ticket], bytes]
+Read = Callable[[Reservation], bytes]
 
 
 def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[int, Read]:
@@ -175,7 +175,7 @@ def _line(stream: BufferedIOBase) -> bytes:
     return line[:-2]
 
 
-def _chunks(stream: BufferedIOBase, limit: int, ticket: Ticket) -> bytes:
+def _chunks(stream: BufferedIOBase, limit: int, ticket: Reservation) -> bytes:
     body = bytearray()  # and no list: chunks of two bytes would take twenty times their size
     beside = 0
     while True:

@@ -26,10 +26,10 @@ from otel_eval.descriptors import accept
 from otel_eval.errors import InputError
 from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.decompression import codings, unpack
-from otel_eval.sources.receiver.export_handler import Answer, Encoding, Exchange, Signal, TooLarge, Verdict
-from otel_eval.sources.receiver.http_parser import BadHead, Read, body_reader, read_head
-from otel_eval.sources.receiver.memory_limiter import Ticket
+from otel_eval.sources.receiver.decompression import decompress, supported_encodings
+from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal, TooLarge
+from otel_eval.sources.receiver.http_parser import MalformedRequest, Read, body_reader, read_head
+from otel_eval.sources.receiver.memory_limiter import Reservation
 from otel_eval.sources.receiver.responses import failure, status, success
 from otel_eval.sources.receiver.timed_reader import TimedReader
 from otel_eval.sources.receiver.tls import Certificates
@@ -40,10 +40,10 @@ _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metr
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
 _STATUS: Final = {
-    Verdict.TAKEN: HTTPStatus.OK,
-    Verdict.BAD: HTTPStatus.BAD_REQUEST,
-    Verdict.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    Verdict.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    ExportStatus.TAKEN: HTTPStatus.OK,
+    ExportStatus.BAD: HTTPStatus.BAD_REQUEST,
+    ExportStatus.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ExportStatus.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _EXTRA: Final[dict[int, dict[str, str]]] = {
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.command, self.headers, self.request_version = "", Message(), self.protocol_version
         try:
             head = read_head(self.raw_requestline, self.rfile)
-        except BadHead as error:
+        except MalformedRequest as error:
             self.send_error(error.code, str(error))
             return False
         except LineTooLong:
@@ -131,8 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "no such path; OTLP is at /v1/traces, /v1/logs and /v1/metrics")
         elif encoding is None:
             self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/x-protobuf or application/json")
-        elif self._coding() not in (*_PLAIN, *codings()):
-            known = ", ".join(codings())
+        elif self._coding() not in (*_PLAIN, *supported_encodings()):
+            known = ", ".join(supported_encodings())
             self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding must be absent or one of {known}")
         else:
             self._exchange(signal, encoding)
@@ -145,19 +145,19 @@ class _Handler(BaseHTTPRequestHandler):
             size, read = body_reader(self.headers, self.rfile, self.server.limits.max_body_bytes)
         except InputError as error:
             self.server.counters.add("http", requests=1, bad_requests=1)
-            return self._refuse(encoding, Answer(Verdict.BAD, str(error)))
+            return self._refuse(encoding, ExportResponse(ExportStatus.BAD, str(error)))
         except TooLarge as error:
             self.server.counters.add("http", requests=1, oversized_requests=1)
-            return self._refuse(encoding, Answer(Verdict.TOO_LARGE, str(error)))
+            return self._refuse(encoding, ExportResponse(ExportStatus.TOO_LARGE, str(error)))
         self._unread = True
         limit_s = self.server.limits.request_s
         self._timed.go_on(limit_s, limit_s / _GRACES)
         answer = self.server.exchange.answer("http", signal, encoding, size, lambda ticket: self._read(read, ticket))
-        if answer.verdict is Verdict.TAKEN:
+        if answer.verdict is ExportStatus.TAKEN:
             return self._reply(HTTPStatus.OK, _NAMES[encoding], success(signal, encoding, answer))
         return self._refuse(encoding, answer)
 
-    def _read(self, read: Read, ticket: Ticket) -> bytes:
+    def _read(self, read: Read, ticket: Reservation) -> bytes:
         self.server.waits(lambda: self._timed.late_since)
         try:
             if self.headers.get("Expect", "").lower() == "100-continue" and self.request_version == "HTTP/1.1":
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.works()
         self._unread = False
         coding = self._coding()
-        return body if coding in _PLAIN else unpack(coding, body, self.server.limits.max_body_bytes, ticket)
+        return body if coding in _PLAIN else decompress(coding, body, self.server.limits.max_body_bytes, ticket)
 
     def _go_on(self) -> None:
         """Ask for the body; whoever waits to be asked is refused without having sent it."""
@@ -175,10 +175,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
 
-    def _refuse(self, encoding: Encoding, answer: Answer) -> None:
+    def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
         self.close_connection = self.close_connection or self._unread
         extra = {}
-        if answer.verdict is Verdict.BUSY:
+        if answer.verdict is ExportStatus.BUSY:
             extra["Retry-After"] = str(max(1, math.ceil(answer.retry_after_s)))
         self._reply(_STATUS[answer.verdict], _NAMES[encoding], failure(encoding, status(answer)), extra)
 
@@ -246,7 +246,7 @@ class HttpServer(ThreadingHTTPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        exchange: Exchange,
+        exchange: ExportHandler,
         counters: Counters,
         limits: HttpLimits,
         *,

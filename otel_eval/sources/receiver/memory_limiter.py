@@ -11,15 +11,15 @@ from typing import Self
 
 from otel_eval.errors import Overloaded
 
-__all__ = ["Admission", "Ticket"]
+__all__ = ["MemoryLimiter", "Reservation"]
 
 
-class Ticket:
+class Reservation:
     """The room that one request holds; given back when the `with` block ends."""
 
     __slots__ = ("_admission", "_held")
 
-    def __init__(self, admission: Admission, held: int) -> None:
+    def __init__(self, admission: MemoryLimiter, held: int) -> None:
         self._admission = admission
         self._held = held
 
@@ -39,7 +39,7 @@ class Ticket:
         self._admission._leave(self._held)
 
 
-class Admission:
+class MemoryLimiter:
     """A budget of bytes that the requests in flight share.
 
     A request that is alone is always admitted, whatever its size: the limit of a single body is another one.
@@ -52,7 +52,7 @@ class Admission:
         self._requests = 0
         self._closed = False
 
-    def enter(self, size: int) -> Ticket:
+    def enter(self, size: int) -> Reservation:
         """Room for a request of so many bytes.
 
         Raises:
@@ -65,7 +65,7 @@ class Admission:
                 raise Overloaded("too many bytes in flight")
             self._bytes += size
             self._requests += 1
-        return Ticket(self, size)
+        return Reservation(self, size)
 
     def _more(self, held: int, size: int) -> None:
         with self._changed:

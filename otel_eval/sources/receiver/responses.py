@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from otel_eval.sources.receiver.export_handler import Answer, Encoding, Signal, Verdict
+from otel_eval.sources.receiver.export_handler import Encoding, ExportResponse, ExportStatus, Signal
 from otel_eval.wire import sized, varint
 
 __all__ = ["failure", "retry_info", "status", "success"]
@@ -23,13 +23,13 @@ _REJECTED: Final = {
     Signal.METRICS: "rejectedDataPoints",
 }
 _CODES: Final = {
-    Verdict.BAD: code_pb2.INVALID_ARGUMENT,
-    Verdict.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
-    Verdict.BUSY: code_pb2.UNAVAILABLE,
+    ExportStatus.BAD: code_pb2.INVALID_ARGUMENT,
+    ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
+    ExportStatus.BUSY: code_pb2.UNAVAILABLE,
 }
 
 
-def success(signal: Signal, encoding: Encoding, answer: Answer) -> bytes:
+def success(signal: Signal, encoding: Encoding, answer: ExportResponse) -> bytes:
     """The response message; `partial_success` is set only if something was not taken, or there is a warning."""
     if encoding is Encoding.JSON:
         partial = {_REJECTED[signal]: str(answer.rejected), "errorMessage": answer.message}
@@ -48,16 +48,16 @@ def retry_info(delay_s: float) -> Any:
     return info
 
 
-def status(answer: Answer) -> Any:
+def status(answer: ExportResponse) -> Any:
     """A google.rpc.Status of an answer that is no success.
 
     RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large for ever
     into one that is sent for ever.
     """
     message = status_pb2.Status(code=_CODES[answer.verdict], message=answer.message)
-    if answer.verdict is Verdict.BUSY:
+    if answer.verdict is ExportStatus.BUSY:
         message.details.add().Pack(retry_info(answer.retry_after_s))
-    if answer.verdict is Verdict.BAD:
+    if answer.verdict is ExportStatus.BAD:
         violation = error_details_pb2.BadRequest.FieldViolation(description=answer.message)
         message.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     return message

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Growth", "resident"]
+__all__ = ["RssMonitor", "resident"]
 
 
 def resident() -> int:
@@ -23,7 +23,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class Growth:
+class RssMonitor:
     """Whether the process has grown by more than so many bytes while it was not at ease.
 
     Args:

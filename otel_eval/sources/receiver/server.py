@@ -17,10 +17,10 @@ from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.counters import Counters
-from otel_eval.sources.receiver.export_handler import Exchange, Intake, Relay
+from otel_eval.sources.receiver.export_handler import Consumer, ExportHandler, Relay
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, GrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
-from otel_eval.sources.receiver.memory_limiter import Admission
+from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
 from otel_eval.sources.receiver.tls import Certificates, Tls
 
 __all__ = ["Bound", "OtlpReceiver"]
@@ -73,7 +73,7 @@ class OtlpReceiver:
         *,
         grpc: str | None,
         http: str | None,
-        intake: Intake,
+        intake: Consumer,
         max_body_bytes: int = 64 * _MIB,
         max_inflight_bytes: int = 256 * _MIB,
         max_attributes: int = 4096,
@@ -96,10 +96,12 @@ class OtlpReceiver:
         self._tokens = tokens
         self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, grpc_idle_s, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
-        self._admission = Admission(max_inflight_bytes)
+        self._admission = MemoryLimiter(max_inflight_bytes)
         # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.
         most = max(max_inflight_bytes, _GROWTH * max_body_bytes)
-        self._exchange = Exchange(intake, self._admission, self.counters, relay, most_bytes=most, max_attributes=max_attributes)
+        self._exchange = ExportHandler(
+            intake, self._admission, self.counters, relay, most_bytes=most, max_attributes=max_attributes
+        )
         self._grpc: GrpcServer | None = None
         self._http: HttpServer | None = None
 

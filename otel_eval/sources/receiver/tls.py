@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.sources.receiver.file_reload import content, stamp
+from otel_eval.sources.receiver.file_reload import file_stamp, read_regular_file
 from otel_eval.x509 import Validity, validity_of
 
 __all__ = ["Certificates", "Tls"]
@@ -123,7 +123,7 @@ class Certificates:
 
     def _stamped(self) -> tuple[Any, ...]:
         files = (self._tls.cert_file, self._tls.key_file, self._tls.client_ca_file)
-        return tuple(stamp(file) for file in files if file)
+        return tuple(file_stamp(file) for file in files if file)
 
     def _load(self) -> _Loaded:
         tls = self._tls
@@ -157,7 +157,7 @@ class Certificates:
 
     def _read(self, key: str, file: str) -> bytes:
         try:
-            found = content(file, _LARGEST_FILE)
+            found = read_regular_file(file, _LARGEST_FILE)
         except OSError as error:
             raise ConfigError(f"{self._where}.{key}: {file!r} cannot be read ({error.strerror}); name a PEM file") from None
         if len(found) > _LARGEST_FILE:

@@ -21,12 +21,12 @@ from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesFile
-from otel_eval.otlp import content_weight, json_weight, protobuf_weight
+from otel_eval.otlp import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.export_handler import Answer, Encoding, Exchange, Signal, Verdict
-from otel_eval.sources.receiver.memory_limiter import Admission, Ticket
+from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal
+from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 
@@ -68,9 +68,9 @@ def estimate(request: Sent) -> int:
     """What the request holds of `max_inflight_size` while it is read."""
     unpacked = gzip.decompress(request.data) if request.is_packed else request.data
     if request.encoding is Encoding.JSON:
-        weight = json_weight(unpacked)
+        weight = json_decoded_size(unpacked)
     else:
-        weight = protobuf_weight(request.signal, unpacked, _MOST) + content_weight(unpacked)
+        weight = protobuf_decoded_size(request.signal, unpacked, _MOST) + content_size(unpacked)
     return len(request.data) + (len(unpacked) if request.is_packed else 0) + weight
 
 
@@ -80,17 +80,19 @@ class Receiver:
     def __init__(self, engine: Engine, results: Path) -> None:
         self._sink = JsonLinesFile(results)
         self.pipeline = Pipeline(engine, self._sink.emit, Limits())
-        admission = Admission(_MOST)
-        self._exchange = Exchange(_Intake(self.pipeline), admission, Counters(), most_bytes=_MOST, max_attributes=_ATTRIBUTES)
+        admission = MemoryLimiter(_MOST)
+        self._exchange = ExportHandler(
+            _Intake(self.pipeline), admission, Counters(), most_bytes=_MOST, max_attributes=_ATTRIBUTES
+        )
 
-    def take(self, request: Sent) -> Answer:
+    def take(self, request: Sent) -> ExportResponse:
         """Take one request in."""
 
-        def read(ticket: Ticket) -> bytes:
+        def read(ticket: Reservation) -> bytes:
             return gunzip(request.data, _MESSAGE, ticket) if request.is_packed else request.data
 
         answer = self._exchange.answer("http", request.signal, request.encoding, len(request.data), read)
-        assert answer.verdict is Verdict.TAKEN, answer.message
+        assert answer.verdict is ExportStatus.TAKEN, answer.message
         return answer
 
     def evaluate(self) -> None:

@@ -18,7 +18,7 @@ from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
 from otel_eval.model import Report, Result, Scored
-from otel_eval.otlp import Framed, frame_traces
+from otel_eval.otlp import SpanBatch, read_traces
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.testing import trajectory
 
@@ -97,7 +97,7 @@ def report(trace_id: bytes = TRACE) -> Report:
 
 
 def unsent(data: bytes, **more: Any) -> UnsentRequest:
-    framed: Framed = frame_traces(data)
+    framed: SpanBatch = read_traces(data)
     given = {"waiting": None, "held": False, "moved": (), "said": {}} | more
     return UnsentRequest("traces", data, len(framed.spans), framed.spans, 5, **given)
 
@@ -114,7 +114,7 @@ def arrived(backend: Backend) -> list[tuple[int, int]]:
 
 
 def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
-    spans = frame_traces(data).spans
+    spans = read_traces(data).spans
     forward.traces(data, len(spans), spans, assembly)
 
 

@@ -18,8 +18,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from otel_eval import Scored, app
 from otel_eval.config import load
 from otel_eval.errors import InputError
-from otel_eval.interfaces import View, Wanted
-from otel_eval.otlp import Framed, frame_traces
+from otel_eval.interfaces import SpanReader, Wanted
+from otel_eval.otlp import SpanBatch, read_traces
 from otel_eval.sources.files import read_file
 
 ALL = Wanted(frozenset(), ("",))
@@ -44,10 +44,10 @@ def record(formatter: Callable[[ReadableSpan], str] | None = None) -> tuple[str,
     return printed.getvalue(), encode_spans(kept.get_finished_spans()).SerializeToString()
 
 
-def facts(framed: Framed) -> list[tuple[object, ...]]:
+def facts(framed: SpanBatch) -> list[tuple[object, ...]]:
     """All that is read of each span but its times."""
 
-    def of(view: View) -> tuple[object, ...]:
+    def of(view: SpanReader) -> tuple[object, ...]:
         events = [(event.name, dict(event.attributes)) for event in view.events()]
         return view.name, view.span_kind, view.status_code, view.status_message, view.attributes(ALL), events
 
@@ -57,7 +57,7 @@ def facts(framed: Framed) -> list[tuple[object, ...]]:
     ]
 
 
-def times(framed: Framed) -> list[int]:
+def times(framed: SpanBatch) -> list[int]:
     """The start and the end of each span in turn."""
     views = [frame[2].view(frame[1]) for _, _, frame, _ in framed.spans]
     return [time for view in views for time in (view.start_ns, view.end_ns)]
@@ -68,7 +68,7 @@ def test_the_spans_are_those_of_otlp(tmp_path: Path, formatter: Callable[[Readab
     """Ids, parents, kinds, times, status, attributes, events and the service."""
     printed, encoded = record(formatter)
     (tmp_path / "spans.txt").write_text(printed, encoding="utf-8")
-    read, exact = list(read_file(tmp_path / "spans.txt")), frame_traces(encoded)
+    read, exact = list(read_file(tmp_path / "spans.txt")), read_traces(encoded)
     assert len(facts(exact)) == 2
     assert [fact for each in read for fact in facts(each)] == facts(exact)
     differences = [

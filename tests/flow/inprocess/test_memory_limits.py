@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.sources.inprocess import InProcessSource, Limits
-from otel_eval.sources.inprocess.live_traces import Handed
-from otel_eval.sources.inprocess.memory_limiter import MemoryLimiter
+from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
+from otel_eval.sources.inprocess.live_traces import EndedSpans
+from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_internals import size_of
 
@@ -177,7 +177,7 @@ def test_what_waits_for_a_slow_scorer_is_limited_to_half(caplog: pytest.LogCaptu
         serving.set()
         served.wait(30)
 
-    source = InProcessSource(handover, tick_s=0.01, limits=Limits(max_bytes=MIB, max_bytes_per_trace=MIB // 2))
+    source = InProcessSource(handover, tick_s=0.01, limits=InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB // 2))
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(source)
     tracer = provider.get_tracer("app")
@@ -213,7 +213,7 @@ class Read(ReadableSpan):
 
 @pytest.fixture
 def recorder() -> Recorder:
-    return Recorder(Limits(max_bytes=MIB, max_bytes_per_trace=MIB), lambda _: None, lambda _: None)
+    return Recorder(InProcessLimits(max_bytes=MIB, max_bytes_per_trace=MIB), lambda _: None, lambda _: None)
 
 
 def begin(recorder: Recorder) -> tuple[Any, Any]:
@@ -232,7 +232,7 @@ def end(recorder: Recorder, root: Any, size: int = 0) -> Read:
 
 def test_each_ended_span_is_measured_once(recorder: Recorder):
     """However often the limiter looks."""
-    limiter = MemoryLimiter(recorder, recorder.limits, lambda _: None)
+    limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, entry = begin(recorder)
     spans = []
     for _ in range(10):
@@ -256,7 +256,7 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
     """Late spans are handed over one by one, without a look at them."""
     put: list[Any] = []
     recorder.reset(put.append)
-    limiter = MemoryLimiter(recorder, recorder.limits, lambda _: None)
+    limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, entry = begin(recorder)
     recorder.close(entry, "aged")
     late = end(recorder, root, 10_000)
@@ -264,7 +264,7 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
     assert recorder.waiting.size == size_of(late) + ORDER
     assert late.measured == 2  # once by this test
     (handed,) = put
-    assert isinstance(handed, Handed)
+    assert isinstance(handed, EndedSpans)
     recorder.arrived(handed)
     limiter.look()
     assert recorder.waiting.size == limiter.held_bytes == 0
@@ -274,7 +274,7 @@ def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Rec
     """Growth between two looks does not depend on the clock."""
     asked: list[int] = []
     recorder = Recorder(recorder.limits, lambda _: None, lambda _: None, None, lambda: asked.append(1))
-    limiter = MemoryLimiter(recorder, recorder.limits, lambda _: None)
+    limiter = SpanMemoryLimiter(recorder, recorder.limits, lambda _: None)
     root, _ = begin(recorder)
     end(recorder, root, 4000)
     limiter.look()
@@ -287,7 +287,7 @@ def test_a_look_is_asked_for_after_as_many_spans_as_hold_an_eighth(recorder: Rec
 def test_what_is_kept_for_late_spans_makes_room_for_what_is_open(recorder: Recorder):
     """Both together are within `max_bytes`."""
     reserved: list[int] = []
-    limiter = MemoryLimiter(recorder, recorder.limits, reserved.append)
+    limiter = SpanMemoryLimiter(recorder, recorder.limits, reserved.append)
     root, entry = begin(recorder)
     end(recorder, root, 10_000)
     limiter.look()

@@ -10,7 +10,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_eval.sources.inprocess.recorder import Handed, Limits, Open, Recorder
+from otel_eval.sources.inprocess.live_traces import EndedSpans, InProcessLimits, LiveTrace
+from otel_eval.sources.inprocess.recorder import Recorder
 
 
 class Desk:
@@ -18,7 +19,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.put: list[Any] = []
-        self.recorder = Recorder(Limits(), self.put.append, lambda span: None)
+        self.recorder = Recorder(InProcessLimits(), self.put.append, lambda span: None)
         self.tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
     def start(self, name: str, parent: Any = None) -> Any:
@@ -33,10 +34,10 @@ class Desk:
     def serve(self) -> list[list[str]]:
         """What the worker makes of what was put so far: the names of the spans of each trace."""
         taken, self.put[:] = self.put[:], []
-        handed = [item if isinstance(item, Handed) else self.recorder.take(item) for item in taken]
+        handed = [item if isinstance(item, EndedSpans) else self.recorder.take(item) for item in taken]
         return [[span.name for span in each.spans] for each in handed if each is not None]
 
-    def entry(self) -> Open:
+    def entry(self) -> LiveTrace:
         return next(iter(self.recorder._traces.values()))
 
 

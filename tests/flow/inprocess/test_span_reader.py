@@ -14,7 +14,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp.protobuf import frame_traces
+from otel_eval.otlp.protobuf import read_traces
 from otel_eval.sources.inprocess import frames_of
 
 KEYS = ["gen_ai.tool.name", "llm.output.0", "other", "service.name", "scope.key"]
@@ -70,7 +70,7 @@ def _carries_scope_attributes() -> bool:
 def test_a_span_reads_alike_in_the_process_and_from_otlp(span: ReadableSpan):
     """Ids, times, status, attributes, events, resource and scope; bytes are base64 text and tuples are lists."""
     (here,) = frames_of([span])
-    (there,) = frame_traces(encode_spans([span]).SerializeToString()).spans
+    (there,) = read_traces(encode_spans([span]).SerializeToString()).spans
     assert told(here) == told(there)
 
 

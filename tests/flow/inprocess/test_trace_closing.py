@@ -18,7 +18,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
-from otel_eval.sources.inprocess import InProcessSource, Limits
+from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
 
 
 class Traced:
@@ -162,7 +162,7 @@ def test_a_parent_of_another_provider_is_not_waited_for(traced: Traced):
 
 def test_a_still_trace_is_handed_over_as_idle_and_its_rest_when_it_ends():
     """A run that waits for a person."""
-    program = Traced(limits=Limits(idle_s=0.05))
+    program = Traced(limits=InProcessLimits(idle_s=0.05))
     root = program.start("root")
     program.start("tool", root).end()
     assert program.eventually(1) == [(["tool"], "idle")]
@@ -174,7 +174,7 @@ def test_a_still_trace_is_handed_over_as_idle_and_its_rest_when_it_ends():
 
 def test_a_trace_that_never_ends_is_handed_over_as_aged_and_forgotten():
     """A span that is never ended holds nothing for ever."""
-    program = Traced(limits=Limits(max_age_s=0.05))
+    program = Traced(limits=InProcessLimits(max_age_s=0.05))
     root = program.start("root")
     program.start("tool", root).end()
     assert program.eventually(1) == [(["tool"], "aged")]
@@ -184,7 +184,7 @@ def test_a_trace_that_never_ends_is_handed_over_as_aged_and_forgotten():
 
 def test_too_many_open_traces_cost_the_oldest():
     """It is handed over as overflow; what it ends later comes span by span and costs no other trace."""
-    program = Traced(limits=Limits(max_traces=2))
+    program = Traced(limits=InProcessLimits(max_traces=2))
     roots = [program.start(f"root {n}") for n in range(3)]
     program.start("tool", roots[1]).end()
     roots.append(program.start("root 3"))
@@ -204,7 +204,7 @@ def test_too_many_open_traces_cost_the_oldest():
 
 def test_too_many_spans_of_a_trace_are_dropped_counted_and_said():
     """What was dropped may have been a tool call, so the trace is marked as cut."""
-    program = Traced(limits=Limits(max_spans_per_trace=3))
+    program = Traced(limits=InProcessLimits(max_spans_per_trace=3))
     root = program.start("root")
     for _ in range(5):
         program.start("tool", root).end()
@@ -216,7 +216,7 @@ def test_too_many_spans_of_a_trace_are_dropped_counted_and_said():
 
 def test_spans_that_never_end_do_not_pile_up_in_one_trace():
     """The set of open spans is bounded as the spans are."""
-    program = Traced(limits=Limits(max_spans_per_trace=3))
+    program = Traced(limits=InProcessLimits(max_spans_per_trace=3))
     root = program.start("root")
     program.start("tool", root).end()
     leaked = [program.start("leak", root) for _ in range(5)]
@@ -227,7 +227,7 @@ def test_spans_that_never_end_do_not_pile_up_in_one_trace():
 
 def test_a_slow_judge_costs_traces_not_memory():
     """What waits is bounded; what comes then is dropped and counted; the callers are not held up."""
-    program = Traced(slow_s=0.05, limits=Limits(max_waiting_spans=4))
+    program = Traced(slow_s=0.05, limits=InProcessLimits(max_waiting_spans=4))
     begin = time.monotonic()
     for _ in range(40):
         program.start("root").end()

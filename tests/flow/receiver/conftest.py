@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval.errors import Overloaded
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.receiver import Bound, OtlpReceiver
 
 Start = Callable[..., tuple[OtlpReceiver, Bound]]
@@ -22,14 +22,14 @@ class ListIntake:
     """Keeps what it is given; refuses, breaks or waits when told to."""
 
     def __init__(self) -> None:
-        self.taken: list[Framed] = []
+        self.taken: list[SpanBatch] = []
         self.retry_after_s: float | None = None
         self.broken = False
         self.entered = threading.Semaphore(0)
         self.gate = threading.Event()
         self.gate.set()
 
-    def spans(self, framed: Framed) -> None:
+    def spans(self, framed: SpanBatch) -> None:
         self.entered.release()
         assert self.gate.wait(10)
         if self.retry_after_s is not None:
@@ -38,7 +38,7 @@ class ListIntake:
             raise ZeroDivisionError("a fault of ours")
         self.taken.append(framed)
 
-    def logs(self, framed: Framed) -> None:
+    def logs(self, framed: SpanBatch) -> None:
         self.spans(framed)
 
     def names(self) -> list[str]:

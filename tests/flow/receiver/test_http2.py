@@ -19,7 +19,7 @@ import pytest
 from http2_client import DATA, HEADERS, MORE, PING, RESET, SETTINGS, WINDOW, Frames, frame, headers, message
 
 from otel_eval.sources.receiver import Tokens, grpc_server
-from otel_eval.sources.receiver.rss_monitor import Growth
+from otel_eval.sources.receiver.rss_monitor import RssMonitor
 
 MIB = 2**20
 
@@ -140,7 +140,7 @@ def test_halves_of_messages_are_not_waited_for_while_memory_grows(
     start: Any, dial: Any, intake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few of them may wait, as many as there is room for; more are ended, and come again if they are honest."""
-    monkeypatch.setattr(grpc_server, "Growth", lambda limit: Growth(limit, iter(range(0, 10**12, 10**9)).__next__))
+    monkeypatch.setattr(grpc_server, "RssMonitor", lambda limit: RssMonitor(limit, iter(range(0, 10**12, 10**9)).__next__))
     _, bound = start(http=None, max_body_bytes=MIB, max_inflight_bytes=2 * MIB)
     patient = dial(bound.grpc)
     first = [patient.call(data=message(b"ab", size=MIB), end=False) for _ in range(2)]

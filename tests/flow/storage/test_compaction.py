@@ -18,8 +18,8 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Completeness, Report, Result, Skipped
-from otel_eval.otlp import frame_logs, frame_traces
-from otel_eval.sources.receiver import Origin
+from otel_eval.otlp import read_logs, read_traces
+from otel_eval.sources.receiver import RawRequest
 from otel_eval.testing import trajectory
 
 TRACE = (1).to_bytes(16)
@@ -60,8 +60,8 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
     buffer = TraceBuffer(Limits())
     for number, (what, body) in enumerate(events(seed)):
         if what != "close":
-            durable.taken(Origin(what, "protobuf", body), [TRACE])
-            buffer.push_many(frame_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(frame_logs(body).logs, 0.0)
+            durable.taken(RawRequest(what, "protobuf", body), [TRACE])
+            buffer.push_many(read_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
             durable.closing([(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
@@ -98,8 +98,8 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
     for trace in range(1, 200):
         body = request((1, 1000 + trace, 999, "search")) if trace % 50 == 1 else request((trace, 1, 0, ""))
         now[0] += 5.0
-        durable.taken(Origin("traces", "protobuf", body), [span[0] for span in frame_traces(body).spans])
-        buffer.push_many(frame_traces(body).spans, now[0])
+        durable.taken(RawRequest("traces", "protobuf", body), [span[0] for span in read_traces(body).spans])
+        buffer.push_many(read_traces(body).spans, now[0])
         durable.tidy(buffer)
         ripe = buffer.ripe(now[0])
         durable.closing(ripe)

@@ -13,7 +13,7 @@ from receiver_process import Served, whole
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.storage.record_types import Kind
+from otel_eval.storage.record_types import RecordKind
 from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, scan
 
 Make = Callable[..., Served]
@@ -33,7 +33,7 @@ def journal_of(receiver: Served, runs: int) -> Path:
         receiver.wait_for(trace)
     (segment,) = receiver.storage.glob("*.journal")
     deadline = time.monotonic() + 10
-    while sum(kind == Kind.DELIVERED for kind, _, _ in records(segment.read_bytes())) < runs:
+    while sum(kind == RecordKind.DELIVERED for kind, _, _ in records(segment.read_bytes())) < runs:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     receiver.end()
@@ -45,7 +45,7 @@ def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> N
     receiver = served()
     segment = journal_of(receiver, 2)
     found = records(segment.read_bytes())
-    assert {Kind.BODY, Kind.CLOSED, Kind.JUDGED, Kind.DELIVERED} <= {kind for kind, _, _ in found}
+    assert {RecordKind.BODY, RecordKind.CLOSED, RecordKind.JUDGED, RecordKind.DELIVERED} <= {kind for kind, _, _ in found}
     for number, at in enumerate([place for _, start, end in found for place in (start + 4, start + RECORD_BYTES, end - 1)]):
         folder = tmp_path / str(number)
         shutil.copytree(receiver.storage, folder / "kept")

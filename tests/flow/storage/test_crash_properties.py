@@ -29,10 +29,10 @@ from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.forwarding import Forwarder
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import Origin, framed_of
+from otel_eval.sources.receiver import RawRequest, read_request
 from otel_eval.storage.segments import HEAD_BYTES
 
 ALLOWED = 3
@@ -134,7 +134,7 @@ class Lives:
         lane = self.forward._lanes["traces"]
         while lane._bodies or lane._spans:
             (body, _, requests, spans), _ = lane._joined()
-            for trace_id, span_id, frame, _ in frame_traces(body).spans:
+            for trace_id, span_id, frame, _ in read_traces(body).spans:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
             if self.burn():
@@ -159,7 +159,7 @@ class Lives:
 
     def send(self, spans: Spans) -> None:
         """Until it is acknowledged."""
-        framed = framed_of(Origin("traces", "protobuf", request(*spans)))
+        framed = read_request(RawRequest("traces", "protobuf", request(*spans)))
 
         def push() -> None:
             with suppress(Overloaded):

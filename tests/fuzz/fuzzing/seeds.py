@@ -13,7 +13,7 @@ from typing import Any, Final
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from fuzzing.targets import segment
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 from otel_eval.otlp.otlp_json import logs_request, traces_request
 
 __all__ = ["seeds"]
@@ -102,7 +102,7 @@ def seeds() -> dict[str, list[bytes]]:
     as_json = [_text(each) for each in traces]
     as_protobuf = [traces_request(each)[0] for each in traces]
     logs = logs_request(LOGS)[0]
-    spans = [payload for _, _, (_, payload, _), _ in frame_traces(as_protobuf[0] + as_protobuf[1]).spans]
+    spans = [payload for _, _, (_, payload, _), _ in read_traces(as_protobuf[0] + as_protobuf[1]).spans]
     row = b"".join(bytes([len(each) & 0x7F | 0x80, len(each) >> 7]) + each for each in as_protobuf if len(each) < 16384)
     tempo = _text({"batches": MADE["resourceSpans"]})
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in spans[:3]) + b"0\r\nTrailer: x\r\n\r\n"

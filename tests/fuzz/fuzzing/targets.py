@@ -26,18 +26,18 @@ from otel_eval.config import load
 from otel_eval.errors import InputError
 from otel_eval.exporters.result_rows import line_of, result_fields
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import Framed, frame_logs, frame_logs_json, frame_traces, frame_traces_json, load_json, native
+from otel_eval.otlp import SpanBatch, load_json, native, read_logs, read_logs_json, read_traces, read_traces_json
 from otel_eval.otlp import attribute_limits as crowding
 from otel_eval.otlp import decoded_size as weight
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
-from otel_eval.otlp.spans import SpanView, read_span
+from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
 from otel_eval.sources.receiver.decompression import gunzip
 from otel_eval.sources.receiver.export_handler import TooLarge
 from otel_eval.sources.receiver.http_parser import body_reader
-from otel_eval.sources.receiver.memory_limiter import Admission
-from otel_eval.storage.segments import Damage, head, scan, seal_of, sealed
+from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
+from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan
 
 __all__ = ["TARGETS", "segment", "use_default_limits"]
 
@@ -68,7 +68,7 @@ def use_default_limits() -> None:
     _limits.append(Limits())
 
 
-def judged(framed: Framed) -> None:
+def judged(framed: SpanBatch) -> None:
     """Whatever was taken can be judged, and the verdict is strict JSON."""
     buffer = TraceBuffer(_limits[-1])
     buffer.push_many(framed.spans, 0.0)
@@ -90,7 +90,7 @@ def traces_protobuf(data: bytes) -> None:
     except DecodeError:
         request = None
     try:
-        framed = frame_traces(data)
+        framed = read_traces(data)
     except InputError:
         assert request is None, "refused what protobuf reads"
         return
@@ -99,7 +99,7 @@ def traces_protobuf(data: bytes) -> None:
     judged(framed)
 
 
-def _as_protobuf_says(framed: Framed, request: Any) -> None:
+def _as_protobuf_says(framed: SpanBatch, request: Any) -> None:
     spans = [(scope.scope.name, span) for group in request.resource_spans for scope in group.scope_spans for span in scope.spans]
     assert len(framed.spans) + framed.rejected + framed.own == len(spans)
     theirs = [span for scope, span in spans if scope != "otel_eval" and _usable(span)]
@@ -120,7 +120,7 @@ def _usable(span: Any) -> bool:
 def logs_protobuf(data: bytes) -> None:
     """Records that matter can be read, and joined to spans."""
     try:
-        framed = frame_logs(data)
+        framed = read_logs(data)
     except InputError:
         return
     for _, _, (payload, envelope), _ in framed.logs:
@@ -131,11 +131,11 @@ def logs_protobuf(data: bytes) -> None:
 def traces_json(data: bytes) -> None:
     """Framed, or refused; and rewritten as protobuf it holds the same spans."""
     try:
-        framed = frame_traces_json(data)
+        framed = read_traces_json(data)
         body, lost, _ = traces_request(load_json(data))
     except InputError:
         return
-    again = frame_traces(body)
+    again = read_traces(body)
     assert lost <= framed.rejected
     assert [(*span[:2], span[2][:2]) for span in again.spans] == [(*span[:2], span[2][:2]) for span in framed.spans]
     judged(framed)
@@ -144,11 +144,11 @@ def traces_json(data: bytes) -> None:
 def logs_json(data: bytes) -> None:
     """The same of log records; what they weigh is an estimate, which may differ."""
     try:
-        framed = frame_logs_json(data)
+        framed = read_logs_json(data)
         body, _, _ = logs_request(load_json(data))
     except InputError:
         return
-    assert [each[:3] for each in frame_logs(body).logs] == [each[:3] for each in framed.logs]
+    assert [each[:3] for each in read_logs(body).logs] == [each[:3] for each in framed.logs]
     judged(framed)
 
 
@@ -163,7 +163,7 @@ def metrics_json(data: bytes) -> None:
 def gzipped(data: bytes) -> None:
     """Unpacked within the limit to what the standard library unpacks it to."""
     try:
-        body = gunzip(data, UNPACKED, Admission(10 * UNPACKED).enter(0))
+        body = gunzip(data, UNPACKED, MemoryLimiter(10 * UNPACKED).enter(0))
     except (InputError, TooLarge):
         return
     assert len(body) <= UNPACKED
@@ -178,7 +178,7 @@ def chunked(data: bytes) -> None:
     headers["Transfer-Encoding"] = "chunked"
     _, read = body_reader(headers, io.BufferedReader(io.BytesIO(data)), UNPACKED)  # type: ignore[arg-type]
     try:
-        body = read(Admission(10 * UNPACKED).enter(0))
+        body = read(MemoryLimiter(10 * UNPACKED).enter(0))
     except (InputError, TooLarge, ConnectionError):
         return
     assert len(body) <= len(data)
@@ -202,7 +202,7 @@ def stored(data: bytes) -> None:
 
 def span(data: bytes) -> None:
     """One span's bytes: the extension, where there is one, tells what Python tells."""
-    assert _told(read_span, data) == _told(SpanView, data)
+    assert _told(read_span, data) == _told(OtlpSpanReader, data)
 
 
 def _told(make: Callable[[bytes], Any], data: bytes) -> Any:
@@ -249,9 +249,9 @@ SALT: Final = b"otel_ev\x9e"
 
 def segment() -> bytes:
     """A segment of the journal with those records."""
-    seal = seal_of(head(SALT))
+    seal = read_header(header_bytes(SALT))
     assert seal is not None
-    return head(SALT) + b"".join(sealed(seal, kind, [payload]) + payload for kind, payload in RECORDS)
+    return header_bytes(SALT) + b"".join(record_header(seal, kind, [payload]) + payload for kind, payload in RECORDS)
 
 
 def journal(data: bytes) -> None:
@@ -259,7 +259,7 @@ def journal(data: bytes) -> None:
     damage = Damage()
     found = list(scan(memoryview(data), damage))
     assert 0 <= damage.tail <= len(data)
-    if seal_of(data) == seal_of(head(SALT)):
+    if read_header(data) == read_header(header_bytes(SALT)):
         assert {(kind, payload) for kind, payload, _ in found} <= set(RECORDS)
 
 

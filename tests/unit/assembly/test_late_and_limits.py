@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
-from otel_eval.otlp.spans import LOG_RECORDS
+from otel_eval.otlp.spans import LOG_READER
 from otel_eval.testing import FakeSpan, span
 
 TRACE = b"t" * 16
@@ -100,10 +100,10 @@ def test_a_trace_over_its_limit_of_log_records_closes_too():
     """There may be ten for each span of the limit; one that is there already counts once."""
     buffer = TraceBuffer(Limits(max_spans_per_trace=2))
     push(buffer, span("r"))
-    records = [(TRACE, b"r", (b"%d" % number, LOG_RECORDS), 10) for number in range(20)]
+    records = [(TRACE, b"r", (b"%d" % number, LOG_READER), 10) for number in range(20)]
     buffer.push_logs(records + records, 0)
     assert buffer.tally.spans_over_limit == 0
-    buffer.push_logs([(TRACE, b"s", (b"one more", LOG_RECORDS), 10)], 0)
+    buffer.push_logs([(TRACE, b"s", (b"one more", LOG_READER), 10)], 0)
     (trace,) = buffer.due(0)
     assert (trace.reason, list(trace.logs), len(trace.logs[b"r"])) == (Completeness.OVERFLOW, [b"r"], 20)
     assert trace.cut == "more than 20 log records (10 × traces.max_spans_per_trace)"
@@ -113,9 +113,9 @@ def test_log_records_that_come_late_do_not_change_what_was_handed_over():
     """It may be evaluated at this moment."""
     buffer = TraceBuffer(Limits(settle_s=1, late_s=30))
     push(buffer, span("r"))
-    buffer.push_logs([(TRACE, b"r", (b"1", LOG_RECORDS), 10)], 0)
+    buffer.push_logs([(TRACE, b"r", (b"1", LOG_READER), 10)], 0)
     (first,) = buffer.due(1)
-    buffer.push_logs([(TRACE, b"r", (b"2", LOG_RECORDS), 10)], 2)
+    buffer.push_logs([(TRACE, b"r", (b"2", LOG_READER), 10)], 2)
     (second,) = buffer.due(3)
     assert [[payload for payload, _ in trace.logs[b"r"]] for trace in (first, second)] == [[b"1"], [b"1", b"2"]]
 

@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.conventions import DROPPED, TABLES, UNRECOGNIZED, Convention, Reader, Rule, ScopeReader
-from otel_eval.interfaces import LONG_TEXT, View
+from otel_eval.interfaces import LONG_TEXT, SpanReader
 from otel_eval.model import Kind
 from otel_eval.otlp.spans import read_span
 from otel_eval.testing import span
@@ -38,11 +38,11 @@ ATTRIBUTES = st.dictionaries(st.sampled_from(["id", "free", "json", "other", "op
 SPANS = st.lists(st.tuples(st.sampled_from(["t", "u", ""]), ATTRIBUTES), min_size=2, max_size=12)
 
 
-def alone(name: str, attributes: dict[str, Any]) -> View:
+def alone(name: str, attributes: dict[str, Any]) -> SpanReader:
     return span("s", "", name, attributes=attributes)
 
 
-def wired(name: str, attributes: dict[str, Any]) -> View:
+def wired(name: str, attributes: dict[str, Any]) -> SpanReader:
     message = Span(trace_id=b"t" * 16, span_id=b"s" * 8, name=name)
     for key, value in attributes.items():
         message.attributes.add(key=key, value=any_value(value))
@@ -59,7 +59,7 @@ def any_value(value: Any) -> AnyValue:
     return AnyValue() if value is None else AnyValue(**{"int_value" if isinstance(value, int) else "double_value": value})
 
 
-def first(view: View) -> tuple[Kind, str]:
+def first(view: SpanReader) -> tuple[Kind, str]:
     """What a reader that saw nothing else says, rule by rule."""
     decided = fresh().explain(view)
     return (decided.rule.kind, decided.table) if decided.rule is not None else (Kind.OTHER, "")

@@ -17,7 +17,7 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
 from otel_eval.retry import ExportResult
 from otel_eval.storage import key_of
-from otel_eval.storage.record_types import report_from, report_to
+from otel_eval.storage.record_types import report_from_json, report_to_json
 from otel_eval.testing import frames, span
 
 TRACE = b"t" * 16
@@ -102,7 +102,7 @@ def test_no_line_where_none_is_wanted() -> None:
 def test_a_line_survives_a_crash_and_is_written_once(tmp_path: Path) -> None:
     """It is found at the end of the file like a result."""
     (report,) = _judged(_engine(), _buffer(span("http")))
-    again = report_from(json.loads(json.dumps(report_to(report))))
+    again = report_from_json(json.loads(json.dumps(report_to_json(report))))
     assert list(rows_of(again)) == list(rows_of(report))
     assert key_of(again) == key_of(report) is not None
     carrier = JsonLinesExporter(JsonLinesFile(tmp_path / "results.jsonl"))

@@ -13,9 +13,9 @@ from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
 from otel_eval.forwarding.hold_filter import HoldFilter
-from otel_eval.otlp.spans import span_envelope
+from otel_eval.otlp.spans import resource_scope
 
-ENVELOPES = {each: span_envelope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}
+ENVELOPES = {each: resource_scope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}
 PARENTS = (b"", b"p" * 8)
 FLAGS = (None, 0, 1, 0x100, 0x101, 0x200, 0x300, 0x1FF, 0xFFFFFFFF)
 KINDS = (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_CONSUMER)

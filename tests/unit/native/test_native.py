@@ -16,13 +16,13 @@ from otel_eval.interfaces import Wanted
 from otel_eval.otlp import native
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.attribute_limits import UNLIMITED
-from otel_eval.otlp.spans import SpanView
+from otel_eval.otlp.spans import OtlpSpanReader
 from otel_eval.otlp.values import decode
 from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")
 if not native.NATIVE:
-    extension.configure(SpanView, decode, DecodeError)
+    extension.configure(OtlpSpanReader, decode, DecodeError)
 
 KEYS = (b"gen_ai.tool.name", b"input.value", b"k", b"", b"k\xff", b"\xff", "ключ".encode(), b"k" * 130, b"llm.input.0.role")
 ASKED = (
@@ -108,7 +108,7 @@ def told(make: Any, payload: bytes) -> Any:
 @example(sized(9, sized(1, b"k") + sized(2, b"\x10\x01")) * 2)
 def test_both_read_a_span_alike(payload: bytes) -> None:
     """Names, times, status, attributes by key and by prefix, events: whatever the bytes are."""
-    assert told(extension.view, payload) == told(SpanView, payload)
+    assert told(extension.view, payload) == told(OtlpSpanReader, payload)
 
 
 @settings(max_examples=300, deadline=None)
@@ -170,14 +170,14 @@ def test_a_resource_in_two_parts_is_read_as_python_reads_it() -> None:
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8)
     body = sized(1, sized(1, resource[:5]) + sized(2, sized(2, span)) + sized(1, resource[5:]))
     assert framing._shortcut(body, UNLIMITED) is None
-    assert framing.frame_traces(body).spans == framing._parsed(body).spans != []
+    assert framing.read_traces(body).spans == framing._parsed(body).spans != []
 
 
 def test_an_ordinary_request_is_framed_by_the_extension() -> None:
     """Otherwise nothing above would say anything."""
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8) + sized(5, b"chat")
     body = sized(1, sized(1, b"") + sized(2, sized(1, sized(1, b"agent")) + sized(2, span)))
-    [(envelope, spans)] = extension.frame(body, framing.span_envelope, UNLIMITED)
+    [(envelope, spans)] = extension.frame(body, framing.resource_scope, UNLIMITED)
     assert envelope.scope_name == "agent"
     assert spans == [(b"t" * 16, b"s" * 8, (b"", span, envelope), len(span))]
 

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from otel_eval.interfaces import View, Wanted
+from otel_eval.interfaces import SpanReader, Wanted
 from otel_eval.native import extension
-from otel_eval.sources.inprocess.sdk_spans import SdkEnvelope, SdkView, frames_of
+from otel_eval.sources.inprocess.sdk_spans import SdkResourceScope, SdkSpanReader, frames_of
 
 native: Any = extension("_native")
 if native is None:
@@ -45,7 +45,7 @@ values = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3) | st.l
 attributes = st.dictionaries(st.sampled_from(["a", "b", "c.1", "c.2", "other", "", "é"]), values, max_size=6)
 
 
-def read(view: View) -> list[Any]:
+def read(view: SpanReader) -> list[Any]:
     """Everything that a view tells."""
     times = [view.start_ns, view.end_ns]
     return [
@@ -82,21 +82,21 @@ def test_a_span_of_the_process_reads_the_same_with_the_shortcut(
     events = [Event("e", {"k": 1})] if eventful else []
     status = Status(code, name if code is StatusCode.ERROR else None)
     span = span_of(name=name, kind=kind, status=status, start_time=time, end_time=time, attributes=held, events=events)
-    assert read(SdkEnvelope(None, None).view(span)) == read(SdkView(span))
+    assert read(SdkResourceScope(None, None).view(span)) == read(SdkSpanReader(span))
 
 
 @pytest.mark.parametrize("value", ["text", "naïve", 7, -1, 2.5, True, ("stop",), (1, 2), ()])
 def test_what_attributes_usually_hold_is_read_by_the_shortcut(value: Any):
     """So that it is one: otherwise all of the above would hold of the Python view alone."""
-    view = SdkEnvelope(None, None).view(span_of(attributes={"a": value}))
-    assert type(view) is not SdkView
+    view = SdkResourceScope(None, None).view(span_of(attributes={"a": value}))
+    assert type(view) is not SdkSpanReader
     assert view.attributes(WANTED) == {"a": list(value) if isinstance(value, tuple) else value}
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**64, None, b"bytes", ((1,),), Colour.RED])
 def test_what_is_unusual_is_left_to_python(value: Any):
     """The Python view is the one that decides."""
-    assert type(SdkEnvelope(None, None).view(span_of(attributes={"a": value}))) is SdkView
+    assert type(SdkResourceScope(None, None).view(span_of(attributes={"a": value}))) is SdkSpanReader
 
 
 def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
@@ -109,7 +109,7 @@ def test_a_span_that_is_not_the_sdks_is_read_by_its_properties():
             self._name = "other"
 
     span: Any = Other()
-    assert type(SdkEnvelope(None, None).view(span)) is SdkView
+    assert type(SdkResourceScope(None, None).view(span)) is SdkSpanReader
 
 
 class Mine(dict[str, Any]):
@@ -119,14 +119,14 @@ class Mine(dict[str, Any]):
 @pytest.mark.parametrize("mapping", [dict, OrderedDict])
 def test_both_mappings_that_the_sdk_keeps_attributes_in_are_read_by_the_shortcut(mapping: Any):
     """Which of them it is depends on its version and on its limits."""
-    view = SdkEnvelope(None, None).view(span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping))
-    assert type(view) is not SdkView
+    view = SdkResourceScope(None, None).view(span_of(attributes={"a": 1, "c.1": "x"}, mapping=mapping))
+    assert type(view) is not SdkSpanReader
     assert view.attributes(WANTED) == {"a": 1, "c.1": "x"}
 
 
 def test_any_other_mapping_is_read_by_python():
     """It may not keep what it says where a dictionary does."""
-    assert type(SdkEnvelope(None, None).view(span_of(attributes={"a": 1}, mapping=Mine))) is SdkView
+    assert type(SdkResourceScope(None, None).view(span_of(attributes={"a": 1}, mapping=Mine))) is SdkSpanReader
 
 
 @given(attributes, st.sampled_from([OrderedDict, Mine]))

@@ -14,14 +14,14 @@ from otel_eval.errors import InputError, Overloaded
 from otel_eval.sources.receiver.decompression import gunzip
 from otel_eval.sources.receiver.export_handler import TooLarge
 from otel_eval.sources.receiver.http_parser import body_reader
-from otel_eval.sources.receiver.memory_limiter import Admission, Ticket
+from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 LIMIT = 10_000
 
 
-def ticket() -> Ticket:
+def ticket() -> Reservation:
     """Room without end."""
-    return Admission(10**9).enter(0)
+    return MemoryLimiter(10**9).enter(0)
 
 
 def read(stream: bytes, **headers: str) -> bytes:
@@ -98,7 +98,7 @@ def test_gzip_of_several_members_is_unpacked(members: list[bytes]) -> None:
 
 def test_a_bomb_is_unpacked_no_further_than_its_limit() -> None:
     """Two hundred megabytes of zeros cost a fraction of that."""
-    admission = Admission(10**9)
+    admission = MemoryLimiter(10**9)
     with pytest.raises(TooLarge), admission.enter(0) as room:
         gunzip(gzip.compress(bytes(200_000_000), 1), LIMIT, room)
 
@@ -115,7 +115,7 @@ def test_what_is_not_gzip_is_refused(data: bytes) -> None:
 
 def test_room_is_given_back() -> None:
     """A budget is for what is in flight."""
-    admission = Admission(100)
+    admission = MemoryLimiter(100)
     for _ in range(5):
         with admission.enter(80):
             pass
@@ -124,7 +124,7 @@ def test_room_is_given_back() -> None:
 
 def test_what_does_not_fit_beside_others_must_come_again() -> None:
     """On the way in and while it grows."""
-    admission = Admission(100)
+    admission = MemoryLimiter(100)
     with admission.enter(60), pytest.raises(Overloaded):
         admission.enter(50)
     with admission.enter(60), admission.enter(30) as second, pytest.raises(Overloaded):
@@ -133,13 +133,13 @@ def test_what_does_not_fit_beside_others_must_come_again() -> None:
 
 def test_a_request_that_is_alone_always_fits() -> None:
     """Or it could never be sent; what one request may hold is another limit."""
-    with Admission(100).enter(500) as room:
+    with MemoryLimiter(100).enter(500) as room:
         room.grow(500)
 
 
 def test_a_closed_door_admits_nobody_and_lets_those_inside_finish() -> None:
     """The receiver stops so."""
-    admission = Admission(100)
+    admission = MemoryLimiter(100)
     with admission.enter(10):
         admission.close()
         with pytest.raises(Overloaded):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.otlp import content_weight, frame_logs, frame_traces, frame_traces_json
-from otel_eval.otlp.decoded_size import excess, is_dense
+from otel_eval.otlp import content_size, read_logs, read_traces, read_traces_json
+from otel_eval.otlp.decoded_size import excess_size, is_dense
 from otel_eval.wire import sized
 
 IDS = sized(1, b"t" * 16) + sized(2, b"s" * 8)
@@ -32,13 +32,13 @@ def text(content: str) -> bytes:
 
 PARSED = r"""
 import re, resource
-from otel_eval.otlp.protobuf import frame_logs
+from otel_eval.otlp.protobuf import read_logs
 from otel_eval.wire import sized
 body = sized(1, sized(2, b"\x12\x00" * 2**22))
 size = int(re.search(r"VmSize:\s+(\d+)", open("/proc/self/status").read())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 2**24, size + 2**24))
 try:
-    frame_logs(body)
+    read_logs(body)
 except MemoryError:
     print("no memory")
 """
@@ -54,9 +54,9 @@ DENSE = {
 def test_small_parts_weigh_more_than_their_bytes(value: bytes) -> None:
     """Each becomes an object, and some of them several."""
     body = request(span(b"gen_ai.tool.call.arguments", value))
-    assert content_weight(body) > 8 * len(body)
+    assert content_size(body) > 8 * len(body)
     assert is_dense(body)
-    (*_, size) = frame_traces(body).spans[0]
+    (*_, size) = read_traces(body).spans[0]
     assert size > 4 * len(body)
 
 
@@ -67,14 +67,14 @@ def test_a_span_weighs_the_same_in_both_encodings() -> None:
     document = {
         "resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "74" * 16, "spanId": "73" * 8, "attributes": [attribute]}]}]}]
     }
-    as_json = frame_traces_json(json.dumps(document).encode()).spans[0]
-    assert as_json[3] == frame_traces(request(span(b"k", text(value)))).spans[0][3]
+    as_json = read_traces_json(json.dumps(document).encode()).spans[0]
+    assert as_json[3] == read_traces(request(span(b"k", text(value)))).spans[0][3]
 
 
 def test_a_log_record_weighs_what_its_body_becomes() -> None:
     """As a span does."""
     record = sized(5, DENSE["lists"]) + sized(9, b"t" * 16) + sized(10, b"s" * 8) + sized(12, b"gen_ai.x")
-    (*_, size) = frame_logs(request(record)).logs[0]
+    (*_, size) = read_logs(request(record)).logs[0]
     assert size > 4 * len(record)
 
 
@@ -82,11 +82,11 @@ def test_ordinary_spans_weigh_their_bytes() -> None:
     """Messages of recorded traces among them."""
     for recorded in (ROOT / "tests" / "traces").glob("*.json"):
         try:
-            framed = frame_traces_json(recorded.read_bytes())
+            framed = read_traces_json(recorded.read_bytes())
         except ValueError:
             continue
         total = sum(len(frame[1]) for _, _, frame, _ in framed.spans)
-        assert sum(excess(frame[1]) for _, _, frame, _ in framed.spans) < total / 10 + 2000, recorded.name
+        assert sum(excess_size(frame[1]) for _, _, frame, _ in framed.spans) < total / 10 + 2000, recorded.name
 
 
 def test_what_is_dense_somewhere_in_a_great_request_is_found() -> None:

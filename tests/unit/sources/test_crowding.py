@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.otlp import frame_logs, frame_logs_json, frame_traces, frame_traces_json, protobuf_weight
+from otel_eval.otlp import protobuf_decoded_size, read_logs, read_logs_json, read_traces, read_traces_json
 from otel_eval.otlp.json_fields import sized
 
 MOST = 50
@@ -48,7 +48,7 @@ WHERE = pytest.mark.parametrize("where", ["a span", "an event", "a link", "a res
 @pytest.mark.parametrize("size", [0, 1, 300])
 def test_as_many_as_there_may_be_are_taken(where: str, size: int) -> None:
     """Whatever bytes are in them."""
-    framed = frame_traces(with_attributes(where, MOST, size).SerializeToString(), MOST)
+    framed = read_traces(with_attributes(where, MOST, size).SerializeToString(), MOST)
     assert (len(framed.spans), framed.rejected) == (2, 0)
 
 
@@ -56,7 +56,7 @@ def test_as_many_as_there_may_be_are_taken(where: str, size: int) -> None:
 @pytest.mark.parametrize("size", [0, 1, 300])
 def test_one_more_costs_its_span(where: str, size: int) -> None:
     """The limit and its key are said; the span of another resource is taken, and nothing is cut."""
-    framed = frame_traces(with_attributes(where, MOST + 1, size).SerializeToString(), MOST)
+    framed = read_traces(with_attributes(where, MOST + 1, size).SerializeToString(), MOST)
     assert [envelope.view(payload).name for _, _, (_, payload, envelope), _ in framed.spans] == ["b"]
     assert framed.rejected == 1
     assert where in framed.why
@@ -72,7 +72,7 @@ def test_a_span_may_have_many_events_each_with_its_own() -> None:
         event.attributes.add(key="j").value.int_value = 1
         event.attributes.add(key="k").value.int_value = 1
     body = sized(1, sized(2, sized(2, span.SerializeToString())))
-    assert frame_traces(body, MOST).rejected == 0
+    assert read_traces(body, MOST).rejected == 0
 
 
 @pytest.mark.parametrize(("what", "tag"), [("events", b"\x5a"), ("links", b"\x6a"), ("events", b"\xda\x00")])
@@ -81,18 +81,18 @@ def test_events_and_links_are_limited_as_attributes_are(what: str, tag: bytes, s
     """One more than there may be costs the span."""
     one = tag + sized(1, sized(1, b"x" * size))[1:] if size else tag + b"\x00"
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8)
-    taken, rejected = (frame_traces(sized(1, sized(2, sized(2, span + one * count))), MOST) for count in (MOST, MOST + 1))
+    taken, rejected = (read_traces(sized(1, sized(2, sized(2, span + one * count))), MOST) for count in (MOST, MOST + 1))
     assert (len(taken.spans), taken.rejected, len(rejected.spans), rejected.rejected) == (1, 0, 0, 1)
     assert f"a span has more than 50 {what}" in rejected.why
 
 
 GROWN = """
 import re, sys
-from otel_eval.otlp import frame_traces
+from otel_eval.otlp import read_traces
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")
-framed = frame_traces(body, 4096)
+framed = read_traces(body, 4096)
 print(framed.rejected, int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024 - held)
 """
 MANY = 10_000_000
@@ -111,13 +111,13 @@ def test_ten_million_of_them_are_rejected_in_some_times_the_memory_of_the_admiss
     done = subprocess.run([sys.executable, "-c", GROWN], input=body, capture_output=True, check=True, timeout=60)
     rejected, grown = map(int, done.stdout.split())
     assert rejected == 1
-    assert grown < times * protobuf_weight("traces", body, 2**50)
+    assert grown < times * protobuf_decoded_size("traces", body, 2**50)
 
 
 def test_tags_that_are_longer_than_need_be_are_counted() -> None:
     """What protobuf reads as an attribute is one."""
     span = sized(1, b"t" * 16) + sized(2, b"s" * 8) + b"\xca\x00\x00" * (MOST + 1)
-    framed = frame_traces(sized(1, sized(2, sized(2, span))), MOST)
+    framed = read_traces(sized(1, sized(2, sized(2, span))), MOST)
     assert (len(framed.spans), framed.rejected) == (0, 1)
 
 
@@ -140,7 +140,7 @@ def in_json(where: str, count: int) -> bytes:
 @WHERE
 def test_the_same_holds_in_json(where: str) -> None:
     """One more than there may be, and as many."""
-    assert [frame_traces_json(in_json(where, count), MOST).rejected for count in (MOST, MOST + 1)] == [0, 1]
+    assert [read_traces_json(in_json(where, count), MOST).rejected for count in (MOST, MOST + 1)] == [0, 1]
 
 
 def log(count: int) -> bytes:
@@ -157,7 +157,7 @@ def log_json(count: int) -> bytes:
     return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
 
 
-@pytest.mark.parametrize(("make", "frame"), [(log, frame_logs), (log_json, frame_logs_json)], ids=["protobuf", "json"])
+@pytest.mark.parametrize(("make", "frame"), [(log, read_logs), (log_json, read_logs_json)], ids=["protobuf", "json"])
 def test_a_record_with_too_many_is_rejected(make: Callable[[int], bytes], frame: Callable[..., object]) -> None:
     """A record that would be joined to a span."""
     taken, rejected = (frame(make(count), MOST) for count in (MOST, MOST + 1))
@@ -195,5 +195,5 @@ def test_it_is_what_a_full_parse_counts(fields: bytes) -> None:
         len(span.links),
         *(len(each.attributes) for each in (*span.events, *span.links)),
     ]
-    framed = frame_traces(sized(1, sized(2, sized(2, payload))), 3)
+    framed = read_traces(sized(1, sized(2, sized(2, payload))), 3)
     assert framed.rejected == (max(counts) > 3)

@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import SpanEvent, Wanted
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files import read_file
 
 TRACE, SPAN, PARENT = "ab" * 16, "cd" * 8, "ef" * 8
@@ -76,7 +76,7 @@ def read(path: Path | str) -> tuple[list[str], list[str]]:
     return [view.name for view in views(pieces)], problems
 
 
-def views(pieces: list[Framed]) -> list[Any]:
+def views(pieces: list[SpanBatch]) -> list[Any]:
     return [envelope.view(payload) for piece in pieces for _, _, (_, payload, envelope), _ in piece.spans]
 
 

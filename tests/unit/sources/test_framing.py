@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import frame_logs, frame_traces, frame_traces_json
-from otel_eval.otlp.decoded_size import excess
+from otel_eval.otlp import read_logs, read_traces, read_traces_json
+from otel_eval.otlp.decoded_size import excess_size
 
 TRACE, SPAN, PARENT = b"t" * 16, b"s" * 8, b"p" * 8
 
@@ -53,7 +53,7 @@ def one_line(error: Exception) -> None:
 def test_a_span_keeps_its_ids_its_bytes_and_its_size() -> None:
     """What is framed is what was sent."""
     span = Span(trace_id=TRACE, span_id=SPAN, parent_span_id=PARENT, name="chat")
-    [(trace_id, span_id, (parent_id, payload, _), size)] = frame_traces(request(span)).spans
+    [(trace_id, span_id, (parent_id, payload, _), size)] = read_traces(request(span)).spans
     assert (trace_id, span_id, parent_id) == (TRACE, SPAN, PARENT)
     assert payload == span.SerializeToString()
     assert size == len(payload)
@@ -62,7 +62,7 @@ def test_a_span_keeps_its_ids_its_bytes_and_its_size() -> None:
 @pytest.mark.parametrize("body", [b"", ExportTraceServiceRequest(resource_spans=[{}]).SerializeToString()])
 def test_an_empty_request_holds_nothing(body: bytes) -> None:
     """No spans, or only empty envelopes, is no error."""
-    framed = frame_traces(body)
+    framed = read_traces(body)
     assert (framed.spans, framed.rejected) == ([], 0)
 
 
@@ -81,27 +81,27 @@ def test_an_empty_request_holds_nothing(body: bytes) -> None:
 def test_a_span_with_unsound_ids_is_rejected_alone(ids: dict[str, bytes], says: str) -> None:
     """The others of its request are taken."""
     sound = {"trace_id": TRACE, "span_id": SPAN}
-    framed = frame_traces(request(Span(**sound | ids), Span(**sound)))
+    framed = read_traces(request(Span(**sound | ids), Span(**sound)))
     assert (len(framed.spans), framed.rejected) == (1, 1)
     assert says in framed.why
 
 
 def test_a_parent_of_zeros_is_no_parent() -> None:
     """Some senders write a root so."""
-    [(_, _, (parent_id, _, _), _)] = frame_traces(request(Span(trace_id=TRACE, span_id=SPAN, parent_span_id=bytes(8)))).spans
+    [(_, _, (parent_id, _, _), _)] = read_traces(request(Span(trace_id=TRACE, span_id=SPAN, parent_span_id=bytes(8)))).spans
     assert parent_id == b""
 
 
 def test_our_own_spans_are_dropped_and_counted() -> None:
     """Scores that come back through a Collector are not scored."""
-    framed = frame_traces(request(Span(trace_id=TRACE, span_id=SPAN), scope="otel_eval"))
+    framed = read_traces(request(Span(trace_id=TRACE, span_id=SPAN), scope="otel_eval"))
     assert (framed.spans, framed.own, framed.rejected) == ([], 1, 0)
 
 
 def test_spans_of_one_resource_and_scope_share_an_envelope_from_batch_to_batch() -> None:
     """So a buffer of many spans holds few of them."""
     span = Span(trace_id=TRACE, span_id=SPAN)
-    first, second = (frame_traces(request(span)).spans[0][2][2] for _ in range(2))
+    first, second = (read_traces(request(span)).spans[0][2][2] for _ in range(2))
     assert first is second
 
 
@@ -111,12 +111,12 @@ def test_a_resource_too_great_to_keep_is_read_all_the_same() -> None:
     group = message.resource_spans.add()
     group.resource.attributes.add(key="service.name").value.string_value = "x" * 20_000
     group.scope_spans.add().spans.add(trace_id=TRACE, span_id=SPAN)
-    first, second = (frame_traces(message.SerializeToString()).spans[0][2][2] for _ in range(2))
+    first, second = (read_traces(message.SerializeToString()).spans[0][2][2] for _ in range(2))
     assert first is not second
     assert first.service == "x" * 20_000
 
 
-@pytest.mark.parametrize("frame", [frame_traces, lambda body: frame_traces_json(as_json(body))], ids=["protobuf", "json"])
+@pytest.mark.parametrize("frame", [read_traces, lambda body: read_traces_json(as_json(body))], ids=["protobuf", "json"])
 def test_a_great_resource_counts_with_the_first_of_its_spans(frame: Any) -> None:
     """What is kept because of a span is counted; a resource of ordinary size is not, since many spans share it."""
     message = ExportTraceServiceRequest()
@@ -159,9 +159,9 @@ def test_odd_encodings_are_read_as_protobuf_reads_them(span: bytes) -> None:
         expected = Span.FromString(span)
     except DecodeError:
         with pytest.raises(InputError):
-            frame_traces(in_request(span))
+            read_traces(in_request(span))
         return
-    [(trace_id, span_id, (parent_id, _, _), _)] = frame_traces(in_request(span)).spans
+    [(trace_id, span_id, (parent_id, _, _), _)] = read_traces(in_request(span)).spans
     assert (trace_id, span_id, parent_id) == (expected.trace_id, expected.span_id, expected.parent_span_id)
 
 
@@ -177,9 +177,9 @@ def test_any_row_of_fields_gives_the_ids_that_protobuf_gives(fields: list[bytes]
         expected = Span.FromString(span)
     except DecodeError:
         with pytest.raises(InputError):
-            frame_traces(body)
+            read_traces(body)
         return
-    got = [(trace_id, span_id, frame[0]) for trace_id, span_id, frame, _ in frame_traces(body).spans]
+    got = [(trace_id, span_id, frame[0]) for trace_id, span_id, frame, _ in read_traces(body).spans]
     usable = len(expected.trace_id) == 16 and len(expected.span_id) == 8
     assert got == ([(expected.trace_id, expected.span_id, expected.parent_span_id)] if usable else [])
 
@@ -190,7 +190,7 @@ def test_any_row_of_fields_gives_the_ids_that_protobuf_gives(fields: list[bytes]
 @example(in_request(b"\x0a\x7f"))
 def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
     """And nothing else, for traces and for logs; what is framed can be read."""
-    for frame in (frame_traces, frame_logs):
+    for frame in (read_traces, read_logs):
         try:
             framed = frame(body)
         except InputError as error:
@@ -206,7 +206,7 @@ def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
 def test_any_bytes_in_a_span_give_a_readable_view_or_an_input_error(tail: bytes) -> None:
     """A span whose inside is malformed loses what cannot be read, and never raises later."""
     try:
-        framed = frame_traces(in_request(IDS + b"\x4a" + bytes([len(tail)]) + tail))
+        framed = read_traces(in_request(IDS + b"\x4a" + bytes([len(tail)]) + tail))
     except InputError:
         return
     for _, _, (_, payload, envelope), _ in framed.spans:
@@ -231,9 +231,9 @@ def a_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_log_record_that_may_carry_content_is_framed(fields: dict[str, Any]) -> None:
     """By its event name, by the attribute older senders use, or by messages in its body."""
-    framed = frame_logs(logs(trace_id=TRACE, span_id=SPAN, **fields))
+    framed = read_logs(logs(trace_id=TRACE, span_id=SPAN, **fields))
     [(trace_id, span_id, (payload, envelope), size)] = framed.logs
-    assert (trace_id, span_id, size) == (TRACE, SPAN, len(payload) + excess(payload))
+    assert (trace_id, span_id, size) == (TRACE, SPAN, len(payload) + excess_size(payload))
     named = [each["value"]["string_value"] for each in fields.get("attributes", ())]
     assert envelope.event(payload).name == fields.get("event_name", "".join(named))
 
@@ -250,11 +250,11 @@ def test_a_log_record_that_may_carry_content_is_framed(fields: dict[str, Any]) -
 )
 def test_other_log_records_are_ignored(fields: dict[str, Any]) -> None:
     """An application's own log lines, and events of no span."""
-    framed = frame_logs(logs(**fields))
+    framed = read_logs(logs(**fields))
     assert (framed.logs, framed.ignored, framed.rejected) == ([], 1, 0)
 
 
 def test_our_own_results_are_not_taken_for_content() -> None:
     """They are gen_ai events too."""
-    framed = frame_logs(logs("otel_eval", trace_id=TRACE, span_id=SPAN, event_name="gen_ai.evaluation.result"))
+    framed = read_logs(logs("otel_eval", trace_id=TRACE, span_id=SPAN, event_name="gen_ai.evaluation.result"))
     assert (framed.logs, framed.own) == ([], 1)

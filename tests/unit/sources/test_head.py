@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.sources.receiver.http_parser import BadHead, Head, read_head
+from otel_eval.sources.receiver.http_parser import MalformedRequest, RequestHead, read_head
 
 LINE = b"POST /v1/traces HTTP/1.1\r\n"
 HOST = b"Host: x\r\n"
 
 
-def read(data: bytes) -> Head:
+def read(data: bytes) -> RequestHead:
     """The request that these bytes begin with."""
     stream = io.BytesIO(data)
     return read_head(stream.readline(), stream)
@@ -22,7 +22,7 @@ def read(data: bytes) -> Head:
 
 def code(data: bytes) -> int:
     """What they are refused with."""
-    with pytest.raises(BadHead) as caught:
+    with pytest.raises(MalformedRequest) as caught:
         read(data)
     return int(caught.value.code)
 
@@ -134,7 +134,7 @@ def test_an_empty_line_before_a_request_is_forgiven() -> None:
 @pytest.mark.parametrize("end", range(1, len(LINE + HOST) + 1, 7))
 def test_a_request_that_stops_is_none(end: int) -> None:
     """Nobody is there to be told, or it is refused; never taken."""
-    with pytest.raises((ConnectionError, BadHead)):
+    with pytest.raises((ConnectionError, MalformedRequest)):
         read((LINE + HOST)[:end])
 
 
@@ -143,7 +143,7 @@ def test_whatever_comes_is_read_or_refused(pieces: list[bytes]) -> None:
     """What is taken has one of each header that decides, and no character that ends a line."""
     try:
         head = read(b"".join(pieces))
-    except (BadHead, ConnectionError):
+    except (MalformedRequest, ConnectionError):
         return
     assert len(head.headers.get_all("Content-Length", ())) < 2
     assert not any(set(name + value) & set("\0\r\n") for name, value in head.headers.items())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import Framed, frame_json, frame_logs_json, frame_traces_json
+from otel_eval.otlp import SpanBatch, read_document, read_logs_json, read_traces_json
 
 TRACE, SPAN = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 ALL = Wanted(frozenset(), ("",))
@@ -27,7 +27,7 @@ def span(**fields: Any) -> dict[str, Any]:
     return {"traceId": TRACE, "spanId": SPAN} | fields
 
 
-def read(framed: Framed) -> Any:
+def read(framed: SpanBatch) -> Any:
     """The view of the only span."""
     [(_, _, (_, payload, envelope), _)] = framed.spans
     return envelope.view(payload)
@@ -35,7 +35,7 @@ def read(framed: Framed) -> Any:
 
 def attribute(value: Any) -> Any:
     """An attribute's value after its way through."""
-    return read(frame_json(document(span(attributes=[{"key": "k", "value": value}])))).attributes(ALL)["k"]
+    return read(read_document(document(span(attributes=[{"key": "k", "value": value}])))).attributes(ALL)["k"]
 
 
 def one_line(error: Exception) -> None:
@@ -45,7 +45,7 @@ def one_line(error: Exception) -> None:
 
 def test_ids_are_hexadecimal_of_either_case() -> None:
     """Not base64, as in other JSON of protobuf."""
-    framed = frame_json(document(span(traceId=TRACE.upper(), parentSpanId="FEdcba9876543210")))
+    framed = read_document(document(span(traceId=TRACE.upper(), parentSpanId="FEdcba9876543210")))
     [(trace_id, span_id, (parent_id, _, _), _)] = framed.spans
     assert (trace_id.hex(), span_id.hex(), parent_id.hex()) == (TRACE, SPAN, "fedcba9876543210")
 
@@ -82,7 +82,7 @@ def test_ids_are_hexadecimal_of_either_case() -> None:
 )
 def test_a_span_with_an_unusable_field_is_rejected_alone(fields: dict[str, Any]) -> None:
     """The reason names the field and not the value; the other span is taken."""
-    framed = frame_json(document(span(**fields), span()))
+    framed = read_document(document(span(**fields), span()))
     assert (len(framed.spans), framed.rejected) == (1, 1)
     assert framed.why
     assert "bare" not in framed.why
@@ -118,7 +118,7 @@ def test_values_keep_their_kind(given_value: Any, value: Any) -> None:
 @pytest.mark.parametrize("kind", [3, "3", "SPAN_KIND_CLIENT"])
 def test_an_enum_is_a_number_or_its_name(kind: Any) -> None:
     """The specification wants numbers; real payloads have names."""
-    assert read(frame_json(document(span(kind=kind)))).span_kind == 3
+    assert read(read_document(document(span(kind=kind)))).span_kind == 3
 
 
 @pytest.mark.parametrize(
@@ -126,32 +126,32 @@ def test_an_enum_is_a_number_or_its_name(kind: Any) -> None:
 )
 def test_a_status_nobody_knows_is_no_error(code: Any, number: int) -> None:
     """Future values pass through, names without a number are unset."""
-    assert read(frame_json(document(span(status={"code": code, "message": "m"})))).status_code == number
+    assert read(read_document(document(span(status={"code": code, "message": "m"})))).status_code == number
 
 
 @pytest.mark.parametrize("time", ["1700000000000000001", 1700000000000000001])
 def test_times_are_text_or_numbers(time: Any) -> None:
     """64-bit integers keep every digit."""
-    assert read(frame_json(document(span(startTimeUnixNano=time)))).start_ns == 1700000000000000001
+    assert read(read_document(document(span(startTimeUnixNano=time)))).start_ns == 1700000000000000001
 
 
 def test_unknown_fields_and_nulls_are_ignored() -> None:
     """At every level."""
     body = document(span(colour="red", name=None, attributes=None, links=[None], events=None), None)
     body["resourceSpans"][0] |= {"resource": None, "extra": {"deep": []}}
-    assert read(frame_json(body)).name == ""
+    assert read(read_document(body)).name == ""
 
 
 def test_snake_case_is_understood() -> None:
     """As printers of protobuf's own names write it."""
     body = {"resource_spans": [{"scope_spans": [{"spans": [{"trace_id": TRACE, "span_id": SPAN, "start_time_unix_nano": 5}]}]}]}
-    assert read(frame_json(body)).start_ns == 5
+    assert read(read_document(body)).start_ns == 5
 
 
 def test_of_equal_keys_the_last_wins() -> None:
     """The order is undefined by the specification, and the same here for both encodings."""
     pairs = [{"key": "k", "value": {"intValue": number}} for number in (1, 2)]
-    assert read(frame_json(document(span(attributes=pairs)))).attributes(ALL) == {"k": 2}
+    assert read(read_document(document(span(attributes=pairs)))).attributes(ALL) == {"k": 2}
 
 
 @pytest.mark.parametrize(
@@ -177,17 +177,17 @@ def test_of_equal_keys_the_last_wins() -> None:
 def test_what_is_no_document_is_refused_in_one_line(body: bytes) -> None:
     """Also with two byte order marks, without UTF-8, and nested to exhaust a stack."""
     with pytest.raises(InputError) as caught:
-        frame_traces_json(body)
+        read_traces_json(body)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"resourceSpans": []}', b'{"resourceSpans": [{}]}', b'{"resourceSpans": null}'])
 def test_an_empty_document_holds_nothing(body: bytes) -> None:
     """And is no error."""
-    assert frame_traces_json(body) == Framed()
+    assert read_traces_json(body) == SpanBatch()
 
 
-@pytest.mark.parametrize("frame", [frame_traces_json, frame_logs_json])
+@pytest.mark.parametrize("frame", [read_traces_json, read_logs_json])
 def test_a_byte_order_mark_changes_nothing(frame: Any) -> None:
     """Writers on Windows put it first; files with one are read too."""
     records = [{"traceId": TRACE, "spanId": SPAN, "eventName": "gen_ai.choice", "body": {"stringValue": "hello"}}]
@@ -205,7 +205,7 @@ def test_logs_are_joined_by_their_ids() -> None:
         {"traceId": TRACE, "spanId": SPAN, "eventName": 5},
     ]
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}).encode()
-    framed = frame_logs_json(body)
+    framed = read_logs_json(body)
     [(trace_id, span_id, (payload, envelope), _)] = framed.logs
     assert (trace_id.hex(), span_id.hex(), envelope.event(payload).body) == (TRACE, SPAN, "hello")
     assert (framed.ignored, framed.rejected) == (1, 1)
@@ -255,7 +255,7 @@ JSON = st.recursive(
 def test_any_json_gives_frames_or_an_input_error(body: dict[str, Any]) -> None:
     """And nothing else."""
     try:
-        framed = frame_json(body)
+        framed = read_document(body)
     except InputError as error:
         one_line(error)
     else:
@@ -265,7 +265,7 @@ def test_any_json_gives_frames_or_an_input_error(body: dict[str, Any]) -> None:
 @given(JSON)
 def test_any_json_as_a_span_gives_a_frame_or_a_rejection(fields: Any) -> None:
     """A hostile span costs itself."""
-    framed = frame_json(document(span() | fields if isinstance(fields, dict) else fields, span(name="good")))
+    framed = read_document(document(span() | fields if isinstance(fields, dict) else fields, span(name="good")))
     names = [envelope.view(payload).name for _, _, (_, payload, envelope), _ in framed.spans]
     assert names[-1:] == ["good"]
 
@@ -273,7 +273,7 @@ def test_any_json_as_a_span_gives_a_frame_or_a_rejection(fields: Any) -> None:
 @given(st.binary(max_size=100))
 def test_any_bytes_give_frames_or_an_input_error(body: bytes) -> None:
     """As text they are mostly none."""
-    for frame in (frame_traces_json, frame_logs_json):
+    for frame in (read_traces_json, read_logs_json):
         try:
             frame(body)
         except InputError as error:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_eval.otlp import Framed
+from otel_eval.otlp import SpanBatch
 from otel_eval.sources.files.documents import frame_document
 from otel_eval.sources.files.json_stream import BrokenJson, Cursor, stream_documents
 
@@ -33,7 +33,7 @@ class Drip:
 
 def contents(framed: Any) -> list[Any]:
     """What the pieces hold, in one order."""
-    pieces: list[Framed] = list(framed)
+    pieces: list[SpanBatch] = list(framed)
     spans = [
         (trace, span, parent, payload, envelope.raw) for p in pieces for trace, span, (parent, payload, envelope), _ in p.spans
     ]

@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from otel_eval.interfaces import SpanEvent, View, Wanted
-from otel_eval.otlp import Framed, frame_json, frame_logs, frame_traces
+from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
+from otel_eval.otlp import SpanBatch, read_document, read_logs, read_traces
 from otel_eval.otlp.values import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import sized
 
@@ -29,14 +29,14 @@ def framed_span(span: Span) -> tuple[bytes, Any]:
     span.trace_id, span.span_id = span.trace_id or TRACE, span.span_id or SPAN
     message = ExportTraceServiceRequest()
     message.resource_spans.add().scope_spans.add().spans.append(span)
-    [(_, _, (_, payload, envelope), _)] = frame_traces(message.SerializeToString()).spans
+    [(_, _, (_, payload, envelope), _)] = read_traces(message.SerializeToString()).spans
     return payload, envelope
 
 
-def view(span: Span) -> View:
+def view(span: Span) -> SpanReader:
     """A span as it is read."""
     payload, envelope = framed_span(span)
-    read: View = envelope.view(payload)
+    read: SpanReader = envelope.view(payload)
     return read
 
 
@@ -147,11 +147,11 @@ def test_json_and_protobuf_of_one_message_are_framed_alike(spans: list[Span], re
     group = message.resource_spans.add()
     group.resource.attributes.extend(resource)
     group.scope_spans.add(spans=spans).scope.name = "agent"
-    from_json, from_protobuf = frame_json(without_nulls(message)), frame_traces(message.SerializeToString())
+    from_json, from_protobuf = read_document(without_nulls(message)), read_traces(message.SerializeToString())
     assert comparable(from_json) == comparable(from_protobuf)
 
 
-def comparable(framed: Framed) -> list[Any]:
+def comparable(framed: SpanBatch) -> list[Any]:
     """Frames without the identity of their envelopes."""
     return [
         (trace, span, parent, view_facts(envelope.view(payload)), envelope.shared(ALL), envelope.scope_name)
@@ -159,7 +159,7 @@ def comparable(framed: Framed) -> list[Any]:
     ]
 
 
-def view_facts(read: View) -> tuple[Any, ...]:
+def view_facts(read: SpanReader) -> tuple[Any, ...]:
     return (
         read.name,
         read.span_kind,
@@ -179,7 +179,7 @@ def test_equal_spans_have_equal_bytes_in_either_encoding() -> None:
     span.status.code = 2
     message = ExportTraceServiceRequest()
     message.resource_spans.add().scope_spans.add().spans.append(span)
-    [(_, _, (_, from_json, _), _)] = frame_json(without_nulls(message)).spans
+    [(_, _, (_, from_json, _), _)] = read_document(without_nulls(message)).spans
     assert from_json == framed_span(span)[0]
 
 
@@ -221,7 +221,7 @@ def test_nesting_beyond_the_limit_is_cut_and_costs_nothing_else() -> None:
     """Five hundred levels in a request neither raise nor hide the other attributes."""
     pair = sized(1, b"deep") + sized(2, raw_nested(500))
     span = sized(1, TRACE) + sized(2, SPAN) + sized(9, pair) + sized(9, KeyValue(key="k").SerializeToString())
-    [(_, _, (_, payload, envelope), _)] = frame_traces(sized(1, sized(2, sized(2, span)))).spans
+    [(_, _, (_, payload, envelope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
     read = envelope.view(payload).attributes(ALL)
     assert depth_of(read["deep"]) == (MAX_DEPTH, TOO_DEEP)
     assert read["k"] is None
@@ -233,15 +233,15 @@ def test_json_nested_too_deeply_reads_like_protobuf() -> None:
     for _ in range(80):
         value = {"arrayValue": {"values": [value]}}
     span = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "attributes": [{"key": "deep", "value": value}]}
-    [(_, _, (_, payload, envelope), _)] = frame_json({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).spans
+    [(_, _, (_, payload, envelope), _)] = read_document({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).spans
     assert depth_of(envelope.view(payload).attributes(ALL)["deep"]) == (MAX_DEPTH, TOO_DEEP)
 
 
-def raw_span(*attributes: bytes) -> View:
+def raw_span(*attributes: bytes) -> SpanReader:
     """A span whose attributes are given as the bytes of KeyValues."""
     span = sized(1, TRACE) + sized(2, SPAN) + b"".join(sized(9, pair) for pair in attributes)
-    [(_, _, (_, payload, envelope), _)] = frame_traces(sized(1, sized(2, sized(2, span)))).spans
-    read: View = envelope.view(payload)
+    [(_, _, (_, payload, envelope), _)] = read_traces(sized(1, sized(2, sized(2, span)))).spans
+    read: SpanReader = envelope.view(payload)
     return read
 
 
@@ -315,7 +315,7 @@ def test_the_resource_goes_before_the_scope() -> None:
     for key in ("service.name", "team"):
         scope.scope.attributes.add(key=key).value.string_value = "scope's"
     scope.spans.add(trace_id=TRACE, span_id=SPAN)
-    [(_, _, (_, _, envelope), _)] = frame_traces(message.SerializeToString()).spans
+    [(_, _, (_, _, envelope), _)] = read_traces(message.SerializeToString()).spans
     assert (envelope.service, envelope.scope_name) == ("shop", "agent")
     assert envelope.shared(Wanted(frozenset({"service.name", "team", "absent"}))) == {"service.name": "shop", "team": "scope's"}
 
@@ -328,5 +328,5 @@ def test_a_log_record_is_read_as_an_event() -> None:
     )
     record.attributes.add(key="index").value.int_value = 0
     record.body.kvlist_value.values.add(key="role").value.string_value = "assistant"
-    [(_, _, (payload, envelope), _)] = frame_logs(message.SerializeToString()).logs
+    [(_, _, (payload, envelope), _)] = read_logs(message.SerializeToString()).logs
     assert envelope.event(payload) == SpanEvent("gen_ai.choice", {"index": 0}, {"role": "assistant"})

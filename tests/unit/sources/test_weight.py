@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.otlp import json_weight, protobuf_weight
+from otel_eval.otlp import json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.json_fields import sized
 
 ROOT = Path(__file__).parents[3]
@@ -58,9 +58,9 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 GROWN = """
 import re, sys
-from otel_eval.otlp import frame_logs, frame_traces, frame_traces_json
+from otel_eval.otlp import read_logs, read_traces, read_traces_json
 from otel_eval.otlp.schema import parse_metrics
-read = {"traces": frame_traces, "logs": frame_logs, "json": frame_traces_json, "metrics": parse_metrics}[sys.argv[1]]
+read = {"traces": read_traces, "logs": read_logs, "json": read_traces_json, "metrics": parse_metrics}[sys.argv[1]]
 body = sys.stdin.buffer.read()
 held = int(open("/proc/self/statm").read().split()[1]) * 4096
 open("/proc/self/clear_refs", "w").write("5")
@@ -77,7 +77,7 @@ def test_nothing_takes_more_than_it_weighs(shape: str) -> None:
     body = make()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run([sys.executable, "-c", GROWN, signal], input=body, capture_output=True, check=True, env=environment)
-    weight = json_weight(body) if signal == "json" else protobuf_weight(signal, body, EVERYTHING)
+    weight = json_decoded_size(body) if signal == "json" else protobuf_decoded_size(signal, body, EVERYTHING)
     assert int(done.stdout) < weight * 1.1 + 3 * SIZE  # Python alone copies a body once more
 
 
@@ -90,13 +90,13 @@ def test_an_ordinary_request_weighs_little_more_than_its_bytes() -> None:
         for key in range(10):
             span.attributes.add(key=f"gen_ai.some.key.{key}").value.string_value = "a value of some length"
     body = request.SerializeToString()
-    assert protobuf_weight("traces", body, EVERYTHING) < 2.5 * len(body)
+    assert protobuf_decoded_size("traces", body, EVERYTHING) < 2.5 * len(body)
     attributes = [{"key": f"gen_ai.some.key.{key}", "value": {"stringValue": "a value of some length"}} for key in range(10)]
     text = document(*[json.dumps({"traceId": "7" * 32, "spanId": "7" * 16, "attributes": attributes})] * 500)
-    assert json_weight(text) < 12 * len(text)
+    assert json_decoded_size(text) < 12 * len(text)
 
 
 def test_counting_ends_when_it_is_enough() -> None:
     """However long the request is."""
     body = one(b"\x12\x00" * SIZE)
-    assert 10_000 < protobuf_weight("traces", body, 10_000) - len(body) < 11_000
+    assert 10_000 < protobuf_decoded_size("traces", body, 10_000) - len(body) < 11_000

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.storage import AcceptedSignals, Claim
+from otel_eval.storage import AcceptedSignals, DirectoryLock
 
 
 def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:
     """And nothing else is."""
-    claim = Claim(tmp_path)
+    claim = DirectoryLock(tmp_path)
     for key in ("otlp.logs a", "otlp.spans a", "otlp.logs a"):
         AcceptedSignals(claim).add(key)
     known = AcceptedSignals(claim)
@@ -22,7 +22,7 @@ def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1, null]", b"\xff"])
 def test_a_file_that_cannot_be_read_holds_nothing(tmp_path: Path, content: bytes) -> None:
     """It is written anew."""
-    claim = Claim(tmp_path)
+    claim = DirectoryLock(tmp_path)
     (tmp_path / "accepted.json").write_bytes(content)
     known = AcceptedSignals(claim)
     assert not known.has("a")
@@ -33,7 +33,7 @@ def test_a_file_that_cannot_be_read_holds_nothing(tmp_path: Path, content: bytes
 
 def test_a_directory_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The process goes on knowing it."""
-    claim = Claim(tmp_path)
+    claim = DirectoryLock(tmp_path)
     (tmp_path / "accepted.new").mkdir()
     known = AcceptedSignals(claim)
     known.add("a")
@@ -44,7 +44,7 @@ def test_a_directory_that_cannot_be_written_costs_a_warning(tmp_path: Path, capl
 
 def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
     """Endpoints that were configured once do not add up for ever."""
-    claim = Claim(tmp_path)
+    claim = DirectoryLock(tmp_path)
     known = AcceptedSignals(claim)
     for number in range(150):
         known.add(str(number))

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage import Claim, Journal, StorageFull
+from otel_eval.storage import DirectoryLock, Journal, StorageFull
 
 
 @contextmanager
 def journal(path: Path, **options: Any) -> Iterator[Journal]:
-    claim = Claim(path)
+    claim = DirectoryLock(path)
     opened = Journal(claim, **({"max_bytes": 2**30} | options))
     try:
         yield opened
@@ -125,21 +125,21 @@ def test_many_who_wait_share_a_sync(tmp_path: Path):
 
 def test_a_second_process_is_refused_in_one_line(tmp_path: Path):
     """As long as the first one lives, however it ends."""
-    script = f"from otel_eval.storage import Claim\nclaim = Claim({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
+    script = f"from otel_eval.storage import DirectoryLock as Lock\nheld = Lock({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(ConfigError, match="in use by another process"):
-            Claim(tmp_path)
+            DirectoryLock(tmp_path)
         other.kill()
-    Claim(tmp_path).release()
+    DirectoryLock(tmp_path).release()
 
 
 def test_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path):
     """A file is in its place."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"storage\.directory: .* cannot be used"):
-        Claim(tmp_path / "file")
+        DirectoryLock(tmp_path / "file")
 
 
 def test_a_disk_that_is_full_leaves_what_was_written_and_takes_more_when_there_is_room(tmp_path: Path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_eval.storage import Ledger, Segment
+from otel_eval.storage import Segment, SegmentRefs
 
 A, B = (Segment(number, Path(str(number))) for number in (1, 2))
 
@@ -15,7 +15,7 @@ def nobody(_: bytes) -> bool:
 
 def test_a_segment_is_needed_while_a_trace_in_it_is_held():
     """And one trace is enough."""
-    ledger = Ledger()
+    ledger = SegmentRefs()
     ledger.taken(A, [b"1", b"2", b"3"])
     assert not ledger.is_free(A, lambda trace_id: trace_id == b"2")
     assert ledger.is_free(A, nobody)
@@ -23,7 +23,7 @@ def test_a_segment_is_needed_while_a_trace_in_it_is_held():
 
 def test_a_segment_is_needed_until_every_sink_has_its_reports():
     """Whoever is told last lets it go; what nobody owes is not settled."""
-    ledger = Ledger()
+    ledger = SegmentRefs()
     ledger.owe(b"r", A, ["x", "y"])
     assert ledger.settle("x", [b"r", b"unknown"]) == [b"r"]
     assert ledger.settle("x", [b"r"]) == []
@@ -35,7 +35,7 @@ def test_a_segment_is_needed_until_every_sink_has_its_reports():
 
 def test_a_report_that_is_written_again_is_needed_where_it_stands_last():
     """After a disk that could not be written the same verdict is written to a later segment."""
-    ledger = Ledger()
+    ledger = SegmentRefs()
     ledger.owe(b"r", A, ["x"])
     ledger.owe(b"r", B, ["x"])
     assert ledger.is_free(A, nobody)
@@ -44,7 +44,7 @@ def test_a_report_that_is_written_again_is_needed_where_it_stands_last():
 
 def test_a_trace_that_was_moved_needs_only_the_new_place():
     """All there is of it stands there."""
-    ledger = Ledger()
+    ledger = SegmentRefs()
     ledger.taken(A, [b"1"])
     ledger.moved(b"1", B)
     assert ledger.is_free(A, lambda _: True)

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, head, scan, seal_of, sealed
+from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, header_bytes, read_header, record_header, scan
 
 SALT = b"saltsalt"
 RECORDS = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=60)), max_size=8)
 
 
 def written(records: list[tuple[int, bytes]], salt: bytes = SALT, stale: int = 0) -> bytes:
-    seal = seal_of(head(salt))
+    seal = read_header(header_bytes(salt))
     assert seal is not None
-    return head(salt, stale) + b"".join(sealed(seal, kind, [payload]) + payload for kind, payload in records)
+    return header_bytes(salt, stale) + b"".join(record_header(seal, kind, [payload]) + payload for kind, payload in records)
 
 
 def over(file: bytes, beginning: bytes) -> bytes:
@@ -127,7 +127,7 @@ def test_records_of_another_segment_are_no_records():
     assert read(bytes(data))[0] == [(1, b"a"), (1, b"b")]
 
 
-@pytest.mark.parametrize("data", [b"", b"oe-jrnl", head(SALT)[:-1], head(SALT).replace(b"3", b"2"), bytes(64)])
+@pytest.mark.parametrize("data", [b"", b"oe-jrnl", header_bytes(SALT)[:-1], header_bytes(SALT).replace(b"3", b"2"), bytes(64)])
 def test_what_is_no_segment_has_no_records(data: bytes):
     """All of it is torn."""
     assert read(data) == ([], Damage(torn=len(data)))

@@ -10,8 +10,8 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Completeness, Evidence, Report, Result, Scored, Stamp
-from otel_eval.storage import Claim, identity_of
-from otel_eval.storage.record_types import pending_of, report_from, report_to
+from otel_eval.storage import DirectoryLock, evaluator_identity
+from otel_eval.storage.record_types import pending_of, report_from_json, report_to_json
 from otel_eval.testing import trajectory
 
 RUN = trajectory(
@@ -42,7 +42,7 @@ REPORT = Report(
 
 def test_a_report_read_again_gives_the_same_lines() -> None:
     """Who evaluated and when are kept, so a result that is delivered after a crash is the one that was made before it."""
-    again = report_from(json.loads(json.dumps(report_to(REPORT))))
+    again = report_from_json(json.loads(json.dumps(report_to_json(REPORT))))
     assert list(rows_of(again)) == list(rows_of(REPORT))
     assert again.stamp == REPORT.stamp
     assert again.late
@@ -50,9 +50,9 @@ def test_a_report_read_again_gives_the_same_lines() -> None:
 
 def test_what_an_older_version_wrote_is_read() -> None:
     """It lacks when and where, which are unknown then."""
-    older = report_to(REPORT)[:7]
-    again = report_from(older)
-    assert pending_of(older) == pending_of(report_to(REPORT)) == []
+    older = report_to_json(REPORT)[:7]
+    again = report_from_json(older)
+    assert pending_of(older) == pending_of(report_to_json(REPORT)) == []
     assert (again.results, again.evidence, again.stamp) == (REPORT.results, None, Stamp())
     assert again.trajectory.start_ns is None
 
@@ -67,9 +67,9 @@ def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:
 
 def test_a_directory_of_an_older_version_was_used_before(tmp_path: Path) -> None:
     """So it is not known since when: what it recorded began before."""
-    claim = Claim(tmp_path)
+    claim = DirectoryLock(tmp_path)
     claim.segment(0).touch()
-    assert identity_of(claim, 5).since_ns == 0
+    assert evaluator_identity(claim, 5).since_ns == 0
     claim.release()
 
 
@@ -90,8 +90,8 @@ def test_an_identity_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def _identity(directory: Path, now_ns: int):
-    claim = Claim(directory)
+    claim = DirectoryLock(directory)
     try:
-        return identity_of(claim, now_ns)
+        return evaluator_identity(claim, now_ns)
     finally:
         claim.release()

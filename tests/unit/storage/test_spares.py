@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage import Claim, Journal, StorageFull
+from otel_eval.storage import DirectoryLock, Journal, StorageFull
 from otel_eval.storage.segments import HEAD_BYTES
 
 SEGMENT = 1000
@@ -24,7 +24,7 @@ RECORD = bytes(180)
 
 @contextmanager
 def journal(path: Path, **options: Any) -> Iterator[Journal]:
-    claim = Claim(path)
+    claim = DirectoryLock(path)
     opened = Journal(claim, **({"max_bytes": 2**30, "segment_bytes": SEGMENT} | options))
     try:
         yield opened
@@ -48,8 +48,8 @@ def left_by_a_crash(path: Path) -> None:
     script = f"""if True:
         from pathlib import Path
         import os, signal
-        from otel_eval.storage import Claim, Journal
-        opened = Journal(Claim({str(path)!r}), max_bytes=2**30, segment_bytes={SEGMENT})
+        from otel_eval.storage import DirectoryLock, Journal
+        opened = Journal(DirectoryLock({str(path)!r}), max_bytes=2**30, segment_bytes={SEGMENT})
         while len(opened.finished) < 1:
             opened.append(1, [bytes(180)])
         opened.remove(opened.finished[0])
@@ -168,9 +168,9 @@ def test_a_segment_without_a_head_is_counted_as_damaged_and_left_as_it_is(tmp_pa
 
 WRITER = """
 import sys
-from otel_eval.storage import Claim, Journal
+from otel_eval.storage import DirectoryLock, Journal
 folder, number = sys.argv[1], int(sys.argv[2])
-opened = Journal(Claim(folder), max_bytes=2**30, segment_bytes=5000)
+opened = Journal(DirectoryLock(folder), max_bytes=2**30, segment_bytes=5000)
 for _ in opened.replay():
     pass
 while True:
@@ -253,5 +253,5 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"^storage\.directory"):
-        Claim(tmp_path / "kept")
+        DirectoryLock(tmp_path / "kept")
     assert not (tmp_path / "elsewhere").exists()
