@@ -126,8 +126,6 @@ class Recorder:
             return True
         return False
 
-    # ------------------------------------------------------------------ a trace begins
-
     def _begin(self, span: Any, parent_context: Any) -> LiveTrace | None:
         if self._down or not is_relevant(span):
             return None
@@ -175,8 +173,6 @@ class Recorder:
         """Many spans started or ended: have their bytes measured. With many open traces less often, as each costs a look."""
         self.call_after(self._many_spans)
         self._many()
-
-    # ------------------------------------------------------------------ a trace may be over
 
     def _stray(self, span: ReadableSpan) -> None:
         """The end of a span whose start we did not see, or whose trace was given over while it was open."""
@@ -391,8 +387,6 @@ class Recorder:
             if not entry.closed and not entry.queued:
                 entry.cut, entry.room = True, -1
                 self._hand(self._drawn(entry, "overflow"))
-
-    # ------------------------------------------------------------------ the end
 
     def shut(self) -> None:
         """Give over all that is open and take nothing more."""
