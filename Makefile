@@ -19,7 +19,7 @@ JOBS ?= 2 # processes that run tests
 PARALLEL := -n $(JOBS) --dist loadfile
 QUICK := tests/unit tests/conformance tests/traces tests/content tests/cost tests/flow tests/docs otel_eval
 PURE := tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
-	tests/unit/scorers/test_counting.py tests/unit/scorers/test_expression.py tests/flow/test_same_everywhere.py \
+	tests/unit/scorers/test_alignment_by_hashing.py tests/unit/scorers/test_expression.py tests/flow/test_same_everywhere.py \
 	tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder
 test: lint ## format, lint, types, layers and all quick tests, in JOBS processes; downloads nothing
 	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow" $(QUICK)

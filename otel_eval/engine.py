@@ -29,8 +29,8 @@ from otel_eval.model import (
     Stamp,
     Trajectory,
 )
-from otel_eval.scorers.isolation import is_ours, private_copy
-from otel_eval.scorers.outcomes import failed_by, outcome_of, too_large
+from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
+from otel_eval.scorers.spec.functions import is_own_scorer, private_copy
 from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory import CUT, Plan, Run, build
 
@@ -315,7 +315,7 @@ def _pending(trajectory: Trajectory, evaluation: str, scorer: Any, revision: int
 def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
     """The scorer's coroutine function; one that is not ours gets a copy of the run's values."""
     evaluate: Callable[[Trajectory], Awaitable[Outcome]] = scorer.evaluate
-    return evaluate if is_ours(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
+    return evaluate if is_own_scorer(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
 
 
 def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, steps: Steps) -> Result:
@@ -332,7 +332,7 @@ def _of(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, 
 def _threshold(scorer: Scorer, outcome: Outcome) -> float | None:
     """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
     threshold: float | None = getattr(scorer, "applied_threshold", None)
-    if threshold is None or is_ours(scorer) or not isinstance(outcome, Scored):
+    if threshold is None or is_own_scorer(scorer) or not isinstance(outcome, Scored):
         return threshold
     return threshold if outcome.passed == (outcome.value >= threshold) else None
 
@@ -345,11 +345,11 @@ def _outcome(scorer: Scorer, trajectory: Trajectory, steps: Steps) -> Outcome:
     except TooLarge as error:
         return too_large(str(error))
     try:
-        if is_ours(scorer):  # to look at an outcome of ours would have it explained before it is needed
+        if is_own_scorer(scorer):  # to look at an outcome of ours would have it explained before it is needed
             return scorer(trajectory)
-        return outcome_of(scorer(private_copy(trajectory)))
+        return checked_outcome(scorer(private_copy(trajectory)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
-        return failed_by(error)
+        return failed_from(error)
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:

@@ -15,10 +15,10 @@ from otel_eval.app.operating import metrics_endpoint
 from otel_eval.app.outlets import otlp_endpoint
 from otel_eval.config import EvalConfig, client_tls
 from otel_eval.config.credentials import refuse_credentials
+from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.references import Dataset
 
 __all__ = ["check", "suggestions"]
 

@@ -18,11 +18,11 @@ from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation, Match
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
-from otel_eval.scorers.judging import named
+from otel_eval.scorers.judge import named_judges
 from otel_eval.trajectory import ALL_NEEDS, Plan
 
 if TYPE_CHECKING:
-    from otel_eval.judges import Later
+    from otel_eval.judges import AsyncEvaluator
 
 __all__ = ["engine_of", "later_of", "limits_of", "plan_of", "tables_of"]
 
@@ -72,7 +72,7 @@ def engine_of(
     Raises:
         ConfigError: the key of a judge cannot be had.
     """
-    with (clients or Clients()).used(), named(judges_of(config) if config.judges else {}):
+    with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
         built = [each.build() for each in config.evaluations]
     evaluations = [
         Evaluation(
@@ -105,7 +105,7 @@ def later_of(
     *,
     unbounded: bool = False,
     record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
-) -> Later | None:
+) -> AsyncEvaluator | None:
     """What runs the scorers that are waited for, if there are any.
 
     Args:
@@ -114,8 +114,8 @@ def later_of(
     """
     if not engine.waits:
         return None
-    from otel_eval.judges import Later  # deferred: it loads asyncio
+    from otel_eval.judges import AsyncEvaluator  # deferred: it loads asyncio
 
     given = config.async_scoring
     bounds = {"max_queue": sys.maxsize, "max_bytes": sys.maxsize} if unbounded else {"max_queue": given.max_queue}
-    return Later(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)
+    return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)

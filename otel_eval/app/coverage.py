@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from otel_eval.datasets import Dataset
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Stamp, Trajectory
-from otel_eval.references import Dataset
 from otel_eval.scorers.references import Reference, references_of
 from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.trajectory import Plan, Run, build

@@ -13,7 +13,7 @@ from otel_eval.engine import Engine
 from otel_eval.evaluations import FailedCondition
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Trajectory
-from otel_eval.scorers.isolation import is_ours
+from otel_eval.scorers.spec.functions import is_own_scorer
 from otel_eval.trajectory import TraceExplanation, explain_trace
 
 __all__ = ["EvaluationOfRun", "ExplainedRun", "ExplainedTrace", "explain"]
@@ -85,5 +85,5 @@ def _evaluations(engine: Engine, run: Trajectory, reports: dict[tuple[str, str],
             failed=failed,
             results=report.results if report else (),
             not_asked=() if failed else tuple(each.name for each in evaluation.later),
-            user_defined=frozenset(each.name for each in evaluation.scorers if not is_ours(each)),
+            user_defined=frozenset(each.name for each in evaluation.scorers if not is_own_scorer(each)),
         )

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from otel_eval.counters import Counters, Warnings
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Trajectory
-from otel_eval.scorers.isolation import is_ours
-from otel_eval.scorers.outcomes import failed_by, outcome_of
+from otel_eval.scorers.outcomes import checked_outcome, failed_from
+from otel_eval.scorers.spec.functions import is_own_scorer
 
 __all__ = ["MOST_HUNG", "Guard"]
 
@@ -37,7 +37,7 @@ class Guard:
 
     def __call__(self, scorer: Scorer) -> Scorer:
         """The scorer, guarded if it is a user's; those that are waited for have a limit of their own."""
-        if is_ours(scorer) or getattr(scorer, "asynchronous", False):
+        if is_own_scorer(scorer) or getattr(scorer, "asynchronous", False):
             return scorer
         return _Guarded(scorer, self._limit_s, self._hung)
 
@@ -104,6 +104,6 @@ class _Thread:
 
     def _outcome(self, trajectory: Trajectory) -> Outcome:
         try:
-            return outcome_of(self._scorer(trajectory))
+            return checked_outcome(self._scorer(trajectory))
         except BaseException as error:  # noqa: BLE001 - also sys.exit: nothing but the scorer runs on this thread
-            return failed_by(error)
+            return failed_from(error)

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.door import joined, lines_of
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.scorers.judging import Judge, resolve
+from otel_eval.scorers.judge import Judge, resolve_judge
 
 if TYPE_CHECKING:
-    from otel_eval.judges.client import Client
+    from otel_eval.judges.client import JudgeClient
 
-    _Kept = tuple[tuple[str, JudgeEndpoint, str | None], Client]
+    _Kept = tuple[tuple[str, JudgeEndpoint, str | None], JudgeClient]
 
 __all__ = ["Clients", "judges_of", "opened"]
 
@@ -44,7 +44,7 @@ def judges_of(config: EvalConfig) -> dict[str, Judge]:
 
 
 def _judge(given: JudgeEndpoint | Judge, where: str) -> Judge:
-    return _client(given, where) if isinstance(given, JudgeEndpoint) else resolve(given, where)
+    return _client(given, where) if isinstance(given, JudgeEndpoint) else resolve_judge(given, where)
 
 
 def opened(spec: Mapping[str, Any], where: str) -> Judge:
@@ -107,11 +107,13 @@ class Clients:
         self._taken.append(found)
         return found[1]
 
-    def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> Client:
-        from otel_eval.judges.client import Client  # deferred: it loads asyncio
-        from otel_eval.judges.endpoint import Endpoint
+    def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
+        from otel_eval.judges.client import (
+            ClientSettings,
+            JudgeClient,  # deferred: it loads asyncio
+        )
 
-        endpoint = Endpoint(
+        endpoint = ClientSettings(
             base_url=given.base_url,
             model=given.model,
             key=key,
@@ -124,7 +126,7 @@ class Clients:
         )
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
         counting = {"count": partial(self._count, judge=name)} if self._count else {}
-        return Client(endpoint, read_key=_KeyFile(given, where, key) if given.api_key_file else None, **counting)
+        return JudgeClient(endpoint, read_key=_KeyFile(given, where, key) if given.api_key_file else None, **counting)
 
 
 _used: Final[ContextVar[Clients | None]] = ContextVar("otel_eval_clients", default=None)

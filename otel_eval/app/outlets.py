@@ -19,7 +19,7 @@ from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Sink
 from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
 from otel_eval.retry import AcceptedBefore, SignalHistory
-from otel_eval.scorers.judging import trusting
+from otel_eval.scorers.judge import any_judge_name
 from otel_eval.scorers.labels import LabelDistribution
 from otel_eval.x509 import validity_of
 
@@ -170,7 +170,7 @@ def metric_sinks(config: EvalConfig, counters: Counters) -> list[Sink]:
 
 def window_limits(config: EvalConfig) -> WindowLimits:
     """How far back the metrics over a sliding window reach; a `label_distribution` says how many runs it looks at."""
-    with trusting():  # nobody is asked
+    with any_judge_name():  # nobody is asked
         built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
     fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
     return WindowLimits(config.window.time, config.window.results, fewer)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
+from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError
-from otel_eval.references import FORMATS, Dataset, Unusable
-from otel_eval.scorers.parameters import did_you_mean, redacted_repr
+from otel_eval.scorers.spec.parameters import did_you_mean, redacted_repr
 
 __all__ = ["counts", "opened"]
 
@@ -38,7 +38,7 @@ def opened(path: str, column: str, field: str, where: str) -> Dataset:
     try:
         dataset = _dataset(Path(path).absolute(), column)
         dataset.check()
-    except Unusable as error:
+    except InvalidDataset as error:
         raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
     fields = dataset.fields()
     if fields and field not in fields:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from otel_eval.config import EvalConfig
-from otel_eval.scorers.schema import scorer_schema
+from otel_eval.scorers.spec.build import scorer_schema
 
 __all__ = ["config_schema"]
 

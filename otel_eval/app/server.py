@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from otel_eval.engine import Engine
     from otel_eval.forwarding import Forwarder
     from otel_eval.interfaces import Sink
-    from otel_eval.judges import Later
+    from otel_eval.judges import AsyncEvaluator
     from otel_eval.sources.receiver import Relay
 
 __all__ = ["Server"]
@@ -142,7 +142,7 @@ class Server:
         guard = Guard(config.async_scoring.scorer_timeout, self._counters)
         return engine_of(config, guard, lines=writes_lines(self._config), clients=self._clients)
 
-    def _later_of(self, config: EvalConfig, engine: Engine) -> Later | None:
+    def _later_of(self, config: EvalConfig, engine: Engine) -> AsyncEvaluator | None:
         if self._durable is None:
             return later_of(config, engine, self._emit_late)
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)

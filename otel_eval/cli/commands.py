@@ -120,11 +120,11 @@ def scorers() -> int:
     """List the types of scorers."""
     from otel_eval.cli.render import columns
     from otel_eval.scorers import list_scorers
-    from otel_eval.scorers.registry import unused
+    from otel_eval.scorers.spec.registry import unused_entry_points
 
     rows = [(name, _scorer_summary(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
-    for entry_point in unused():
+    for entry_point in unused_entry_points():
         click.echo(f"otel-eval: not used: {entry_point}; the name is ours, so let its package choose another", err=True)
     return 0
 
@@ -226,12 +226,12 @@ def _scorer_summary(name: str) -> str:
     """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
     from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
-    from otel_eval.scorers.tracebacks import import_problem
+    from otel_eval.scorers.outcomes import describe_import_error
 
     try:
         thing = get_scorer(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's package does when it is imported
-        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else import_problem(error)})"
+        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else describe_import_error(error)})"
     return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
 
 

@@ -69,9 +69,9 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
 
 def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
     """The configuration's file, its evaluations with their scorers, and its exporters, without headers and keys."""
-    from otel_eval.scorers.judging import trusting
+    from otel_eval.scorers.judge import any_judge_name
 
-    with trusting():  # no judge is asked
+    with any_judge_name():  # no judge is asked
         evaluations = [f"{each.name} ({', '.join(scorer.name for scorer in each.build())})" for each in config.evaluations]
     return source or "the default evaluation, no configuration file", ", ".join(evaluations), ", ".join(_exporters(config))
 

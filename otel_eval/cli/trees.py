@@ -5,8 +5,8 @@ from __future__ import annotations
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
 from otel_eval.scorers.dag import Dag
-from otel_eval.scorers.judging import trusting
-from otel_eval.scorers.parameters import did_you_mean, redacted_repr
+from otel_eval.scorers.judge import any_judge_name
+from otel_eval.scorers.spec.parameters import did_you_mean, redacted_repr
 
 __all__ = ["drawings"]
 
@@ -21,7 +21,7 @@ def drawings(config: EvalConfig, evaluation: str | None = None, scorer: str | No
     Raises:
         ConfigError: there is no tree of these names.
     """
-    with trusting():  # nobody is asked anything
+    with any_judge_name():  # nobody is asked anything
         built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
     trees = {(of, tree.name): tree.drawing() for of, tree in built if isinstance(tree, Dag)}
     _there("--evaluation", evaluation, [name for name, _ in trees])

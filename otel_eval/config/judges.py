@@ -103,15 +103,15 @@ def _judge(given: Any, endpoint: Any) -> Any:
     if not callable(given) and not is_path:
         return endpoint(given)
     # Deferred: they load every scorer, which `schema` has no need of.
-    from otel_eval.scorers.coroutines import is_awaited
-    from otel_eval.scorers.registry import imported
+    from otel_eval.scorers.spec.functions import is_coroutine_function
+    from otel_eval.scorers.spec.registry import import_path
 
     if is_path:
         try:
-            given = imported("", given)
+            given = import_path("", given)
         except ConfigError as error:
             raise ValueError(str(error).removeprefix(": ")) from None
-    if not is_awaited(given):
+    if not is_coroutine_function(given):
         raise ValueError(f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
     return given
 

@@ -105,9 +105,9 @@ def scorer_of(spec: Any) -> Scorer:
     """
     # Deferred: the registry loads every scorer and its plug-ins, which `schema` and `--version` have no need of.
     if isinstance(spec, Scorer) and not isinstance(spec, type):
-        from otel_eval.scorers.building import checked
+        from otel_eval.scorers.spec.build import checked_scorer
 
-        return checked(spec)
+        return checked_scorer(spec)
     from otel_eval.scorers import create_scorer
 
     return create_scorer(spec)
@@ -158,9 +158,9 @@ class Evaluation(Shape):
     @model_validator(mode="wrap")
     @classmethod
     def _alone(cls, given: Any, handler: Any) -> Any:
-        from otel_eval.scorers.judging import trusting  # deferred, as the scorers are
+        from otel_eval.scorers.judge import any_judge_name  # deferred, as the scorers are
 
-        with trusting():  # a name of a judge gets its meaning in the whole configuration
+        with any_judge_name():  # a name of a judge gets its meaning in the whole configuration
             return handler(given)
 
     def build(self) -> tuple[Scorer, ...]:
@@ -276,10 +276,10 @@ class EvalConfig(Shape):
         """Names of judges mean something where scorers are built, which is before this object is there."""
         if not isinstance(given, Mapping):
             return handler(given)
-        from otel_eval.scorers.judging import named  # deferred, as the scorers are
+        from otel_eval.scorers.judge import named_judges  # deferred, as the scorers are
 
         judges = given.get("judges")
-        with named(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
+        with named_judges(dict.fromkeys(judges, _not_yet) if isinstance(judges, Mapping) else {}):
             return handler(given)
 
 
@@ -305,7 +305,7 @@ def _name_of(given: Any) -> Any:
     """How an evaluation or a scorer is called, as far as that can be seen."""
     if not isinstance(given, Mapping):
         return getattr(given, "name", None)
-    from otel_eval.scorers.registry import ALIASES  # deferred, as the scorers are
+    from otel_eval.scorers.spec.registry import ALIASES  # deferred, as the scorers are
 
     kind = given.get("type")
     return given.get("name") or (ALIASES.get(kind, kind) if isinstance(kind, str) else None)

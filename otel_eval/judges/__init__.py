@@ -5,6 +5,6 @@ Knows event loops, clocks and one chat protocol; knows no trajectory's meaning.
 
 from __future__ import annotations
 
-from otel_eval.judges.later import Later
+from otel_eval.judges.async_evaluator import AsyncEvaluator
 
-__all__ = ["Later"]
+__all__ = ["AsyncEvaluator"]

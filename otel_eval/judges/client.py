@@ -13,21 +13,47 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
+from ssl import SSLContext
 from time import time
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from otel_eval.judges.answers import completion_of, last_object, text_of, tokens_of
-from otel_eval.judges.cache import Cache
-from otel_eval.judges.endpoint import Endpoint
-from otel_eval.judges.forms import Forms, form_fields
-from otel_eval.judges.limits import Again, Limits
-from otel_eval.judges.shared import Shared
+from otel_eval.judges.cache import AnswerCache, SharedRequests
+from otel_eval.judges.completions import ResponseFormats, completion_of, form_fields, last_object, text_of, tokens_of
+from otel_eval.judges.rate_limit import RateLimiter, RetryableJudgeError
 from otel_eval.redaction import redacted
-from otel_eval.scorers.judging import JudgeError, reply_of
+from otel_eval.scorers.judge import JudgeError, parse_reply
 from otel_eval.suppression import suppress_tracing
 
-__all__ = ["Client"]
+__all__ = ["ClientSettings", "JudgeClient"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """An OpenAI-compatible chat endpoint.
+
+    Attributes:
+        base_url: the URL that `/chat/completions` is added to.
+        model: the model's name there.
+        key: the API key, never shown; None for none.
+        timeout_s: how long one attempt may take.
+        retries: attempts after the first one.
+        per_minute: attempts in any minute, or None.
+        cache: answers that are remembered.
+        parameters: further fields of each request, such as a temperature.
+        tls: whom to trust and which certificate to show; None: the system's authorities and no certificate.
+    """
+
+    base_url: str
+    model: str
+    key: str | None = field(default=None, repr=False)
+    timeout_s: float = 60.0
+    retries: int = 2
+    per_minute: int | None = None
+    cache: int = 1000
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tls: SSLContext | None = None
+
 
 _MOST_BYTES: Final = 2**20  # of a response
 _FORM_UNKNOWN: Final = (400, 422)  # what endpoints say to a form they do not know
@@ -42,7 +68,7 @@ class _OnLoop:
     client: Any
     holding: AsyncGenerator[Any, None]
     asking: int = 0  # requests under way
-    shared: Shared = field(default_factory=Shared)
+    shared: SharedRequests = field(default_factory=SharedRequests)
     trying: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while other forms are tried
 
 
@@ -58,7 +84,7 @@ def _uncounted(name: str, amount: int = 1, **labels: str) -> None:
     """Count nothing."""
 
 
-class Client:
+class JudgeClient:
     """Asks an endpoint; one client that all scorers share, with one budget and one cache.
 
     Connections belong to the event loop on which they are made and end with it.
@@ -71,16 +97,20 @@ class Client:
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, read_key: Callable[[], str | None] | None = None, count: Callable[..., None] = _uncounted
+        self,
+        endpoint: ClientSettings,
+        *,
+        read_key: Callable[[], str | None] | None = None,
+        count: Callable[..., None] = _uncounted,
     ) -> None:
         self._endpoint: Final = endpoint
         self._read_key: Final = read_key or (lambda: endpoint.key)
         self._count: Final = count
         self._retired = False
         self._closing: Final[set[asyncio.Task[None]]] = set()
-        self._limits: Final = Limits(endpoint.per_minute, endpoint.retries)
-        self._cache: Final = Cache(endpoint.cache)
-        self._forms: Final = Forms()
+        self._limits: Final = RateLimiter(endpoint.per_minute, endpoint.retries)
+        self._cache: Final = AnswerCache(endpoint.cache)
+        self._forms: Final = ResponseFormats()
         self._held: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -120,7 +150,7 @@ class Client:
             question.prompt += _ONCE_MORE
             said = await self._formed(question)
             answer = last_object(said) or said
-        reply_of(answer, question.schema)  # another time a better one may come
+        parse_reply(answer, question.schema)  # another time a better one may come
         self._cache.put(question.key, answer)
         return answer
 
@@ -168,13 +198,15 @@ class Client:
                     self._count_tokens(completion)
                     return text_of(completion)
             except (TimeoutError, openai.APITimeoutError):
-                raise Again("judge_timeout", f"the judge did not answer within {self._endpoint.timeout_s:g} s") from None
+                raise RetryableJudgeError(
+                    "judge_timeout", f"the judge did not answer within {self._endpoint.timeout_s:g} s"
+                ) from None
             except openai.APIStatusError as error:
                 raise _problem(error.status_code, error.response.headers) from None
             except JudgeError:
                 raise
             except Exception as error:  # noqa: BLE001 - the client has many layers, each with errors of its own
-                raise Again("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
+                raise RetryableJudgeError("judge_unavailable", f"the judge cannot be reached: {type(error).__name__}") from None
 
     def _count_tokens(self, completion: Mapping[str, Any]) -> None:
         tokens = tokens_of(completion)
@@ -236,7 +268,7 @@ class _Refused(JudgeError):
         super().__init__("judge_refused", f"the judge refused: HTTP status {status}", status)
 
 
-async def _opened(endpoint: Endpoint) -> AsyncGenerator[Any, None]:
+async def _opened(endpoint: ClientSettings) -> AsyncGenerator[Any, None]:
     import openai
 
     client = openai.AsyncOpenAI(
@@ -277,7 +309,9 @@ def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
     if status not in _COME_AGAIN and status < 500:
         return _Refused(status)
     kind = "judge_rate_limited" if status == 429 else "judge_unavailable"
-    return Again(kind, f"the judge answered with HTTP status {status}", _seconds(headers.get("retry-after", "")), status)
+    return RetryableJudgeError(
+        kind, f"the judge answered with HTTP status {status}", _seconds(headers.get("retry-after", "")), status
+    )
 
 
 def _seconds(told: str) -> float | None:

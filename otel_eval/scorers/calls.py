@@ -11,11 +11,11 @@ from typing import ClassVar, Final
 
 from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls, names
-from otel_eval.scorers.alignment.parallel_calls import Visit
-from otel_eval.scorers.built_in import Finding
+from otel_eval.scorers.alignment.parallel_calls import TimedCall
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
-from otel_eval.scorers.parameters import one_of, reads
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.base_scorer import Finding
+from otel_eval.scorers.spec.parameters import one_of, reads
+from otel_eval.scorers.spec.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 
 __all__ = ["ExecutionOrder", "ToolCallArgs", "ToolCallOrder", "ToolCallOutput", "TrajectoryMatch"]
@@ -67,7 +67,7 @@ class ExecutionOrder(Matching):
         """The expected tools; spans are none."""
         return super(ExecutionOrder, self).named_tools if self.of == "tools" else ToolNames()
 
-    def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
+    def visits(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """Calls, or spans of the names wanted."""
         if self.of == "tools":
             return trajectory.calls

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import Names, collect_errors, count, described, optional, patterns, reads, wrong
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import Names, collect_errors, count, invalid_value, optional, patterns, reads, with_schema
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import listed, plural, seen, tool
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.wording import listed, plural, seen, tool
 
-__all__ = ["Criterion", "ForbiddenTools", "RequiredTools", "StepEfficiency", "ToolCallCount", "read_criteria"]
+__all__ = ["CallCount", "ForbiddenTools", "RequiredTools", "StepEfficiency", "ToolCallCount", "read_criteria"]
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "=": operator.eq,
@@ -39,7 +39,7 @@ _WRITTEN: Final = re.compile(r"(==|!=|<=|>=|=|<|>)\s*([0-9]{1,18})")
 _REMEDY: Final = 'write e.g. "<= 3" or ["==", 1], operators in quotes'
 
 
-class Criterion(NamedTuple):
+class CallCount(NamedTuple):
     """`operator` `expected`, for one tool."""
 
     tool: str
@@ -56,35 +56,35 @@ _CRITERION: Final = {
 }
 
 
-@described({"type": "object", "additionalProperties": _CRITERION, "minProperties": 1})
-def read_criteria(key: str, value: Any) -> tuple[Criterion, ...]:
+@with_schema({"type": "object", "additionalProperties": _CRITERION, "minProperties": 1})
+def read_criteria(key: str, value: Any) -> tuple[CallCount, ...]:
     """Tool → `"<= 3"` or `["<=", 3]`."""
     if not isinstance(value, Mapping) or not value:
-        raise wrong(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
+        raise invalid_value(key, value, "a mapping of tools to criteria", f'write e.g. {key}: {{search: "<= 3"}}')
     return tuple(collect_errors(partial(_criterion, key, name, given) for name, given in value.items()))
 
 
-def _criterion(key: str, name: Any, given: Any) -> Criterion:
+def _criterion(key: str, name: Any, given: Any) -> CallCount:
     if not isinstance(name, str) or not name:
         example = "search" if name == "" else name
-        raise wrong(key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}')
+        raise invalid_value(key, name, "the name of a tool", f'write e.g. {key}: {{"{example}": "<= 3"}}')
     where = f"{key}.{name}"
     if isinstance(given, str):
         written = _WRITTEN.fullmatch(given)
         if written is None:
             begins = _BEGINS.match(given)
-            raise wrong(
+            raise invalid_value(
                 where, given, "an operator (= == != < <= > >=) and a whole number, 0 or more", _meant(begins and begins[0])
             )
-        return Criterion(name, written[1], int(written[2]))
+        return CallCount(name, written[1], int(written[2]))
     if not isinstance(given, list | tuple) or len(given) != 2:
-        raise wrong(where, given, "an operator and a number", _REMEDY)
+        raise invalid_value(where, given, "an operator and a number", _REMEDY)
     sign, number = given
     if not isinstance(sign, str) or sign not in _OPERATORS:
-        raise wrong(where, sign, "one of the operators = == != < <= > >=", _meant(sign))
+        raise invalid_value(where, sign, "one of the operators = == != < <= > >=", _meant(sign))
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise wrong(where, number, "a whole number of calls, 0 or more", _REMEDY)
-    return Criterion(name, sign, number)
+        raise invalid_value(where, number, "a whole number of calls, 0 or more", _REMEDY)
+    return CallCount(name, sign, number)
 
 
 def _meant(sign: Any) -> str:
@@ -95,7 +95,7 @@ def _meant(sign: Any) -> str:
 
 @scorer("tool_call_count")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallCount(BuiltIn):
+class ToolCallCount(BaseScorer):
     """Share of tools that were called as often as they should. 1 is best, range 0-1.
 
     Criteria that hold / criteria. A tool never called counts 0; tools without a criterion are ignored. Never skipped
@@ -110,7 +110,7 @@ class ToolCallCount(BuiltIn):
 
     type: ClassVar[str] = "tool_call_count"
 
-    criteria: tuple[Criterion, ...] = field(metadata=reads(read_criteria))
+    criteria: tuple[CallCount, ...] = field(metadata=reads(read_criteria))
 
     @property
     def named_tools(self) -> ToolNames:
@@ -140,7 +140,7 @@ class ToolCallCount(BuiltIn):
 
 @scorer("forbidden_tools")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForbiddenTools(BuiltIn):
+class ForbiddenTools(BaseScorer):
     """Share of forbidden patterns that no call matches. 1 (none was called) is best, range 0-1.
 
     Details: `broken`, the patterns that were matched; `calls`, the positions of the calls that did; `seen`, the tools
@@ -174,7 +174,7 @@ class ForbiddenTools(BuiltIn):
 
 @scorer("required_tools")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequiredTools(BuiltIn):
+class RequiredTools(BaseScorer):
     """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
 
     Details: `missing`, the patterns that no call matches; `seen`, the tools that were called.
@@ -204,7 +204,7 @@ class RequiredTools(BuiltIn):
 
 @scorer("step_efficiency")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepEfficiency(BuiltIn):
+class StepEfficiency(BaseScorer):
     """How far a run stayed within its budgets. 1 (within all) is best, range 0-1.
 
     Product of min(1, budget / used) over the budgets given; nothing used is within any budget. Skipped: tokens have a

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable, bind, compiled
-from otel_eval.scorers.parameters import STRING, described, optional, reads, wrong
+from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Program, Unavailable, bind, compiled
 from otel_eval.scorers.references import Reference, reference
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import STRING, invalid_value, optional, reads, with_schema
+from otel_eval.scorers.spec.registry import scorer
 
 __all__ = ["Expression"]
 
@@ -22,17 +22,17 @@ _SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
 _MOST_SAID: Final = 80
 
 
-@described(STRING)
+@with_schema(STRING)
 def _program(key: str, value: Any) -> Program:
     program = compiled(key, value)
     if program.returns not in _SCORES:
-        raise wrong(key, value, f"a score, it gives {program.returns}", "compare it with something, or count")
+        raise invalid_value(key, value, f"a score, it gives {program.returns}", "compare it with something, or count")
     return program
 
 
 @scorer("expression")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expression(BuiltIn):
+class Expression(BaseScorer):
     """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
 
     `true` is 1, `false` 0, a number from 0 to 1 itself; anything else fails. Skipped: something was not recorded
@@ -76,10 +76,10 @@ class Expression(BuiltIn):
         if isinstance(found, Failed):
             return found
         try:
-            value = Evaluation(bind(self.expression.reading, trajectory, found)).of(self.expression)
+            value = ExpressionEvaluator(bind(self.expression.reading, trajectory, found)).of(self.expression)
         except Unavailable as unavailable:
             return Skipped(str(unavailable), reason=unavailable.reason)
-        except Invalid as invalid:
+        except InvalidExpression as invalid:
             return Failed("ExpressionError", str(invalid))
         if not isinstance(value, bool | int | float):
             return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from otel_eval.model import Outcome, Skipped, Trajectory
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import count, optional, reads
-from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import listed
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import count, optional, reads
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import listed
 
 __all__ = ["ErrorRecovery", "ToolErrors"]
 
 
 @scorer("tool_errors")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolErrors(BuiltIn):
+class ToolErrors(BaseScorer):
     """Share of calls without error. 1 (none failed) is best, range 0-1.
 
     1 - failed calls / calls. Skipped: no call, or a call that may have failed with a result that was not recorded.
@@ -53,7 +53,7 @@ class ToolErrors(BuiltIn):
 
 @scorer("error_recovery")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorRecovery(BuiltIn):
+class ErrorRecovery(BaseScorer):
     """Share of failed calls that were followed by a success of the same tool. 1 is best, range 0-1.
 
     `within` limits how many calls later the success may come; left out, any later call counts. Skipped: no call

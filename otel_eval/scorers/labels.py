@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from otel_eval.model import UNRECORDED, Outcome, Skipped, Trajectory
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.fields import field_of
-from otel_eval.scorers.parameters import count, reads, text
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import count, reads, text
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.values import recorded_field
 
 __all__ = ["RECORDED", "LabelDistribution", "distribution", "summarize"]
 
@@ -24,7 +24,7 @@ RECORDED: Final = "recorded for the distribution"
 
 @scorer("label_distribution")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelDistribution(BuiltIn):
+class LabelDistribution(BaseScorer):
     """Records each run's label; what counts is the distribution over many runs, see `summarize`.
 
     `label` names an attribute, or a field of the run's input or output. Always skipped, for one run has no
@@ -58,7 +58,7 @@ class LabelDistribution(BuiltIn):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Record the label."""
-        value = field_of(trajectory, self.label, within=("output", "input"))
+        value = recorded_field(trajectory, self.label, within=("output", "input"))
         if value is UNRECORDED or value is None:
             return Skipped(RECORDED, reason="recorded")
         return Skipped(RECORDED, {"label": _as_text(value)}, "recorded")

@@ -9,16 +9,14 @@ from typing import Any, Final
 from otel_eval.construction import constructor
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.agreement import MODES
-from otel_eval.scorers.alignment.criterion import Criterion, criterion_of
-from otel_eval.scorers.alignment.expected import Comparison, Expectation
-from otel_eval.scorers.alignment.explain import explained
-from otel_eval.scorers.alignment.heaviest import Matcher, TooMuch, Unrecorded
-from otel_eval.scorers.alignment.parallel_calls import Visit
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import STRINGS, described, flag, one_of, optional, reads, wrong
+from otel_eval.scorers.alignment.align import Aligner, NotRecorded, TooManySteps, explained
+from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, criterion_of
+from otel_eval.scorers.alignment.parallel_calls import TimedCall
 from otel_eval.scorers.references import Reference, reference
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import STRINGS, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.tool_names import ToolNames
+from otel_eval.scorers.values import MODES
 from otel_eval.suggestions import nearest
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
@@ -27,7 +25,7 @@ MATCHES: Final = ("exact", "in_order", "any_order")
 MEASURES: Final = ("recall", "precision", "f1")
 
 
-@described({"anyOf": [{"enum": [*MODES]}, STRINGS]})
+@with_schema({"anyOf": [{"enum": [*MODES]}, STRINGS]})
 def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
     """How arguments are compared: one of the modes, or the dotted keys to compare."""
     if isinstance(value, str) and value in MODES:
@@ -36,11 +34,11 @@ def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
         return tuple(value)
     near = nearest(value, MODES)
     remedy = f"did you mean {near!r}?" if near else f"write e.g. {key}: subset or {key}: [user.id]"
-    raise wrong(key, value, f"one of {', '.join(MODES)} or a list of keys", remedy)
+    raise invalid_value(key, value, f"one of {', '.join(MODES)} or a list of keys", remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matching(BuiltIn):
+class Matching(BaseScorer):
     """Base of the matching scorers.
 
     Attributes:
@@ -96,7 +94,7 @@ class Matching(BuiltIn):
             )
         self._set("criterion", criterion_of(self.expected, self.compared) if self.expected else None)
 
-    def visits(self, trajectory: Trajectory) -> Sequence[Visit]:
+    def visits(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """What is compared with the expectation."""
         return trajectory.calls
 
@@ -108,13 +106,13 @@ class Matching(BuiltIn):
             return criterion
         expectation, visits, exact = criterion.expectation, self.visits(trajectory), self.how == "exact"
         wanted, made = len(expectation.calls), len(visits)
-        matcher = Matcher(criterion, visits, concurrency=self.concurrency == "respect")
+        matcher = Aligner(criterion, visits, concurrency=self.concurrency == "respect")
         try:
             alignment = matcher.heaviest(any_order=self.how == "any_order")
             value = float(matcher.fits()) if exact else _ratio(alignment.weight, wanted, made, self.ratio)
-        except Unrecorded as unrecorded:
+        except NotRecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
-        except TooMuch:
+        except TooManySteps:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
         return _new_finding(value, *explained(alignment, expectation, visits, content=self.include_content))

@@ -6,19 +6,20 @@ Knows outcomes and JSON; knows no scorer. One outcome that cannot be written wou
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from otel_eval.model import Failed, Outcome, Scored, Skipped
 from otel_eval.redaction import redacted_repr
-from otel_eval.scorers.tracebacks import place_of
 
-__all__ = ["failed_by", "in_range", "outcome_of", "too_large"]
+__all__ = ["checked_outcome", "describe_import_error", "failed_from", "in_range", "too_large", "user_code_location"]
 
 _TEXTS: Final = {Scored: ("explanation",), Skipped: ("why",), Failed: ("error_type", "message")}
 
 
-def outcome_of(returned: Any, who: str = "the scorer") -> Outcome:
+def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
     """What was returned, if it is a sound outcome.
 
     Args:
@@ -81,6 +82,42 @@ def too_large(why: str) -> Skipped:
     return Skipped(f"too large: {why}", reason="too_large")
 
 
-def failed_by(error: BaseException) -> Failed:
+def failed_from(error: BaseException) -> Failed:
     """The outcome of a scorer that raised: the type of the error, and where in the user's code it came from."""
-    return Failed(type(error).__name__, str(error), place=place_of(error))
+    return Failed(type(error).__name__, str(error), place=user_code_location(error))
+
+
+_OURS: Final = str(Path(__file__).parents[1]) + "/"
+_MACHINERY: Final = "<frozen importlib"
+
+
+def user_code_location(error: BaseException) -> str:
+    """`file:line` of the innermost frame in the file that we called into; "" if the error is not from a user's code.
+
+    The innermost frame of all may be in a library, whose line tells less than the one that called it.
+    """
+    frames = list(_frames(error))
+    return f"{frames[0][0]}:{[line for file, line in frames if file == frames[0][0]][-1]}" if frames else ""
+
+
+def describe_import_error(error: BaseException) -> str:
+    """The type of an error while a module was imported, the module that is missing, and the line that is to blame."""
+    kind = type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{kind}, line {error.lineno} of {error.filename}"
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        return f"{kind}: {error.obj.__name__} has no {error.name}"
+    missing = f": no module named {error.name!r}" if isinstance(error, ModuleNotFoundError) and error.name else ""
+    frames = list(_frames(error))
+    place = f", line {frames[-1][1]} of {frames[-1][0]}" if frames else ""
+    return f"{kind}{missing}{place}"
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
+    """File and line of each frame of the traceback that is neither ours nor the import machinery's."""
+    frame = error.__traceback__
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if not file.startswith((_OURS, _MACHINERY)) and "/importlib/" not in file:
+            yield file, frame.tb_lineno
+        frame = frame.tb_next

@@ -12,25 +12,25 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment.parallel_calls import batches
-from otel_eval.scorers.automaton import Automaton, Edit, TooLarge, TooMany, nearest
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import (
+from otel_eval.scorers.alignment.parallel_calls import parallel_groups
+from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, TooManyOrders, fewest_edits
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import (
     STRING,
     collect_errors,
     count,
-    described,
     did_you_mean,
     flag,
+    invalid_value,
     one_of,
     optional,
     reads,
     redacted_repr,
-    wrong,
+    with_schema,
 )
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import plural, seen, tool
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.wording import plural, seen, tool
 
 __all__ = ["TrajectoryPattern", "read_pattern"]
 
@@ -67,22 +67,22 @@ _PATTERN: Final = {
 _MOST_SAID: Final = 8
 
 
-@described(_PATTERN)
-def read_pattern(key: str, value: Any) -> Automaton:
+@with_schema(_PATTERN)
+def read_pattern(key: str, value: Any) -> NFA:
     """A pattern as an automaton.
 
     Raises:
         ConfigError: it is none, or it needs more than 10,000 states.
     """
-    automaton = Automaton()
+    automaton = NFA()
     try:
         automaton.end = _build(automaton, 0, key, value, 0)
-    except TooLarge:
+    except PatternTooLarge:
         raise ConfigError(f"{key}: too large for an exact answer; use smaller any_order groups or a repeat without max") from None
     return automaton
 
 
-def _build(automaton: Automaton, start: int, key: str, value: Any, depth: int) -> int:
+def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
     """Add the pattern's states behind `start`; the state where it ends."""
     if depth > _DEEPEST:
         raise ConfigError(f"{key}: nested more than {_DEEPEST} deep; write a flatter pattern")
@@ -93,18 +93,18 @@ def _build(automaton: Automaton, start: int, key: str, value: Any, depth: int) -
     if isinstance(value, list | tuple):
         return _sequence(automaton, start, key, value, depth)
     if not isinstance(value, Mapping):
-        raise wrong(key, value, "a pattern", f"write {_FORMS}")
+        raise invalid_value(key, value, "a pattern", f"write {_FORMS}")
     return _composed(automaton, start, key, value, depth)
 
 
-def _composed(automaton: Automaton, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     kinds = [word for word in value if word in _KINDS]
     known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
     unknown = [word for word in value if word not in known]
     if unknown:
         raise ConfigError(*(f"{key}.{word}: unknown key; {did_you_mean(word, known)}" for word in unknown))
     if len(kinds) != 1:
-        raise wrong(key, dict(value), "a pattern of one kind", f"write {_FORMS}")
+        raise invalid_value(key, dict(value), "a pattern of one kind", f"write {_FORMS}")
     kind = kinds[0]
     below, where = value[kind], f"{key}.{kind}"
     if kind == "optional":
@@ -112,12 +112,12 @@ def _composed(automaton: Automaton, start: int, key: str, value: Mapping[Any, An
     if kind == "repeat":
         return _repeated(automaton, start, key, value, depth)
     if not isinstance(below, list | tuple) or (kind == "choice" and not below):
-        raise wrong(where, below, "a list of patterns", f"write e.g. {where}: [search, open]")
+        raise invalid_value(where, below, "a list of patterns", f"write e.g. {where}: [search, open]")
     build = {"sequence": _sequence, "any_order": _any_order, "choice": _choice}[kind]
     return build(automaton, start, where, below, depth)
 
 
-def _sequence(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+def _sequence(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
     # A member that cannot be used leaves its place empty, so that those behind it are read all the same.
     problems: list[str] = []
     for index, member in enumerate(members):
@@ -130,7 +130,7 @@ def _sequence(automaton: Automaton, start: int, key: str, members: Any, depth: i
     return start
 
 
-def _choice(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
     end = automaton.state()
     entries = [_entry(automaton, start, member) for member in members]
     for last in _ends(automaton, entries, key, members, depth):
@@ -138,7 +138,7 @@ def _choice(automaton: Automaton, start: int, key: str, members: Any, depth: int
     return end
 
 
-def _entry(automaton: Automaton, start: int, member: Any) -> int:
+def _entry(automaton: NFA, start: int, member: Any) -> int:
     """Where a member begins: behind `start`, for a repetition comes back to where it begins; nobody comes back to a name."""
     if isinstance(member, str):
         return start
@@ -147,7 +147,7 @@ def _entry(automaton: Automaton, start: int, member: Any) -> int:
     return entry
 
 
-def _ends(automaton: Automaton, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
+def _ends(automaton: NFA, entries: Sequence[int], key: str, members: Any, depth: int) -> list[int]:
     """Build each member behind its entry."""
     return collect_errors(
         partial(_build, automaton, entry, f"{key}[{index}]", member, depth + 1)
@@ -155,7 +155,7 @@ def _ends(automaton: Automaton, entries: Sequence[int], key: str, members: Any, 
     )
 
 
-def _any_order(automaton: Automaton, start: int, key: str, members: Any, depth: int) -> int:
+def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -> int:
     """A state for each set of members that came already."""
     if len(members) > _MOST_ANY_ORDER:
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
@@ -172,7 +172,7 @@ def _any_order(automaton: Automaton, start: int, key: str, members: Any, depth: 
     return came[-1]
 
 
-def _repeated(automaton: Automaton, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
+def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     """`{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
@@ -195,7 +195,7 @@ def _repeated(automaton: Automaton, start: int, key: str, value: Mapping[Any, An
     return _repeat(automaton, start, f"{key}.repeat", inner, least, most, depth)
 
 
-def _repeat(automaton: Automaton, start: int, key: str, member: Any, least: int, most: int | None, depth: int) -> int:
+def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most: int | None, depth: int) -> int:
     for _ in range(least):
         start = _build(automaton, start, key, member, depth + 1)
     end = automaton.state()
@@ -212,7 +212,7 @@ def _repeat(automaton: Automaton, start: int, key: str, member: Any, least: int,
 
 @scorer("trajectory_pattern")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryPattern(BuiltIn):
+class TrajectoryPattern(BaseScorer):
     """How near the calls are to a pattern. 1 (they fit it) is best, range 0-1.
 
     1 - fewest insertions and deletions that make the calls fit / (calls + length of the word they become); of the
@@ -229,7 +229,7 @@ class TrajectoryPattern(BuiltIn):
 
     type: ClassVar[str] = "trajectory_pattern"
 
-    pattern: Automaton = field(metadata=reads(read_pattern))
+    pattern: NFA = field(metadata=reads(read_pattern))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
     include_content: bool = field(default=False, metadata=reads(flag))  # as for every matching scorer: names have none
 
@@ -241,10 +241,10 @@ class TrajectoryPattern(BuiltIn):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Search the nearest word."""
         calls = trajectory.calls
-        ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else batches(calls)
+        ordered = [range(at, at + 1) for at in range(len(calls))] if self.concurrency == "ignore" else parallel_groups(calls)
         try:
-            fit = nearest(self.pattern, [call.name for call in calls], ordered)
-        except TooMany:
+            fit = fewest_edits(self.pattern, [call.name for call in calls], ordered)
+        except TooManyOrders:
             return Skipped("too many calls ran together to try every order", reason="too_large")
         longest = len(calls) + fit.length
         edits = [{"edit": edit.kind, "tool": edit.tool, "position": edit.position} for edit in fit.edits]

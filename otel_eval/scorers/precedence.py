@@ -16,14 +16,23 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.alignment.parallel_calls import batches, is_timed
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import STRINGS, Names, collect_errors, described, one_of, reads, redacted_repr, wrong
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.alignment.parallel_calls import is_timed, parallel_groups
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import (
+    STRINGS,
+    Names,
+    collect_errors,
+    invalid_value,
+    one_of,
+    reads,
+    redacted_repr,
+    with_schema,
+)
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import listed, seen
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.wording import listed, seen
 
-__all__ = ["Precedence", "Rule", "read_rules"]
+__all__ = ["OrderRule", "Precedence", "read_rules"]
 
 _WITHIN: Final = r"(?:\s+within\s+(?P<number>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h))?"
 _SHAPES: Final = (
@@ -38,7 +47,7 @@ _FORMS: Final = "a before b, b only after a, a then b within 5s, never b after a
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OrderRule:
     """A rule between calls of two tools, whose names match `a` and `b`; `within_ns` limits a `then`."""
 
     written: str
@@ -49,22 +58,22 @@ class Rule:
     within_ns: int | None = None
 
 
-@described(STRINGS)
-def read_rules(key: str, value: Any) -> tuple[Rule, ...]:
+@with_schema(STRINGS)
+def read_rules(key: str, value: Any) -> tuple[OrderRule, ...]:
     """A list of rules, each of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:
-        raise wrong(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
+        raise invalid_value(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
     return tuple(collect_errors(partial(_rule, f"{key}[{index}]", written) for index, written in enumerate(value)))
 
 
-def _rule(key: str, written: Any) -> Rule:
+def _rule(key: str, written: Any) -> OrderRule:
     for kind, shape in _SHAPES:
         found = shape.fullmatch(written.strip()) if isinstance(written, str) else None
         if found is not None:
             parts = found.groupdict()
             _refuse_words(key, written, (parts["a"], parts["b"]))
             within = round(float(parts["number"]) * _NS[parts["unit"]]) if parts.get("number") else None
-            return Rule(
+            return OrderRule(
                 written.strip(),
                 kind,
                 (parts["a"], parts["b"]),
@@ -86,7 +95,7 @@ def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
 
 @scorer("precedence")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Precedence(BuiltIn):
+class Precedence(BaseScorer):
     """Share of rules about order that hold. 1 is best, range 0-1.
 
     Rules that hold / rules; a rule whose trigger never happens holds.
@@ -108,7 +117,7 @@ class Precedence(BuiltIn):
 
     type: ClassVar[str] = "precedence"
 
-    rules: tuple[Rule, ...] = field(metadata=reads(read_rules))
+    rules: tuple[OrderRule, ...] = field(metadata=reads(read_rules))
     concurrency: str = field(default="respect", metadata=reads(one_of("respect", "ignore")))
 
     @property
@@ -129,7 +138,7 @@ class Precedence(BuiltIn):
         """Try each rule."""
         calls = trajectory.calls
         if self.concurrency == "respect":
-            place = [index for index, batch in enumerate(batches(calls)) for _ in batch]
+            place = [index for index, batch in enumerate(parallel_groups(calls)) for _ in batch]
         else:
             place = list(range(len(calls)))
         broken, said = [], []
@@ -145,7 +154,7 @@ class Precedence(BuiltIn):
         return Finding(held / len(self.rules), told, {"broken": broken, "seen": seen(calls)})
 
 
-def _breaking(rule: Rule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int] | Skipped:
+def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int] | Skipped:
     """The positions of the calls that break a rule."""
     first = [position for position, call in enumerate(calls) if rule.a(call.name)]
     second = [position for position, call in enumerate(calls) if rule.b(call.name)]
@@ -162,7 +171,7 @@ def _breaking(rule: Rule, calls: Sequence[ToolCall], place: Sequence[int]) -> li
 
 
 def _unanswered(
-    rule: Rule, calls: Sequence[ToolCall], place: Sequence[int], first: Sequence[int], second: Sequence[int]
+    rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int], first: Sequence[int], second: Sequence[int]
 ) -> list[int] | Skipped:
     """The calls of `first` that no later one of `second` answers in time."""
     places = [place[position] for position in second]

@@ -15,12 +15,20 @@ from typing import Any, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Skipped, Trajectory
-from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.built_in import BuiltIn
-from otel_eval.scorers.coroutines import is_awaited
-from otel_eval.scorers.outcomes import failed_by
-from otel_eval.scorers.parameters import STRING, collect_errors, described, did_you_mean, redacted_repr, text, wrong
-from otel_eval.scorers.registry import imported
+from otel_eval.scorers.outcomes import failed_from
+from otel_eval.scorers.spec.base_scorer import BaseScorer
+from otel_eval.scorers.spec.functions import is_coroutine_function
+from otel_eval.scorers.spec.parameters import (
+    STRING,
+    collect_errors,
+    did_you_mean,
+    invalid_value,
+    redacted_repr,
+    text,
+    with_schema,
+)
+from otel_eval.scorers.spec.registry import import_path
+from otel_eval.scorers.values import decode_json
 
 __all__ = ["Records", "Reference", "is_file", "reference", "references_of"]
 
@@ -57,7 +65,7 @@ class Reference:
         if self.key not in trajectory.attributes:
             return _none(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
         value = trajectory.attributes[self.key]
-        return decoded(value) if self.records is None else self.value_of(_text(value))
+        return decode_json(value) if self.records is None else self.value_of(_text(value))
 
     def value_of(self, key: str) -> Any:
         """The same for the record of a key."""
@@ -65,12 +73,12 @@ class Reference:
         try:
             record: Any = self.records(key)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
-            return failed_by(error)
+            return failed_from(error)
         if record is None:
             return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
             return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
-        value = decoded(record.get(self.field))
+        value = decode_json(record.get(self.field))
         return _none(self._no(f"its record has no {self.field}")) if value is None else value
 
     def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
@@ -96,7 +104,7 @@ def references_of(scorer: object) -> Iterator[Reference]:
     >>> [each.key for each in references_of(create_scorer({"type": "tool_call_order", "reference": "my.expected"}))]
     ['my.expected']
     """
-    if not isinstance(scorer, BuiltIn):  # attributes of a user's object mean something else, and may raise
+    if not isinstance(scorer, BaseScorer):  # attributes of a user's object mean something else, and may raise
         return
     held = (getattr(scorer, name, None) for name in ("reference", "answer"))
     yield from (each for each in held if isinstance(each, Reference))
@@ -120,7 +128,7 @@ _IN_DATASET: Final = {
 }
 
 
-@described({"anyOf": [STRING, _IN_DATASET]})
+@with_schema({"anyOf": [STRING, _IN_DATASET]})
 def reference(key: str, value: Any) -> Reference:
     """An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
     if isinstance(value, Reference):
@@ -128,7 +136,7 @@ def reference(key: str, value: Any) -> Reference:
     if isinstance(value, str):
         return Reference(text(key, value))
     if not isinstance(value, Mapping):
-        raise wrong(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
+        raise invalid_value(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
     problems = [f"{key}.{word}: unknown key; {did_you_mean(word, _KNOWN)}" for word in value if word not in _KNOWN]
     problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
     words = {word: value[word] for word in ("key", "field", "column") if word in value}
@@ -143,7 +151,7 @@ def reference(key: str, value: Any) -> Reference:
 
 def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
     if isinstance(dataset, str) and _FUNCTION.fullmatch(dataset):
-        dataset = imported(f"{where}.dataset", dataset)
+        dataset = import_path(f"{where}.dataset", dataset)
     if is_file(dataset):
         return Reference(key, import_module(_FILES).opened(fspath(dataset), column or key, field, where), field)
     if column is not None:
@@ -152,8 +160,8 @@ def _within(where: str, dataset: Any, *, key: str, field: str = "expected", colu
         # Kept as it is, so that it may change; YAML's keys may be numbers.
         by_text = dataset if all(isinstance(each, str) for each in dataset) else {_text(k): v for k, v in dataset.items()}
         return Reference(key, by_text.get, field)
-    if is_awaited(dataset):
-        raise wrong(f"{where}.dataset", dataset, "a function that gives a record at once", "write def, not async def")
+    if is_coroutine_function(dataset):
+        raise invalid_value(f"{where}.dataset", dataset, "a function that gives a record at once", "write def, not async def")
     if callable(dataset):
         return Reference(key, dataset, field)
     remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of records or a function"

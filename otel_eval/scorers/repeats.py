@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
-from otel_eval.scorers.agreement import frozen
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import count, flag, reads
-from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import listed, tool
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import count, flag, reads
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import listed, tool
+from otel_eval.scorers.values import hashable
 
 __all__ = ["LoopDetection", "RedundantCalls"]
 
@@ -28,12 +28,12 @@ def _keys(calls: Sequence[ToolCall], *, ignore_arguments: bool) -> list[Hashable
     unnamed = {call.name for call in calls if type(call.arguments) is Unnamed}
     if any(call.name in unnamed and type(call.arguments) is not Unnamed for call in calls):
         return None
-    return [(call.name, frozen(call.arguments)) for call in calls]
+    return [(call.name, hashable(call.arguments)) for call in calls]
 
 
 @scorer("redundant_calls")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedundantCalls(BuiltIn):
+class RedundantCalls(BaseScorer):
     """How few calls repeat an identical earlier one. 1 (none does) is best, range 0-1.
 
     1 - repeated calls / calls; identical are calls of one tool with equal arguments, or of one tool with
@@ -71,7 +71,7 @@ class RedundantCalls(BuiltIn):
         return Finding(len(first) / len(calls), said, {"repeated": repeated})
 
 
-class _Loop(NamedTuple):
+class _Repetition(NamedTuple):
     """`times` repetitions in a row of the `length` calls from `first` on."""
 
     first: int
@@ -81,7 +81,7 @@ class _Loop(NamedTuple):
 
 @scorer("loop_detection")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopDetection(BuiltIn):
+class LoopDetection(BaseScorer):
     """Whether a run goes round in circles: 1 (good) if not, 0 if so.
 
     0 if some cycle of 1 to `max_cycle` identical calls comes more than `max_repeats` times in a row; identical as for
@@ -122,23 +122,23 @@ class LoopDetection(BuiltIn):
         ]
         return Finding(0.0 if loops else 1.0, "; ".join(said) or "no loop", {"loops": told})
 
-    def _loops(self, keys: Sequence[Hashable]) -> list[_Loop]:
+    def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
         found = [_most_repeated(keys, length) for length in lengths]
         # A cycle that is itself a shorter cycle over and over was told already.
-        told: list[_Loop] = []
+        told: list[_Repetition] = []
         for loop in found:
             if loop.times > self.max_repeats and not any(loop.length % each.length == 0 for each in told):
                 told.append(loop)
         return told
 
 
-def _most_repeated(keys: Sequence[Hashable], length: int) -> _Loop:
+def _most_repeated(keys: Sequence[Hashable], length: int) -> _Repetition:
     """The cycle of that length that comes most often in a row: a stretch where each call equals that `length` before."""
-    best, stretch = _Loop(0, length, 1), 0
+    best, stretch = _Repetition(0, length, 1), 0
     for position in range(length, len(keys)):
         stretch = stretch + 1 if keys[position] == keys[position - length] else 0
         times = stretch // length + 1
         if times > best.times:
-            best = _Loop(position - times * length + 1, length, times)
+            best = _Repetition(position - times * length + 1, length, times)
     return best

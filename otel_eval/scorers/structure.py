@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
-from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.fields import field_of
-from otel_eval.scorers.parameters import STRING, described, did_you_mean, optional, reads, text, wrong
-from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.wording import tool
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import STRING, did_you_mean, invalid_value, optional, reads, text, with_schema
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import tool
+from otel_eval.scorers.values import decode_json, recorded_field
 
 __all__ = ["TrajectoryStructure"]
 
@@ -24,16 +23,16 @@ _OF_A_CALL: Final = ("name", "arguments", "result", "error", "call_id", "span_id
 _MOST_SAID: Final = 5
 
 
-@described({"type": "array", "items": STRING})
+@with_schema({"type": "array", "items": STRING})
 def _keys(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
-        raise wrong(key, value, "a list of keys", f"write e.g. {key}: [arguments, result]")
+        raise invalid_value(key, value, "a list of keys", f"write e.g. {key}: [arguments, result]")
     return tuple(value)
 
 
 @scorer("trajectory_structure")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryStructure(BuiltIn):
+class TrajectoryStructure(BaseScorer):
     """Share of calls, or of recorded steps, that have every required field. 1 is best, range 0-1.
 
     Valid / total. Without `steps`: of the calls; a field counts if it was recorded, whatever it holds, and a failed
@@ -86,7 +85,7 @@ class TrajectoryStructure(BuiltIn):
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Check calls or steps."""
         if self.steps is not None:
-            return self._of_steps(field_of(trajectory, self.steps))
+            return self._of_steps(recorded_field(trajectory, self.steps))
         if not trajectory.calls:
             return Skipped("no tool call")
         silent = next((key for key in self.required if not any(_has(call, key) for call in trajectory.calls)), None)
@@ -103,9 +102,9 @@ class TrajectoryStructure(BuiltIn):
     def _of_steps(self, steps: Any) -> Finding | Outcome:
         if steps is UNRECORDED:
             return Skipped(f"{self.steps} not recorded", reason="not_recorded")
-        steps = decoded(steps)
+        steps = decode_json(steps)
         if isinstance(steps, Mapping) and "trajectory" in steps:
-            steps = decoded(steps["trajectory"])
+            steps = decode_json(steps["trajectory"])
         if not isinstance(steps, list | tuple):
             return Finding(0.0, f"{self.steps} holds no list of steps", {"valid": 0, "total": 0, "errors": ["no list"]})
         if not steps:

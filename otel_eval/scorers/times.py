@@ -12,11 +12,11 @@ from typing import ClassVar, Final
 
 from otel_eval.model import Outcome, Skipped, ToolCall, Trajectory
 from otel_eval.scorers.alignment.parallel_calls import is_timed
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.parameters import positive, reads, text
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.parameters import positive, reads, text
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.text import seen, tool
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.wording import seen, tool
 
 __all__ = ["TimeCost", "covered", "longest_chain"]
 
@@ -60,7 +60,7 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
 
 @scorer("time_cost")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeCost(BuiltIn):
+class TimeCost(BaseScorer):
     """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
 
     clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed <= max; `strict`: 1 if elapsed <= max,

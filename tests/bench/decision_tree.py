@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from otel_eval import create_scorer
 from otel_eval.model import Trajectory
-from otel_eval.scorers.built_in import BuiltIn, Finding
 from otel_eval.scorers.cel import bind
 from otel_eval.scorers.dag import Dag
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
 from otel_eval.testing import call, trajectory
 
 ROUNDS, TIMES = 40, 200
@@ -43,7 +43,7 @@ NODES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing(BuiltIn):
+class Nothing(BaseScorer):
     """Scores without looking."""
 
     type: ClassVar[str] = "nothing"

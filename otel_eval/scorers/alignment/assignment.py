@@ -10,20 +10,68 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
-from otel_eval.scorers.alignment.bits import lowest
+__all__ = [
+    "StepBudget",
+    "TooManySteps",
+    "UnweightedAssignment",
+    "WeightedAssignment",
+    "assign",
+    "assign_kinds",
+    "assign_masks",
+    "bits_of",
+    "lowest",
+    "positions",
+]
 
-__all__ = ["Assigned", "Assignment", "TooMuch", "Work", "assign", "assign_kinds", "assign_masks"]
+_FEW: Final = 8  # bits that are added up one by one
+_SPARSE: Final = 20  # where fewer bits than one in so many are set, they are looked for one by one
+
+
+def bits_of(columns: Iterable[int]) -> int:
+    """An integer with these bits set, in time linear in the highest one."""
+    found = list(columns)
+    if len(found) < _FEW:
+        return sum([1 << column for column in found])
+    whole = bytearray((max(found) >> 3) + 1)
+    for column in found:
+        whole[column >> 3] |= 1 << (column & 7)
+    return int.from_bytes(whole, "little")
+
+
+def positions(bits: int) -> list[int]:
+    """The positions of the bits that are set, in order.
+
+    >>> positions(9)
+    [0, 3]
+    """
+    if bits.bit_count() * _SPARSE > bits.bit_length():
+        return [at for at, bit in enumerate(bin(bits)[:1:-1]) if bit == "1"]
+    found = []
+    while bits:
+        found.append(lowest(bits))
+        bits &= bits - 1
+    return found
+
+
+def lowest(bits: int) -> int:
+    """The position of the lowest bit that is set.
+
+    >>> lowest(0b10100)
+    2
+    """
+    return (bits & -bits).bit_length() - 1
+
 
 _NOTHING: Final = -1
 _ROW: Final = 16  # steps that a row costs beside its columns
 _VISIT: Final = 5  # steps for one row on the way to a column, where all weigh the same
 
 
-class TooMuch(Exception):
+class TooManySteps(Exception):
     """An exact answer would take more work than is allowed."""
 
 
-class Work:
+class StepBudget:
     """Steps that may still be taken, each a look at one pair; None: as many as it takes.
 
     Steps and not seconds, so that equal inputs give equal outcomes on every machine.
@@ -42,10 +90,10 @@ class Work:
             return
         self.most -= steps
         if self.most < 0:
-            raise TooMuch
+            raise TooManySteps
 
 
-class _Search:
+class _ShortestPath:
     """How far a search for the shortest path has come: from a new row, over kinds of rows and columns in turn."""
 
     def __init__(self, start: int, quits_at: float) -> None:
@@ -76,7 +124,7 @@ class _Search:
             self.nearest, self.quitter = self.here - rent, kind
 
 
-class Assignment:
+class WeightedAssignment:
     """Rows are added one after another; `total` is the greatest weight of all so far.
 
     Rows that are the very same object are alike, and columns may have room for several rows: what is searched is a
@@ -91,9 +139,9 @@ class Assignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, work: Work | None = None, room: Mapping[int, int] | None = None) -> None:
+    def __init__(self, work: StepBudget | None = None, room: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
-        self.work = work or Work(None)
+        self.work = work or StepBudget(None)
         self._room = dict(room) if room is not None else None  # how many more rows a column takes
         self._rows: list[int] = []  # the kind of each
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
@@ -134,7 +182,7 @@ class Assignment:
 
     def _augment(self, start: int) -> None:
         """Dijkstra over alternating paths from the new row to a column with room, or to a row that does without one."""
-        search = _Search(start, -self._rent[start])
+        search = _ShortestPath(start, -self._rent[start])
         fresh = [start]
         while True:
             for kind in fresh:
@@ -156,7 +204,7 @@ class Assignment:
             self._price[each] = self._price.get(each, 0.0) - (end - distance)
         self._shift(start, column, search)
 
-    def _look_from(self, kind: int, search: _Search) -> None:
+    def _look_from(self, kind: int, search: _ShortestPath) -> None:
         weights, price, best, done = self._kinds[kind], self._price, search.best, search.done
         self.work.spend(len(weights))
         base = search.here - self._rent[kind]
@@ -166,7 +214,7 @@ class Assignment:
                 best[column], search.parent[column] = far, kind
                 heappush(search.queue, (far, column))
 
-    def _shift(self, start: int, free: int, search: _Search) -> None:
+    def _shift(self, start: int, free: int, search: _ShortestPath) -> None:
         """Hand the columns along the path found on, from its end back to its start."""
         if free == _NOTHING:
             self._without.add(search.quitter)
@@ -207,19 +255,21 @@ class Assignment:
         return [(row, columns[kind].pop()) for row, kind in enumerate(self._rows) if columns.get(kind)]
 
 
-def assign(rows: Iterable[Mapping[int, float]], work: Work | None = None) -> list[tuple[int, int]]:
+def assign(rows: Iterable[Mapping[int, float]], work: StepBudget | None = None) -> list[tuple[int, int]]:
     """The pairs (row, column) of a heaviest assignment of all rows.
 
     Raises:
         TooMuch: it would take more work than is left.
     """
-    best = Assignment(work)
+    best = WeightedAssignment(work)
     for row in rows:
         best.add(row)
     return best.pairs()
 
 
-def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Work | None = None) -> list[tuple[int, int]]:
+def assign_kinds(
+    rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: StepBudget | None = None
+) -> list[tuple[int, int]]:
     """As `assign`, where every row weighs the same on columns that are alike: by column the first one that it is like.
 
     >>> assign_kinds([{0: 0.5, 1: 0.5, 2: 1.0}] * 2, [0, 0, 2])
@@ -228,7 +278,7 @@ def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work
     columns: dict[int, list[int]] = {}
     for column in range(len(alike) - 1, -1, -1):
         columns.setdefault(alike[column], []).append(column)
-    best = Assignment(work, {first: len(found) for first, found in columns.items()})
+    best = WeightedAssignment(work, {first: len(found) for first, found in columns.items()})
     fewer: dict[int, dict[int, float]] = {}
     for row in rows:
         if id(row) not in fewer:
@@ -237,8 +287,8 @@ def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work
     return [(row, columns[first].pop()) for row, first in best.pairs()]
 
 
-class Assigned:
-    """As `Assignment`, where every pair weighs the same: rows are integers with one bit for each column.
+class UnweightedAssignment:
+    """As `WeightedAssignment`, where every pair weighs the same: rows are integers with one bit for each column.
 
     >>> best = Assigned(2)
     >>> best.add(0b11), best.add(0b01), best.add(0b11)
@@ -247,8 +297,8 @@ class Assigned:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, columns: int, work: Work | None = None) -> None:
-        self.work = work or Work(None)
+    def __init__(self, columns: int, work: StepBudget | None = None) -> None:
+        self.work = work or StepBudget(None)
         self._free = (1 << columns) - 1
         self._open = self._free  # columns that may still be on the way to a free one
         self._rows: list[int] = []
@@ -335,13 +385,13 @@ class Assigned:
         return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
 
 
-def assign_masks(rows: Iterable[int], columns: int, work: Work | None = None) -> list[tuple[int, int]]:
+def assign_masks(rows: Iterable[int], columns: int, work: StepBudget | None = None) -> list[tuple[int, int]]:
     """The pairs (row, column) of a largest assignment, by row.
 
     Raises:
         TooMuch: it would take more work than is allowed.
     """
-    assigned = Assigned(columns, work)
+    best = UnweightedAssignment(columns, work)
     for row in rows:
-        assigned.add(row)
-    return assigned.pairs()
+        best.add(row)
+    return best.pairs()

@@ -5,17 +5,32 @@ A nested list holds calls that may come in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.model import UNRECORDED
-from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.parameters import STRING, Schema, collect_errors, described, did_you_mean, wrong
+from otel_eval.model import UNRECORDED, Unnamed
+from otel_eval.scorers.alignment.lcs import Prepared, prepare
+from otel_eval.scorers.alignment.parallel_calls import TimedCall
+from otel_eval.scorers.spec.parameters import STRING, Schema, collect_errors, did_you_mean, invalid_value, with_schema
+from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 
-__all__ = ["Comparison", "Expectation", "Expected", "calls", "names"]
+__all__ = [
+    "PARTIAL",
+    "Comparison",
+    "Criterion",
+    "Expectation",
+    "Expected",
+    "NotRecorded",
+    "arguments_word",
+    "calls",
+    "check_recorded",
+    "criterion_of",
+    "names",
+    "words_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ def _list_of(call: Schema) -> Schema:
     return {"type": "array", "items": {"anyOf": [call, {"type": "array", "items": call, "minItems": 1}]}}
 
 
-@described(_list_of(STRING))
+@with_schema(_list_of(STRING))
 def names(key: str, value: Any) -> Expectation:
     """A list of tool names; a nested list holds names that may come in any order.
 
@@ -80,11 +95,11 @@ def calls(*fields: str) -> Callable[[str, Any], Expectation]:
         return _call(key, value, fields)
 
     spelt: dict[str, Schema] = {word: {} for word, field in _SPELLINGS.items() if field in fields}
-    named = {"type": "object", "properties": {"name": STRING, **spelt}, "required": ["name"]}
+    as_object = {"type": "object", "properties": {"name": STRING, **spelt}, "required": ["name"]}
     function = {"type": "object", "properties": {"function": {"type": "object", "required": ["name"]}}, "required": ["function"]}
     example = ", ".join(f"{field}: …" for field in fields)
 
-    @described({"anyOf": [named, function, _list_of({"anyOf": [STRING, named, function]})]})
+    @with_schema({"anyOf": [as_object, function, _list_of({"anyOf": [STRING, as_object, function]})]})
     def read(key: str, value: Any) -> Expectation:
         return _expectation(key, value, read_call, "a list of expected calls", f"[{{name: search, {example}}}]")
 
@@ -95,7 +110,7 @@ def _expectation(key: str, value: Any, read: Callable[[str, Any], Expected], wan
     if isinstance(value, Mapping):
         value = [value]  # a single call
     if not _is_list(value):
-        raise wrong(key, value, wanted, f"write e.g. {key}: {example}")
+        raise invalid_value(key, value, wanted, f"write e.g. {key}: {example}")
     found: list[Expected] = []
     groups: list[range] = []
     for members in collect_errors(partial(_batch, f"{key}[{index}]", entry, read) for index, entry in enumerate(value)):
@@ -109,7 +124,7 @@ def _batch(key: str, entry: Any, read: Callable[[str, Any], Expected]) -> list[E
     if not _is_list(entry):
         return [read(key, entry)]
     if not entry:
-        raise wrong(key, entry, "a batch of calls", "name at least one call or leave the batch out")
+        raise invalid_value(key, entry, "a batch of calls", "name at least one call or leave the batch out")
     return collect_errors(partial(read, f"{key}[{at}]", member) for at, member in enumerate(entry))
 
 
@@ -119,7 +134,9 @@ def _is_list(value: Any) -> bool:
 
 def _name(key: str, value: Any) -> Expected:
     if not isinstance(value, str) or not value:
-        raise wrong(key, value, "the name of a tool", f"write e.g. {key}: search (names like 3 or true need quotes in YAML)")
+        raise invalid_value(
+            key, value, "the name of a tool", f"write e.g. {key}: search (names like 3 or true need quotes in YAML)"
+        )
     return Expected(value)
 
 
@@ -141,7 +158,7 @@ def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
         raise ConfigError(*problems)
     given = {spelt[word]: value[word] for word in value if word in spelt}
     if "result" in given:
-        given["result"] = decoded(given["result"])
+        given["result"] = decode_json(given["result"])
     return Expected(_name(f"{key}.name", value["name"]).name, **given)
 
 
@@ -165,10 +182,142 @@ def _function(key: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
     if others:
         raise ConfigError(f"{key}: function and {', '.join(map(str, others))} are two spellings of a call; keep one of them")
     if not isinstance(inner, Mapping):
-        raise wrong(f"{key}.function", inner, "a mapping of name and arguments", "write {name: search, arguments: '{}'}")
+        raise invalid_value(f"{key}.function", inner, "a mapping of name and arguments", "write {name: search, arguments: '{}'}")
     if not isinstance(text := inner.get("arguments"), str):
         return inner
-    arguments = decoded(text or "{}")
+    arguments = decode_json(text or "{}")
     if not isinstance(arguments, Mapping):
-        raise wrong(f"{key}.function.arguments", text, "the JSON text of an object", 'write e.g. \'{"q": "rates"}\'')
+        raise invalid_value(f"{key}.function.arguments", text, "the JSON text of an object", 'write e.g. \'{"q": "rates"}\'')
     return {**inner, "arguments": arguments}
+
+
+PARTIAL: Final = ("subset", "superset", "overlap")  # modes in which different arguments may agree
+
+
+class NotRecorded(Exception):
+    """A same-named call did not record what the expectation names; the message names it and its position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What an expected call names, as far as it is compared."""
+
+    arguments: bool
+    result: bool
+    names: bool  # the arguments are named, not a bare value
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """An expectation, prepared to be compared in one way.
+
+    Attributes:
+        each: what each expected call names.
+        required: names of tools with what their expected calls name, each combination once, in order.
+        fields: what all expected calls of a name name.
+        words: the expected calls as words; None where some value cannot be hashed or calls of one name name different fields.
+        decisive: whether calls agree only if their words are equal.
+        plain: whether nothing is compared but names.
+        weighed: whether the weight of each pair is told: something is to be compared, and some expected call names something.
+        whole: whether every expected call names arguments that are compared, and none a result that is.
+    """
+
+    expectation: Expectation
+    comparison: Comparison
+    each: tuple[Fields, ...]
+    required: tuple[tuple[str, Fields], ...]
+    fields: Mapping[str, Fields]
+    words: Prepared | None
+    decisive: bool
+    plain: bool
+    weighed: bool
+    whole: bool
+
+
+def criterion_of(expectation: Expectation, comparison: Comparison) -> Criterion:
+    """The expectation, prepared for any number of runs."""
+    each = tuple([_fields(call, comparison) for call in expectation.calls])
+    required = tuple(dict.fromkeys([(call.name, own) for call, own in zip(expectation.calls, each, strict=True)]))
+    fields = dict(required)
+    uniform = all((own.arguments, own.result) == (fields[name].arguments, fields[name].result) for name, own in required)
+    words = _prepared(expectation, comparison, fields) if uniform else None
+    compared = comparison.arguments is not None or comparison.results
+    bare = all(call.arguments is UNRECORDED and call.result is UNRECORDED for call in expectation.calls)
+    partial = comparison.arguments in PARTIAL and any(own.arguments for _, own in required)
+    return Criterion(
+        expectation,
+        comparison,
+        each,
+        required,
+        fields,
+        words,
+        decisive=words is not None and not partial,
+        plain=not any(own.arguments or own.result for _, own in required),
+        weighed=compared and not bare,
+        whole=all(own.arguments and not own.result for _, own in required),
+    )
+
+
+def _fields(call: Expected, comparison: Comparison) -> Fields:
+    arguments = comparison.arguments is not None and call.arguments is not UNRECORDED
+    result = comparison.results and call.result is not UNRECORDED
+    return Fields(arguments, result, arguments and not is_bare_value(call.arguments))
+
+
+def _prepared(expectation: Expectation, comparison: Comparison, fields: Mapping[str, Fields]) -> Prepared | None:
+    try:
+        return prepare([_word(call, fields[call.name], comparison.arguments) for call in expectation.calls])
+    except (TypeError, RecursionError):
+        return None
+
+
+def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Hashable] | None:
+    """The actual calls as words, comparable with those of the criterion; None where some value cannot be hashed."""
+    if criterion.plain:
+        return [call.name for call in calls]
+    fields, mode = criterion.fields, criterion.comparison.arguments
+    try:
+        return [_word(call, fields[call.name], mode) if call.name in fields else call.name for call in calls]
+    except (TypeError, RecursionError):
+        return None
+
+
+def _word(call: Any, fields: Fields, mode: str | tuple[str, ...] | None) -> Hashable:
+    """Equal for calls of one name whose compared fields are equal, and for no others.
+
+    Raises:
+        TypeError: a value cannot be hashed.
+    """
+    if not fields.arguments and not fields.result:
+        return str(call.name)
+    arguments = arguments_word(call.arguments, mode) if fields.arguments else None
+    return (call.name, arguments, hashable(decode_json(call.result))) if fields.result else (call.name, arguments)
+
+
+def arguments_word(arguments: Any, mode: str | tuple[str, ...] | None) -> Hashable:
+    """Equal for arguments that are the same, as far as the mode compares them."""
+    if mode == "exact":
+        return hashable(arguments)
+    if isinstance(mode, tuple):
+        return tuple([hashable(value_at(arguments, key)) for key in mode])
+    return hashable(as_object(arguments))
+
+
+def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
+    """See that calls of the expected names recorded what is compared of them.
+
+    Raises:
+        Unrecorded: one did not.
+    """
+    by_name: dict[str, list[tuple[int, Any]]] = {}
+    for at, call in enumerate(calls):
+        if call.name in criterion.fields:
+            by_name.setdefault(call.name, []).append((at, call))
+    for name, fields in criterion.required:
+        for at, call in by_name.get(name, ()):
+            if fields.arguments and call.arguments is UNRECORDED:
+                raise NotRecorded(f"arguments of {name} (call {at}) not recorded")
+            if fields.names and type(call.arguments) is Unnamed:
+                raise NotRecorded(f"names of the arguments of {name} (call {at}) not recorded")
+            if fields.result and call.result is UNRECORDED:
+                raise NotRecorded(f"result of {name} (call {at}) not recorded")

@@ -13,8 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_eval.scorers.alignment.assignment import Assigned, TooMuch, Work
-from otel_eval.scorers.alignment.bits import positions
+from otel_eval.scorers.alignment.assignment import StepBudget, TooManySteps, UnweightedAssignment, positions
 
 __all__ = ["Prepared", "common", "common_in_groups", "common_of_masks", "common_of_masks_in_groups", "prepare"]
 
@@ -93,7 +92,7 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
 
 def _check_size(length: int, others: int) -> None:
     if length * others > _MOST_CELLS:
-        raise TooMuch
+        raise TooManySteps
 
 
 class _Step(NamedTuple):
@@ -103,7 +102,9 @@ class _Step(NamedTuple):
     origin: list[int]
 
 
-def common_in_groups(prepared: Prepared, names: Sequence[Hashable], groups: Sequence[range], work: Work | None = None) -> Pairs:
+def common_in_groups(
+    prepared: Prepared, names: Sequence[Hashable], groups: Sequence[range], work: StepBudget | None = None
+) -> Pairs:
     """As `common`, the longest over every order of `names` that keeps the groups in order.
 
     A group of one is a step on a row as in `common`. For larger ones the row is unrolled into the shortest prefix of
@@ -114,7 +115,7 @@ def common_in_groups(prepared: Prepared, names: Sequence[Hashable], groups: Sequ
     >>> common_in_groups(prepare(["a", "b", "c"]), ["b", "a", "c"], [range(0, 2), range(2, 3)])
     [(0, 1), (1, 0), (2, 2)]
     """
-    work = work or Work(None)
+    work = work or StepBudget(None)
     known: list[tuple[range, Mapping[Hashable, int]]] = [(range(0), {})]  # the last group and its names
 
     def wanted(group: range) -> Mapping[Hashable, int]:
@@ -133,7 +134,7 @@ def common_in_groups(prepared: Prepared, names: Sequence[Hashable], groups: Sequ
     return _in_groups(len(prepared.names), masks, groups, places, paired, work)
 
 
-def common_of_masks_in_groups(length: int, masks: Sequence[int], groups: Sequence[range], work: Work) -> Pairs:
+def common_of_masks_in_groups(length: int, masks: Sequence[int], groups: Sequence[range], work: StepBudget) -> Pairs:
     """As `common_in_groups`, where members are equal in any way: `masks` as `common_of_masks` takes them.
 
     Which members of the prepared side can be assigned to a group together is a matroid (transversal), so from each prefix
@@ -163,7 +164,7 @@ class _Group:
     can be assigned as well, or else in place of the last of those that could make room for it.
     """
 
-    def __init__(self, masks: Sequence[int], group: range, work: Work) -> None:
+    def __init__(self, masks: Sequence[int], group: range, work: StepBudget) -> None:
         self._masks = [masks[position] for position in group]
         self._work = work
         some = 0
@@ -171,7 +172,7 @@ class _Group:
             some |= mask
         self._positions = positions(some)
         self._found: list[list[int]] = []
-        assigned, found = Assigned(len(self._masks), work), list[int]()
+        assigned, found = UnweightedAssignment(len(self._masks), work), list[int]()
         for position in reversed(self._positions):
             out = assigned.exchange(self._row(position))  # rows are numbered from the last position on
             found = [position, *found] if out < 0 else found
@@ -187,9 +188,9 @@ class _Group:
         first = bisect_left(self._positions, prefix)
         return self._found[len(self._positions) - 1 - first] if first < len(self._positions) else []
 
-    def assigned(self, used: Sequence[int]) -> Assigned:
+    def assigned(self, used: Sequence[int]) -> UnweightedAssignment:
         """These members of the prepared side, assigned to the group."""
-        assigned = Assigned(len(self._masks), self._work)
+        assigned = UnweightedAssignment(len(self._masks), self._work)
         for position in used:
             assigned.add(self._row(position))
         return assigned
@@ -198,7 +199,9 @@ class _Group:
         return sum([1 << column for column, mask in enumerate(self._masks) if mask >> position & 1])
 
 
-def _in_groups(length: int, masks: Sequence[int], groups: Sequence[range], places: Places, paired: Paired, work: Work) -> Pairs:
+def _in_groups(
+    length: int, masks: Sequence[int], groups: Sequence[range], places: Places, paired: Paired, work: StepBudget
+) -> Pairs:
     _check_size(length, len(groups))
     full = (1 << length) - 1
     rows: list[int] = [full]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from otel_eval.scorers.alignment.assignment import Assignment, Work, assign, assign_masks
-from otel_eval.scorers.alignment.bits import positions, turned
+from otel_eval.scorers.alignment.assignment import StepBudget, WeightedAssignment, assign, assign_masks, positions
 from otel_eval.scorers.alignment.lcs import common_of_masks, common_of_masks_in_groups
 from otel_eval.scorers.alignment.partial_order import walk
 
-__all__ = ["align_in_order", "align_masks_in_order"]
+__all__ = ["align_in_order", "align_masks_in_order", "transpose_bits"]
 
 Rows = Sequence[Mapping[int, float]]
 Pairs = list[tuple[int, int]]
@@ -27,14 +26,14 @@ _BIT = 50  # bits that are turned at the cost of a step
 
 
 def align_masks_in_order(
-    masks: Sequence[int], columns: int, groups: Sequence[range], batches: Sequence[range], work: Work | None = None
+    masks: Sequence[int], columns: int, groups: Sequence[range], batches: Sequence[range], work: StepBudget | None = None
 ) -> Pairs:
     """As `align_in_order`, where each pair weighs the same: `masks` are rows with one bit for each of so many columns.
 
     Raises:
         TooMuch: it would take more work than is allowed.
     """
-    work = work or Work(None)
+    work = work or StepBudget(None)
     if len(groups) <= 1 or len(batches) <= 1:
         return assign_masks(masks, columns, work)
     if len(groups) < len(masks) and len(batches) < columns:
@@ -46,13 +45,13 @@ def align_masks_in_order(
         found = common_of_masks_in_groups(columns, masks, groups, work)
         return sorted((row, column) for column, row in found)
     work.spend(len(masks) * columns // _BIT)
-    by_column = turned(masks, columns)
+    by_column = transpose_bits(masks, columns)
     if len(batches) == columns:
         return common_of_masks(len(masks), by_column)
     return common_of_masks_in_groups(len(masks), by_column, batches, work)
 
 
-def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Work | None = None) -> Pairs:
+def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: StepBudget | None = None) -> Pairs:
     """The pairs (row, column) of a heaviest alignment.
 
     Args:
@@ -67,7 +66,7 @@ def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]
     Raises:
         TooMuch: it would take more work than is allowed.
     """
-    work = work or Work(None)
+    work = work or StepBudget(None)
     if len(groups) <= 1 or len(batches) <= 1:
         return assign(rows, work)
     columns = batches[-1].stop
@@ -78,7 +77,17 @@ def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]
     return sorted(walk(rows, groups, batches, work=work))
 
 
-def _transposed(rows: Rows, columns: int, work: Work) -> list[dict[int, float]]:
+def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
+    """By column the bits of the rows that have its bit. Through text, which the interpreter cuts in steps at full speed.
+
+    >>> transpose_bits([0b01, 0b11], 2)
+    [3, 2]
+    """
+    text = "".join([format(row, f"0{columns}b") for row in reversed(rows)])
+    return [int(text[column::columns] or "0", 2) for column in range(columns - 1, -1, -1)]
+
+
+def _transposed(rows: Rows, columns: int, work: StepBudget) -> list[dict[int, float]]:
     work.spend(sum([len(row) for row in rows]))
     turned: list[dict[int, float]] = [{} for _ in range(columns)]
     for row, weights in enumerate(rows):
@@ -87,7 +96,7 @@ def _transposed(rows: Rows, columns: int, work: Work) -> list[dict[int, float]]:
     return turned
 
 
-def _against_groups(rows: Rows, batches: Sequence[range], work: Work) -> Pairs:
+def _against_groups(rows: Rows, batches: Sequence[range], work: StepBudget) -> Pairs:
     """Rows one by one against groups of columns: each group is assigned to some run of rows after the last.
 
     ``best[j]``, the heaviest alignment of the first j rows with the groups so far, becomes the greatest
@@ -111,7 +120,7 @@ def _against_groups(rows: Rows, batches: Sequence[range], work: Work) -> Pairs:
     return sorted(pairs)
 
 
-def _alone(weights: Mapping[int, float], best: list[float], work: Work) -> tuple[list[float], list[int]]:
+def _alone(weights: Mapping[int, float], best: list[float], work: StepBudget) -> tuple[list[float], list[int]]:
     """One column: it goes to one row or to none. `origin[j]` is the row it goes to, or negative."""
     after, origin, end, taken = best.copy(), [-1] * len(best), len(best), 0
     for row, weight in weights.items():  # in order
@@ -125,7 +134,7 @@ def _alone(weights: Mapping[int, float], best: list[float], work: Work) -> tuple
 
 
 def _together(
-    turned: Sequence[Mapping[int, float]], batch: range, best: list[float], work: Work
+    turned: Sequence[Mapping[int, float]], batch: range, best: list[float], work: StepBudget
 ) -> tuple[list[float], list[int]]:
     """A group of columns: it is assigned to some of the rows that follow a start. `origin[j]` is the start, or negative."""
     edges: dict[int, dict[int, float]] = {}
@@ -151,10 +160,10 @@ def _together(
 
 
 def _growing(
-    touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: Work
+    touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: StepBudget
 ) -> Iterator[tuple[int, float]]:
     """What a group weighs with one row more after another, as long as that can be more than without the group."""
-    group, start = Assignment(work), best[touched[0]]
+    group, start = WeightedAssignment(work), best[touched[0]]
     for row in touched:
         if most <= best[row + 1] + _CLOSE:
             return
@@ -165,7 +174,7 @@ def _growing(
 
 
 def _used(rows: Rows, start: int, end: int, batch: range) -> Pairs:
-    group = Assignment()
+    group = WeightedAssignment()
     for row in range(start, end):
         group.add({column: rows[row][column] for column in batch if column in rows[row]})
     return [(start + row, column) for row, column in group.pairs()]

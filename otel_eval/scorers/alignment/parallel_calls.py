@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["Visit", "batches", "follow_one_another", "is_timed"]
+__all__ = ["TimedCall", "is_sequential", "is_timed", "parallel_groups"]
 
 
-class Visit(Protocol):
+class TimedCall(Protocol):
     """What of a call or a span decides its batch, and its name."""
 
     @property
@@ -37,12 +37,12 @@ class Visit(Protocol):
         ...
 
 
-def is_timed(visit: Visit) -> bool:
+def is_timed(visit: TimedCall) -> bool:
     """Whether both ends were recorded. 0 and 0 together mean that no time was recorded; 0 and later is a time."""
     return visit.start_ns is not None and visit.end_ns is not None and (visit.start_ns, visit.end_ns) != (0, 0)
 
 
-def batches(visits: Sequence[Visit]) -> list[range]:
+def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
     """The positions of each batch, in order; every position is in exactly one.
 
     A call joins the batch before it if none of that batch had ended when it started and none of it encloses the call.
@@ -80,8 +80,8 @@ def batches(visits: Sequence[Visit]) -> list[range]:
     return found
 
 
-def follow_one_another(visits: Sequence[Visit]) -> bool:
-    """Whether every batch certainly holds one visit; quicker than `batches` for the usual run.
+def is_sequential(visits: Sequence[TimedCall]) -> bool:
+    """Whether every batch certainly holds one visit; quicker than `parallel_groups` for the usual run.
 
     >>> from otel_eval.testing import call
     >>> follow_one_another([call("a", start_ns=1, end_ns=4), call("b", start_ns=4, end_ns=5)])
@@ -101,6 +101,6 @@ def follow_one_another(visits: Sequence[Visit]) -> bool:
 _NEVER = 1 << 80
 
 
-def _within(visit: Visit, members: Sequence[Visit]) -> bool:
+def _within(visit: TimedCall, members: Sequence[TimedCall]) -> bool:
     enclosing = visit.enclosing
     return any(member.span_id in enclosing for member in members if member.span_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
-from otel_eval.scorers.alignment.assignment import Work
+from otel_eval.scorers.alignment.assignment import StepBudget
 
 __all__ = ["walk", "walk_words"]
 
@@ -28,13 +28,15 @@ _STEP: Final = 8  # steps for a state where words decide
 _STATE: Final = 15  # a state costs as much as looking at so many pairs
 
 
-def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Work | None = None) -> list[tuple[int, int]]:
+def walk(
+    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: StepBudget | None = None
+) -> list[tuple[int, int]]:
     """The pairs (row, column) of a heaviest alignment.
 
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
     [(0, 1), (1, 0)]
     """
-    work = work or Work(None)
+    work = work or StepBudget(None)
     limit = _limit(groups, batches)
     from_above: list[States] = [{} for _ in batches]
     if from_above:
@@ -71,7 +73,7 @@ def _past(from_left: States, from_above: States) -> tuple[States, States]:
 
 
 def _cell(
-    rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int, work: Work
+    rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int, work: StepBudget
 ) -> tuple[States, States]:
     """Pair what is free of the group with what is free of the batch; the states that go right, and down.
 
@@ -95,7 +97,13 @@ def _weight(state: tuple[float, Chain]) -> float:
 
 
 def _pair(
-    members: Sequence[tuple[int, Mapping[int, float]]], first: int, states: States, limit: int, work: Work, *, rows_first: bool
+    members: Sequence[tuple[int, Mapping[int, float]]],
+    first: int,
+    states: States,
+    limit: int,
+    work: StepBudget,
+    *,
+    rows_first: bool,
 ) -> States:
     """Give each member one of its free partners or none; the states are what is then taken of the partners' side."""
     for member, partners in members:
@@ -144,7 +152,7 @@ def walk_words(
     made: Sequence[Hashable],
     groups: Sequence[range],
     batches: Sequence[range],
-    work: Work,
+    work: StepBudget,
     least: int = 0,
 ) -> list[tuple[int, int]]:
     """As `walk`, where equal words agree and no others.
@@ -190,7 +198,7 @@ def walk_words(
 class _Meetings:
     """Multisets of words against one another, each pair of them once."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: StepBudget) -> None:
         self._work = work
         self._known: dict[tuple[Words, Words], tuple[Words, Words, Words]] = {}
 

@@ -6,8 +6,19 @@ the extra `cel` and is loaded only where an expression is.
 
 from __future__ import annotations
 
-from otel_eval.scorers.cel.binding import REASONS, Bound, Unavailable, bind
-from otel_eval.scorers.cel.program import Evaluation, Invalid, Program, combined, compiled
-from otel_eval.scorers.cel.reading import Reading
+from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind
+from otel_eval.scorers.cel.program import ExpressionEvaluator, InvalidExpression, Program, combined, compiled
+from otel_eval.scorers.cel.reading import FieldsRead
 
-__all__ = ["REASONS", "Bound", "Evaluation", "Invalid", "Program", "Reading", "Unavailable", "bind", "combined", "compiled"]
+__all__ = [
+    "REASONS",
+    "Bindings",
+    "ExpressionEvaluator",
+    "FieldsRead",
+    "InvalidExpression",
+    "Program",
+    "Unavailable",
+    "bind",
+    "combined",
+    "compiled",
+]

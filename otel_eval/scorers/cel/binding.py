@@ -13,13 +13,12 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
-from otel_eval.scorers.agreement import decoded
-from otel_eval.scorers.cel.functions import MOST_CHARACTERS
-from otel_eval.scorers.cel.memory import MOST_GATHERED, TOO_LARGE
-from otel_eval.scorers.cel.reading import Reading
-from otel_eval.scorers.wording import tool
+from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
+from otel_eval.scorers.cel.reading import FieldsRead
+from otel_eval.scorers.text import tool
+from otel_eval.scorers.values import decode_json
 
-__all__ = ["MOST_VALUES", "REASONS", "Bound", "Unavailable", "bind", "fitting", "is_unicode"]
+__all__ = ["MOST_VALUES", "REASONS", "Bindings", "Unavailable", "bind", "fitting", "is_unicode", "plain_value"]
 
 MOST_VALUES: Final = 100_000
 _DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it
@@ -43,7 +42,7 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class Bindings:
     """Variables of one run.
 
     Attributes:
@@ -54,7 +53,7 @@ class Bound:
     """
 
     values: Mapping[str, Any]
-    reading: Reading = field(repr=False)
+    reading: FieldsRead = field(repr=False)
     of: Trajectory = field(repr=False)
     no_reference: str = field(default="", repr=False)
 
@@ -62,7 +61,7 @@ class Bound:
         """Why there is no such variable, or "" if it is none that is bound."""
         return {"calls": "calls not recorded", "reference": self.no_reference}.get(variable, "")
 
-    def missing(self, key: str, reading: Reading) -> str:
+    def missing(self, key: str, reading: FieldsRead) -> str:
         """What was not recorded if looking at the field `key` failed, or "" if everything of that name was.
 
         Args:
@@ -86,7 +85,7 @@ class Bound:
         return ""
 
 
-def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) -> Bound:
+def bind(reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDED) -> Bindings:
     """The variables that an expression looks at.
 
     Args:
@@ -114,10 +113,10 @@ def bind(reading: Reading, trajectory: Trajectory, reference: Any = UNRECORDED) 
     if "reference" in reading.names and not missing:
         values["reference"] = reference
         contents.append(reference)
-    return Bound(fitting(values, contents, gathers=reading.gathers), reading, trajectory, missing)
+    return Bindings(fitting(values, contents, gathers=reading.gathers), reading, trajectory, missing)
 
 
-def _run(run: Trajectory, reading: Reading) -> dict[str, Any]:
+def _run(run: Trajectory, reading: FieldsRead) -> dict[str, Any]:
     facts = {name: _FACTS[name](run) for name in reading.run if name != "attributes"}
     if reading.attributes:
         facts["attributes"] = {name: run.attributes[name] for name in reading.attributes if name in run.attributes}
@@ -168,7 +167,7 @@ def _opened(value: Any) -> Any:
     """JSON text of an object or a list as what it spells; any other text stays a text."""
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return value
-    spelt = decoded(value)
+    spelt = decode_json(value)
     return spelt if isinstance(spelt, dict | list) else value
 
 
@@ -291,3 +290,36 @@ def _as_double(value: int) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+_DEEPEST_PLAIN: Final = 64
+
+
+def plain_value(found: Any, *, heavy: bool) -> Any:
+    """The value in plain Python types.
+
+    Args:
+        found: a value of the library.
+        heavy: whether it may take much more in Python, so that it must be converted piece by piece.
+
+    Raises:
+        Unavailable: it is too large, too many or too deep.
+    """
+    return _ValueConverter().of(found, 0) if heavy else found.plain_value()
+
+
+class _ValueConverter:
+    def __init__(self) -> None:
+        self._values, self._characters = MOST_VALUES, MOST_CHARACTERS
+
+    def of(self, found: Any, depth: int) -> Any:
+        value = found.value()
+        self._values -= 1
+        self._characters -= len(value) if isinstance(value, str) else 0
+        if depth > _DEEPEST_PLAIN or self._values < 0 or self._characters < 0:
+            raise Unavailable(f"{TOO_LARGE}: what the expression gives", "too_large")
+        if isinstance(value, list):
+            return [self.of(each, depth + 1) for each in value]
+        if isinstance(value, dict):
+            return {key: self.of(each, depth + 1) for key, each in value.items()}
+        return value

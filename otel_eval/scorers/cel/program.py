@@ -15,20 +15,15 @@ from importlib import import_module
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.cel.binding import REASONS, Bound, Unavailable, fitting, is_unicode
-from otel_eval.scorers.cel.charges import charged
-from otel_eval.scorers.cel.functions import declared
-from otel_eval.scorers.cel.invariants import hoisted
-from otel_eval.scorers.cel.memory import TOO_LARGE, Memory, checks, passed_size, spend, text_size
-from otel_eval.scorers.cel.nodes import without_lazy
-from otel_eval.scorers.cel.plain import plain_value
-from otel_eval.scorers.cel.reading import Reading, read
-from otel_eval.scorers.cel.tree import Node, is_plain, parse, rewritten
-from otel_eval.scorers.cel.weights import weight
-from otel_eval.scorers.parameters import wrong
+from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, fitting, is_unicode, plain_value
+from otel_eval.scorers.cel.functions import TOO_LARGE, Memory, checks, declared, passed_size, spend, text_size
+from otel_eval.scorers.cel.reading import FieldsRead, read
+from otel_eval.scorers.cel.rewrite import charged, hoisted, weight
+from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
+from otel_eval.scorers.spec.parameters import invalid_value
 from otel_eval.suggestions import did_you_mean, nearest
 
-__all__ = ["Evaluation", "Invalid", "Program", "combined", "compiled"]
+__all__ = ["ExpressionEvaluator", "InvalidExpression", "Program", "combined", "compiled"]
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -46,7 +41,7 @@ _MOST_ACTIVATIONS: Final = 4
 _SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
 
 
-class Invalid(Exception):
+class InvalidExpression(Exception):
     """An evaluation failed: the expression does not go with what it was given. The message may quote content."""
 
 
@@ -64,7 +59,7 @@ class Program:
     """
 
     source: str
-    reading: Reading
+    reading: FieldsRead
     returns: str
     labels: frozenset[str]
     plain: bool
@@ -74,10 +69,10 @@ class Program:
     _expression: Any = field(repr=False, compare=False)
 
 
-class Evaluation:
+class ExpressionEvaluator:
     """Programs on one run; what is looked at by several of them is converted once."""
 
-    def __init__(self, bound: Bound) -> None:
+    def __init__(self, bound: Bindings) -> None:
         self._bound = bound
         self._plain: Any = None
         self._labelled: dict[frozenset[str], Any] = {}  # by what is looked at
@@ -115,7 +110,7 @@ class Evaluation:
         except RuntimeError as error:
             if _STEPS in str(error):
                 raise Unavailable(f"{TOO_LARGE}: more than {_MOST_STEPS} steps", "too_large") from None
-            raise Invalid(_first_line(str(error))) from None
+            raise InvalidExpression(_first_line(str(error))) from None
         if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
             raise self._told(value, program)
         return value
@@ -151,7 +146,7 @@ class Evaluation:
         reading = self._bound.reading if program.labels else program.reading
         why = self._bound.missing(key[1], reading) if key else self._bound.without(variable[1]) if variable else ""
         reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
-        return Unavailable(why, reason) if why else Invalid(_first_line(message))
+        return Unavailable(why, reason) if why else InvalidExpression(_first_line(message))
 
 
 def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:
@@ -166,7 +161,7 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
         ConfigError: it is no expression, looks at what there is not, or CEL is not installed.
     """
     if not isinstance(source, str) or not source.strip():
-        raise wrong(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
+        raise invalid_value(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
     if len(source) > _LONGEST:
         raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
     if not is_unicode(source):
@@ -191,7 +186,7 @@ def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> 
         raise ConfigError(f"{key}: {_TOO_DEEP}") from None
 
 
-def combined(source: str, reading: Reading) -> Program | None:
+def combined(source: str, reading: FieldsRead) -> Program | None:
     """An expression made of checked ones, which looks at what they look at; None if they are too many for one.
 
     It may use `cel.bind`, and `fits(value)`: whether that could be the value of a label. The caller sees to it that it is
@@ -207,7 +202,7 @@ def combined(source: str, reading: Reading) -> Program | None:
         return None
 
 
-def _program(source: str, reading: Reading, labels: frozenset[str], root: Node, environment: Any, expression: Any) -> Program:
+def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Expr, environment: Any, expression: Any) -> Program:
     """The checked expression, as it is evaluated: with its invariants before its loops, and with charges.
 
     Raises:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_eval.errors import ConfigError
-from otel_eval.scorers.cel.tree import RECORD, Node
-from otel_eval.scorers.parameters import did_you_mean
+from otel_eval.scorers.cel.tree import RECORD, Expr
+from otel_eval.scorers.spec.parameters import did_you_mean
 
-__all__ = ["CALL_FIELDS", "RUN_FIELDS", "Reading", "read"]
+__all__ = ["CALL_FIELDS", "RUN_FIELDS", "FieldsRead", "read"]
 
 RUN_FIELDS: Final = (
     "agent", "name", "service", "conversation", "duration_ms", "model_calls", "input_tokens", "output_tokens", "input", "output",
@@ -42,7 +42,7 @@ _BY_KEY: Final = frozenset({"_[_]", "@in"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FieldsRead:
     """What is looked at.
 
     Attributes:
@@ -58,8 +58,8 @@ class Reading:
     attributes: frozenset[str] = frozenset()
     gathers: bool = False
 
-    def __or__(self, other: Reading) -> Reading:
-        return Reading(
+    def __or__(self, other: FieldsRead) -> FieldsRead:
+        return FieldsRead(
             self.names | other.names,
             self.run | other.run,
             self.calls | other.calls,
@@ -74,23 +74,23 @@ class Reading:
         return frozenset(_NEEDED[name] for name in looked_at if name in _NEEDED)
 
 
-def read(root: Node) -> Reading:
+def read(root: Expr) -> FieldsRead:
     """What the expression looks at.
 
     Raises:
         ConfigError: it looks at a field that there is not, or at the run as a whole.
     """
-    seen = _Seen()
+    seen = _FieldCollector()
     if RECORD in root.type and root.kind != "struct":
         seen.whole()
     seen.visit(root, frozenset())
     if seen.problems:
         raise ConfigError(*dict.fromkeys(seen.problems))
     names, attributes = frozenset(seen.names), frozenset(seen.attributes)
-    return Reading(names, frozenset(seen.run), frozenset(seen.calls), attributes, seen.gathers)
+    return FieldsRead(names, frozenset(seen.run), frozenset(seen.calls), attributes, seen.gathers)
 
 
-class _Seen:
+class _FieldCollector:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.run: set[str] = set()
@@ -99,7 +99,7 @@ class _Seen:
         self.gathers = False
         self.problems: list[str] = []
 
-    def visit(self, node: Node, bound: frozenset[str]) -> None:
+    def visit(self, node: Expr, bound: frozenset[str]) -> None:
         """The node and all below it; `bound` are the variables of comprehensions around it."""
         looked_at = _field(node)
         if looked_at is not None and self._look(*looked_at, bound):
@@ -121,7 +121,7 @@ class _Seen:
         if name == "run":
             self.problems.append("run: cannot be looked at as a whole; name a field such as run.output")
 
-    def _look(self, operand: Node, field: str, bound: frozenset[str]) -> bool:
+    def _look(self, operand: Expr, field: str, bound: frozenset[str]) -> bool:
         """Note that a field is looked at; True if there is nothing further to be seen."""
         if _is_run(operand, bound):
             self.names.add("run")
@@ -149,7 +149,7 @@ class _Seen:
         self.calls.update(CALL_FIELDS)
 
 
-def _field(node: Node) -> tuple[Node, str] | None:
+def _field(node: Expr) -> tuple[Expr, str] | None:
     """Of `x.field`, `x["field"]`, `has(x.field)` and `"field" in x`: x and the field."""
     if node.kind == "select":
         return node.parts[0], node.name
@@ -159,11 +159,11 @@ def _field(node: Node) -> tuple[Node, str] | None:
     return (operand, key.name) if key.kind == "const" and key.name else None
 
 
-def _is_run(node: Node, bound: frozenset[str]) -> bool:
+def _is_run(node: Expr, bound: frozenset[str]) -> bool:
     return node.kind == "ident" and node.name == "run" and "run" not in bound
 
 
-def _is_dotted(node: Node, bound: frozenset[str]) -> bool:
+def _is_dotted(node: Expr, bound: frozenset[str]) -> bool:
     """Whether it is `run.attributes.user.tier`, which looks for an attribute `user`."""
     if node.kind != "select" or node.parts[0].kind != "select":
         return False
@@ -171,7 +171,7 @@ def _is_dotted(node: Node, bound: frozenset[str]) -> bool:
     return owner is not None and owner[1] == "attributes" and _is_run(owner[0], bound)
 
 
-def _compares(node: Node) -> bool:
+def _compares(node: Expr) -> bool:
     """Whether it compares calls; to ask for a key in one is no comparison."""
     if node.kind != "call" or node.name not in _COMPARES or len(node.parts) != 2:
         return False
@@ -179,13 +179,13 @@ def _compares(node: Node) -> bool:
     return RECORD in one or (RECORD in other and (node.name != "@in" or other != RECORD))
 
 
-def _takes(node: Node, part: Node) -> bool:
+def _takes(node: Expr, part: Expr) -> bool:
     """Whether the node takes the part, which holds calls, as a value."""
     if node.kind == "call":
         return node.name in _BY_KEY and part.type == RECORD and _field(node) is None
     return node.kind in ("list", "struct") and not _is_step(node)
 
 
-def _is_step(node: Node) -> bool:
+def _is_step(node: Expr) -> bool:
     """Whether it may be the list of one that `filter` and `map` add to what they gather."""
     return node.kind == "list" and len(node.parts) == 1 and node.parts[0].kind == "ident"

@@ -6,13 +6,33 @@ Source: CEL's `syntax.proto` and `checked.proto` (https://github.com/google/cel-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
 from otel_eval.wire import read_varint, sized, varint
 
-__all__ = ["RECORD", "Node", "is_plain", "nodes", "parse", "rewritten"]
+__all__ = [
+    "RECORD",
+    "TRUE",
+    "Expr",
+    "bind",
+    "call",
+    "constant",
+    "either",
+    "fold",
+    "guarded",
+    "ident",
+    "is_bind",
+    "is_plain",
+    "kind_of",
+    "lazily",
+    "list_of",
+    "nodes",
+    "parse",
+    "rewritten",
+    "without_lazy",
+]
 
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
 """The type map(string, dyn), as a message: that of `run` and of each call."""
@@ -35,7 +55,7 @@ _CHECKED: Final = 4  # of a checked expression: the expression
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Expr:
     """An expression within an expression.
 
     Attributes:
@@ -52,7 +72,7 @@ class Node:
 
     kind: str
     name: str = ""
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Expr, ...] = ()
     type: bytes = field(default=b"", repr=False)
     binds: frozenset[str] = frozenset()
     id: int = field(default=0, repr=False)
@@ -60,7 +80,7 @@ class Node:
     rest: tuple[bytes, ...] = field(default=(b"",), repr=False)
 
 
-def parse(serialized: bytes) -> Node:
+def parse(serialized: bytes) -> Expr:
     """The root of a serialized `CheckedExpr`, which may be wrapped in an `Any`.
 
     Raises:
@@ -71,7 +91,7 @@ def parse(serialized: bytes) -> Node:
     return _node(_bytes(parts, _CHECKED), types)
 
 
-def rewritten(serialized: bytes, root: Node) -> bytes:
+def rewritten(serialized: bytes, root: Expr) -> bytes:
     """The serialized `CheckedExpr` with another root, wrapped in an `Any`.
 
     Its new nodes have neither types nor references: the evaluator finds what they name by the name.
@@ -82,14 +102,14 @@ def rewritten(serialized: bytes, root: Node) -> bytes:
     return sized(1, _TYPE_URL) + sized(2, checked)
 
 
-def nodes(root: Node) -> Iterator[Node]:
+def nodes(root: Expr) -> Iterator[Expr]:
     """The node and all below it."""
     yield root
     for part in root.parts:
         yield from nodes(part)
 
 
-def is_plain(root: Node) -> bool:
+def is_plain(root: Expr) -> bool:
     """Whether what it gives is the same after it was a value of Python: nothing unsigned, no time, no bytes, no key but texts."""
     return _is_plain_type(root.type) and all(is_plain(part) for part in root.parts)
 
@@ -112,13 +132,13 @@ def _unwrapped(serialized: bytes) -> bytes:
     return _bytes(parts, 2) if parts and parts[0][0] == 1 else serialized  # an Any begins with its type_url
 
 
-def _node(raw: bytes, types: dict[int, bytes]) -> Node:
+def _node(raw: bytes, types: dict[int, bytes]) -> Expr:
     parts = _fields(raw)
     kind, content = next(((_KINDS[key], _as_bytes(value)) for key, value in parts if key in _KINDS), ("const", b""))
     number = _number(parts, _ID)
     of_type, inner = types.get(number, b""), _fields(content)
     if kind == "const":
-        return Node(kind, _text(inner, _STRING), type=of_type, id=number, rest=(content,))
+        return Expr(kind, _text(inner, _STRING), type=of_type, id=number, rest=(content,))
     name = _text(inner, _NAME.get(kind, 0))
     groups = [(inner, _PARTS.get(kind, ()))]
     if kind == "struct":
@@ -132,10 +152,10 @@ def _node(raw: bytes, types: dict[int, bytes]) -> Node:
     ]
     rest = tuple(b"".join(_field(key, value) for key, value in fields if key not in numbers) for fields, numbers in groups)
     binds = frozenset({_text(inner, each) for each in _VARIABLES} - {""}) if kind == "comprehension" else frozenset[str]()
-    return Node(kind, name, tuple(part for _, part in found), of_type, binds, number, tuple(place for place, _ in found), rest)
+    return Expr(kind, name, tuple(part for _, part in found), of_type, binds, number, tuple(place for place, _ in found), rest)
 
 
-def _encoded(node: Node, fresh: Iterator[int]) -> bytes:
+def _encoded(node: Expr, fresh: Iterator[int]) -> bytes:
     messages = [[each] for each in node.rest]
     for (at, number), part in zip(node.places, node.parts, strict=True):
         messages[at].append(sized(number, _encoded(part, fresh)))
@@ -182,3 +202,92 @@ def _number(parts: Fields, wanted: int) -> int:
 
 def _text(parts: Fields, wanted: int) -> str:
     return _bytes(parts, wanted).decode("utf-8", "replace")
+
+
+# The item of a comprehension over nothing. The evaluator recognises `cel.bind` by the first and evaluates its value late.
+_LAZY, _NOTHING = "#unused", "@nothing"
+_BOOL, _INT, _STRING_NODES, _BYTES = 2, 3, 6, 7  # of a constant
+TRUE: Final = Expr("const", rest=(varint(_BOOL << 3) + b"\x01",))
+_FALSE: Final = Expr("const", rest=(varint(_BOOL << 3) + b"\x00",))
+_EMPTY: Final[dict[str, Expr]] = {
+    "string": Expr("const", rest=(sized(_STRING_NODES, b""),)),
+    "bytes": Expr("const", rest=(sized(_BYTES, b""),)),
+    "list": Expr("list"),
+    "map": Expr("struct", rest=()),
+}
+
+
+def constant(number: int) -> Expr:
+    """A whole number of at least 0."""
+    return Expr("const", rest=(varint(_INT << 3) + varint(number),))
+
+
+def ident(name: str, of: bytes = b"") -> Expr:
+    """A variable."""
+    return Expr("ident", name, type=of, rest=(sized(1, name.encode()),))
+
+
+def call(function: str, *arguments: Expr) -> Expr:
+    """A call of a function that is no member."""
+    return Expr("call", function, arguments, places=((0, 3),) * len(arguments), rest=(sized(2, function.encode()),))
+
+
+def list_of(items: list[Expr]) -> Expr:
+    """A list."""
+    return Expr("list", parts=tuple(items), places=((0, 1),) * len(items))
+
+
+def either(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    """`condition ? then : otherwise`."""
+    return call("_?_:_", condition, then, otherwise)
+
+
+def guarded(check: Expr, node: Expr) -> Expr:
+    """The node, where a check that is true or an error is no error. The check comes first."""
+    return either(check, node, _FALSE)
+
+
+def kind_of(node: Expr, kind: str) -> Expr:
+    """Whether the node is a `string`, `bytes`, `list` or `map`. By an example: a variable may have the name of a type."""
+    return call("_==_", call("type", node), call("type", _EMPTY[kind]))
+
+
+def bind(name: str, value: Expr, within: Expr) -> Expr:
+    """The value is evaluated, and then what is made of it under its name; an error is a value, which may not matter."""
+    return _comprehension(_NOTHING, name, Expr("list"), value, _FALSE, ident(name), within)
+
+
+def lazily(name: str, value: Expr, within: Expr) -> Expr:
+    """The same, but the value is evaluated where and when it is first asked for, and once."""
+    made = _comprehension(_LAZY, name, Expr("list"), value, _FALSE, ident(name), within)
+    return guarded(_CLEARED, made)
+
+
+def is_bind(node: Expr) -> bool:
+    """Whether the node is `bind`, `lazily` or `cel.bind`: all are comprehensions over nothing."""
+    return node.kind == "comprehension" and not node.binds.isdisjoint((_NOTHING, _LAZY))
+
+
+def without_lazy(root: Expr) -> Expr:
+    """The expression with `bind` for each `cel.bind`."""
+    made = replace(root, parts=tuple(map(without_lazy, root.parts)))
+    if not (root.kind == "comprehension" and _LAZY in root.binds):
+        return made
+    (name,) = root.binds - {_LAZY}
+    return replace(bind(name, made.parts[1], made.parts[4]), type=root.type)
+
+
+def fold(item: str, total: str, over: Expr, step: Expr) -> Expr:
+    """What `step`, a whole number made from `total` and `item`, comes to after all items of a list."""
+    return _comprehension(item, total, over, constant(0), TRUE, step, ident(total))
+
+
+def _comprehension(item: str, accumulated: str, *parts: Expr) -> Expr:
+    names = sized(1, item.encode()) + sized(3, accumulated.encode())
+    places = tuple((0, number) for number in (2, 4, 5, 6, 7))
+    return Expr("comprehension", parts=parts, binds=frozenset({item, accumulated}), places=places, rest=(names,))
+
+
+# A comprehension that ends early, as `exists` does, leaves its item where cel-expr-python 0.1.3 looks whether a late value
+# at the same depth was evaluated already, and takes the item for the value. One that ends by itself clears the place.
+_CLEARED: Final = _comprehension(_NOTHING, "@cleared", Expr("list"), TRUE, TRUE, ident("@cleared"), ident("@cleared"))

@@ -5,7 +5,8 @@ Knows the frame around a walk: parameters, what must be read, and what becomes o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -14,51 +15,49 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.asking import asked, at_once, judge_of
-from otel_eval.scorers.built_in import BuiltIn, Finding
-from otel_eval.scorers.cel import Evaluation, Reading, Unavailable, bind
-from otel_eval.scorers.dag.drawing import drawn
-from otel_eval.scorers.dag.joints import nodes
-from otel_eval.scorers.dag.judging import answered, instruction_of, shown_of
-from otel_eval.scorers.dag.reach import Plan, outcomes
-from otel_eval.scorers.dag.shapes import Node, Nodes, Verdict
-from otel_eval.scorers.dag.walk import Answer, Step, Walked, finished, walk
-from otel_eval.scorers.dag.whole import Whole, whole
-from otel_eval.scorers.isolation import is_ours, private_copy
-from otel_eval.scorers.judging import Judge
-from otel_eval.scorers.parameters import (
+from otel_eval.scorers.cel import ExpressionEvaluator, FieldsRead, Unavailable, bind
+from otel_eval.scorers.dag.compile import Whole, whole
+from otel_eval.scorers.dag.coverage import TreePlan, outcomes
+from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
+from otel_eval.scorers.dag.resolve import nodes
+from otel_eval.scorers.dag.walk import NodeAnswer, Step, WalkResult, answered, finished, instruction_of, shown_of, walk
+from otel_eval.scorers.judge import Judge
+from otel_eval.scorers.judge_base import asked, read_judge, run_now
+from otel_eval.scorers.references import Reference, reference
+from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.spec.functions import is_own_scorer, private_copy
+from otel_eval.scorers.spec.parameters import (
     STRING,
     STRINGS,
-    described,
     did_you_mean,
     flag,
+    invalid_value,
     optional,
     reads,
     redacted_repr,
     share,
-    wrong,
+    with_schema,
 )
-from otel_eval.scorers.references import Reference, reference
-from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.spec.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, tool_names_of
 
-__all__ = ["Dag"]
+__all__ = ["Dag", "drawn"]
 
 _MOST_SAID: Final = 30  # steps of a way
 _NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
 
 
-@described({"anyOf": [STRING, STRINGS]})
+@with_schema({"anyOf": [STRING, STRINGS]})
 def _roots(key: str, value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, Sequence) or not names or not all(isinstance(each, str) and each for each in names):
-        raise wrong(key, value, "the name of a node", f"write e.g. {key}: the-first-node, or a list of names")
+        raise invalid_value(key, value, "the name of a node", f"write e.g. {key}: the-first-node, or a list of names")
     return tuple(dict.fromkeys(names))
 
 
 @scorer("dag")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dag(BuiltIn):
+class Dag(BaseScorer):
     """The score at the end of a way through a tree of decisions. 1 is best, range 0-1.
 
     The score of the verdict that is reached / 10, or the score of the scorer that it leads to; `strict`: 1 or 0. Each
@@ -78,13 +77,13 @@ class Dag(BuiltIn):
 
     nodes: Nodes = field(metadata=reads(nodes))
     root: tuple[str, ...] = field(metadata=reads(_roots))
-    judge: Judge | None = field(default=None, metadata=reads(optional(judge_of)))
+    judge: Judge | None = field(default=None, metadata=reads(optional(read_judge)))
     reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
-    plan: Plan = field(init=False, repr=False, compare=False)
+    plan: TreePlan = field(init=False, repr=False, compare=False)
     whole: Whole | None = field(init=False, repr=False, compare=False)
-    reading: Reading = field(init=False, repr=False, compare=False)
+    reading: FieldsRead = field(init=False, repr=False, compare=False)
     scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)
     asynchronous: bool = field(init=False, repr=False, compare=False)
 
@@ -93,13 +92,13 @@ class Dag(BuiltIn):
         made = self.nodes.by_name
         problems = self._wrong_roots() or self._unreachable()
         if not problems:
-            self._set("plan", Plan(made, tuple(sorted(self.root))))
+            self._set("plan", TreePlan(made, tuple(sorted(self.root))))
             problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
         problems += self._lacking()
         if problems:
             raise ConfigError(*dict.fromkeys(problems))
         programs = [node.program for node in made.values() if node.program is not None]
-        self._set("reading", reduce(or_, [program.reading for program in programs], Reading()))
+        self._set("reading", reduce(or_, [program.reading for program in programs], FieldsRead()))
         self._set("whole", whole(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
         self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
@@ -186,14 +185,14 @@ class Dag(BuiltIn):
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The same for a caller that does not wait; in a running event loop await `evaluate` if judges are asked."""
-        return at_once(self.evaluate, trajectory) if self.asynchronous else BuiltIn.__call__(self, trajectory)
+        return run_now(self.evaluate, trajectory) if self.asynchronous else BaseScorer.__call__(self, trajectory)
 
     async def _opinion(self, trajectory: Trajectory) -> Finding | Outcome:
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
         if isinstance(found, Failed):
             return found
 
-        async def ask(node: Node, outputs: Mapping[str, Any]) -> Answer | Skipped | Failed:
+        async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
             assert self.judge is not None
             labels = {self.plan.nodes[task].label: outputs[self.plan.nodes[task].label] for task in self.plan.reads[node.name]}
             data = shown_of(node, trajectory, found, labels)
@@ -202,13 +201,13 @@ class Dag(BuiltIn):
             return await answered(self.judge, node, self.prompt_for(node, data), data)
 
         try:
-            evaluation = Evaluation(bind(self.reading, trajectory, found))
+            evaluation = ExpressionEvaluator(bind(self.reading, trajectory, found))
         except Unavailable as unavailable:
             return Skipped(str(unavailable), reason=unavailable.reason)
         walked = self.whole and self.whole.walked(evaluation)
         return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
 
-    async def _ended(self, walked: Walked, trajectory: Trajectory) -> Finding | Outcome:
+    async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
         if isinstance(end, Verdict):
             if end.score is not None:
@@ -230,7 +229,7 @@ class Dag(BuiltIn):
 
 async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
     """The score of the scorer that the last verdict leads to."""
-    run = trajectory if is_ours(further) else private_copy(trajectory)
+    run = trajectory if is_own_scorer(further) else private_copy(trajectory)
     outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
     details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
     if isinstance(outcome, Scored):
@@ -253,3 +252,52 @@ def _way(nodes: Mapping[str, Node], path: Sequence[Step], *, with_reasons: bool)
         reasons = [f" ({' '.join(step.reason.split())})" if step.reason else "" for step in path]
         said = [f"{words}{reason}" for words, reason in zip(said, reasons, strict=False)]
     return " → ".join([*said, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else said)
+
+
+_SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}
+_LONGEST: Final = 80
+# All but words, "x.y", "x-y" and "x_y": some versions take "1. x", "- x" and "_x_" for Markdown.
+_READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
+
+
+def drawn(nodes: Mapping[str, Node]) -> str:
+    """The flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded; dotted arrows carry data.
+
+    The text is the same however the nodes are ordered.
+    """
+    ids = {name: f"n{at}" for at, name in enumerate(sorted(nodes))}
+    lines = ["flowchart TD"]
+    for name in sorted(nodes):
+        lines += _shape(nodes[name], ids)
+    for name in sorted(nodes):
+        lines += _arrows(nodes[name], ids)
+    return "\n".join(lines) + "\n"
+
+
+def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+    opening, closing = _SHAPES[node.kind]
+    asks = f"judge: {node.asks}" if node.program is None else node.program.source
+    yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(asks)}"{closing}'
+
+
+def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+    mine = ids[node.name]
+    for child in sorted(node.children):
+        yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
+    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: words(each.verdict))):
+        yield f'    {mine} -- "{_quoted(words(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
+
+
+def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
+    if verdict.then is not None:
+        return ids[verdict.then]
+    if verdict.scorer is not None:
+        return f'{place}[["{_quoted(f"{verdict.scorer.name} ({verdict.scorer.type})")}"]]'
+    return f'{place}(["{verdict.score:g}"])'
+
+
+def _quoted(text: str) -> str:
+    """One line, cut, with every character that Mermaid, Markdown or HTML would read as its number."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return _READ.sub(lambda found: f"#{ord(found[0])};", line)

@@ -7,25 +7,29 @@ that wait for it and nobody else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
-from otel_eval.model import Failed, Skipped
-from otel_eval.scorers.cel import Evaluation, Invalid, Program, Unavailable
-from otel_eval.scorers.dag.reach import Plan
-from otel_eval.scorers.dag.shapes import Node, Verdict
+from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
+from otel_eval.scorers.cel import REASONS, ExpressionEvaluator, InvalidExpression, Program, Unavailable
+from otel_eval.scorers.dag.coverage import TreePlan
+from otel_eval.scorers.dag.parse import Node, Verdict
+from otel_eval.scorers.judge import Judge, JudgeError, PromptTooLong, ask, build_prompt, calls_as_data
+from otel_eval.scorers.judge_base import failed
 
-__all__ = ["Answer", "Ask", "Step", "Walked", "Way", "finished", "walk"]
+__all__ = ["Ask", "NodeAnswer", "Step", "WalkResult", "WalkState", "answered", "finished", "instruction_of", "shown_of", "walk"]
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """What a node came to: the output of a task or the verdict of a decision, and a judge's reason."""
 
     value: Any
     reason: str = ""
 
 
-Ask = Callable[[Node, Mapping[str, Any]], Awaitable[Answer | Skipped | Failed]]
+Ask = Callable[[Node, Mapping[str, Any]], Awaitable[NodeAnswer | Skipped | Failed]]
 """Has a judge answer for a node, shown the outputs of tasks by label."""
 
 
@@ -37,7 +41,7 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-class Walked(NamedTuple):
+class WalkResult(NamedTuple):
     """A way through.
 
     Attributes:
@@ -59,9 +63,9 @@ def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise RuntimeError("a node waited for somebody in a tree without judges")
 
 
-async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
+async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> WalkResult:
     """The way of one run."""
-    way = Way(plan)
+    way = WalkState(plan)
     trouble: Skipped | Failed | None = None
     ready: Sequence[str] = plan.roots
     while ready and way.end is None:
@@ -73,15 +77,15 @@ async def walk(plan: Plan, evaluation: Evaluation, ask: Ask) -> Walked:
             if type(found) is Skipped or type(found) is Failed:
                 trouble = trouble or found
             else:
-                value, reason = found if type(found) is Answer else (found, "")
+                value, reason = found if type(found) is NodeAnswer else (found, "")
                 coming += way.go(node, value, reason)
                 if node.kind == "task":
                     evaluation.know(node.label, value)
         ready = sorted(coming) if len(coming) > 1 else coming
-    return Walked(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
+    return WalkResult(way.path, way.end or trouble or Failed("NoVerdict", "no verdict was reached"))
 
 
-class Way:
+class WalkState:
     """How far a walk has come.
 
     Attributes:
@@ -90,7 +94,7 @@ class Way:
         end: the verdict that was reached, or None.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TreePlan) -> None:
         self._plan = plan
         self._waits = dict(plan.waits)
         self._opened: set[str] = set()  # successors that some verdict has asked to go on
@@ -98,9 +102,9 @@ class Way:
         self.path: list[Step] = []
         self.end: Verdict | None = None
 
-    def fork(self) -> Way:
+    def fork(self) -> WalkState:
         """Another that has come as far."""
-        other = Way(self._plan)
+        other = WalkState(self._plan)
         other._waits, other._opened, other.outputs = dict(self._waits), set(self._opened), dict(self.outputs)
         other.path, other.end = [*self.path], self.end
         return other
@@ -128,7 +132,7 @@ class Way:
         return names if len(names) == 1 and not waits[names[0]] else [name for name in names if not waits[name]]
 
 
-async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, Answer | Skipped | Failed]:
+async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -> dict[str, NodeAnswer | Skipped | Failed]:
     """What judges answer for those nodes that ask one; they are asked together."""
     asking = [node for node in nodes if node.program is None]
     if not asking:
@@ -141,14 +145,103 @@ async def _judged(nodes: Sequence[Node], outputs: Mapping[str, Any], ask: Ask) -
     return {node.name: answer for node, answer in zip(asking, answers, strict=True)}
 
 
-def _evaluated(node: Node, program: Program, evaluation: Evaluation) -> Any:
+def _evaluated(node: Node, program: Program, evaluation: ExpressionEvaluator) -> Any:
     """The value, or why there is none, as `Skipped` or `Failed`: no expression gives one of these."""
     try:
         value = evaluation.of(program)
     except Unavailable as unavailable:
         return Skipped(f"{node.name}: {unavailable}", reason=unavailable.reason)
-    except Invalid as invalid:
+    except InvalidExpression as invalid:
         return Failed("ExpressionError", f"{node.name}: {invalid}")
     if node.kind != "task" and (type(value) is not node.verdict_type or value not in node.by_verdict):
         return Failed("UnknownVerdict", f"{node.name}: gave {value!r:.80}, which is none of its verdicts")
     return value
+
+
+_LONGEST: Final = 2000  # of a judge's reason
+_TO_DO: Final = {
+    "task": "You extract something from what an agent's run recorded, for others to judge by. Do this and nothing else:",
+    "binary": "You decide one question about an agent's run, by these criteria alone:",
+    "choice": "You decide one question about an agent's run, by these criteria alone:",
+}
+_AGAIN: Final = "Your answer before this one was not of the form that is asked for below."
+_UNUSABLE: Final = ("judge_malformed", "judge_out_of_range")
+_TEXTS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+
+def instruction_of(node: Node) -> str:
+    """What the judge is asked to do."""
+    return f"{_TO_DO[node.kind]}\n{node.asks}"
+
+
+_NAMES: Final = {"input": "run.input", "output": "run.output"}
+
+
+def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mapping[str, Any]) -> dict[str, Any] | Skipped:
+    """What the judge is shown: the parts of the run that the node reads, and the outputs of tasks.
+
+    Args:
+        node: who asks.
+        trajectory: the run.
+        reference: the run's own reference, or `UNRECORDED`, or a `Skipped` that says why there is none.
+        outputs: of the tasks that lead to the node and that it reads, by label.
+    """
+    calls = calls_as_data(trajectory.calls) if not trajectory.calls_unknown else UNRECORDED
+    there = {"input": trajectory.input, "output": trajectory.output, "calls": calls, "reference": reference}
+    parts = {part: there[part] for part in sorted(node.reads) if part in there}
+    for part, value in parts.items():
+        if isinstance(value, Skipped):
+            return Skipped(f"{node.name}: {value.why}", reason=value.reason)
+        if value is UNRECORDED:
+            return Skipped(f"{node.name}: {_NAMES.get(part, part)} not recorded", reason=REASONS.get(part, "not_recorded"))
+    return parts | dict(sorted(outputs.items()))
+
+
+async def answered(judge: Judge, node: Node, instruction: str, data: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
+    """The judge's answer; one that cannot be used is asked for once more.
+
+    Args:
+        judge: who is asked.
+        node: what for.
+        instruction: what to do.
+        data: what it is shown.
+    """
+    schema, words = _form(node)
+    try:
+        try:
+            reply = await ask(judge, build_prompt(instruction, data, words), schema)
+        except JudgeError as error:
+            if error.kind not in _UNUSABLE:
+                raise
+            reply = await ask(judge, build_prompt(f"{instruction}\n\n{_AGAIN}", data, words), schema)
+        return _read(node, reply)
+    except PromptTooLong as error:
+        return Skipped(f"{node.name}: {error}", reason="too_large")
+    except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+        said = failed(error)
+        return replace(said, message=f"{node.name}: {said.message}")
+
+
+def _form(node: Node) -> tuple[dict[str, Any], str]:
+    """The schema of the answer, and the same in words."""
+    if node.kind == "task":
+        return {"properties": {"output": _TEXTS}}, '{"output": a text, or a list of texts}'
+    reason = {"type": "string"}
+    if node.kind == "binary":
+        return _decision({"type": "boolean"}, reason), '{"verdict": true or false, "reason": "why, in a sentence or two"}'
+    options = sorted(str(each.verdict) for each in node.verdicts)
+    words = " or ".join(json.dumps(option, ensure_ascii=False) for option in options)
+    return _decision(
+        {"type": "string", "enum": options}, reason
+    ), f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
+
+
+def _decision(verdict: dict[str, Any], reason: dict[str, Any]) -> dict[str, Any]:
+    # The reason comes first for those that write in this order: it is thought before it is decided.
+    return {"properties": {"reason": reason, "verdict": verdict}}
+
+
+def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
+    if node.kind == "task":
+        return NodeAnswer(reply["output"])
+    return NodeAnswer(reply["verdict"], reply["reason"].strip()[:_LONGEST])

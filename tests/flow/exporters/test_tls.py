@@ -27,7 +27,7 @@ from otel_eval.app.checking import check
 from otel_eval.app.judges import judges_of
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.scorers.judging import JudgeError
+from otel_eval.scorers.judge import JudgeError
 
 RECEIVERS = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
 QUICK = {"decision_wait": "100ms", "decision_wait_partial": "200ms"}

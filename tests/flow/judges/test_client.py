@@ -15,11 +15,10 @@ import pytest
 import scripted_judge as scripted
 
 from otel_eval import create_scorer
-from otel_eval.judges.answers import last_object
-from otel_eval.judges.client import Client
-from otel_eval.judges.endpoint import Endpoint
+from otel_eval.judges.client import ClientSettings, JudgeClient
+from otel_eval.judges.completions import last_object
 from otel_eval.model import Failed, Scored
-from otel_eval.scorers.judging import JudgeError
+from otel_eval.scorers.judge import JudgeError
 from otel_eval.testing import call, trajectory
 
 KEY = "sk-not-to-be-seen-0123456789"
@@ -33,8 +32,8 @@ def judged(endpoint: Any, run: Any = RUN, **keys: Any) -> Any:
     return create_scorer({"type": "llm_judge", "judge": judge, "criteria": "It looks things up."})(run)
 
 
-def client(endpoint: Any, **fields: Any) -> Client:
-    return Client(Endpoint(base_url=endpoint.url, model="m", **fields))
+def client(endpoint: Any, **fields: Any) -> JudgeClient:
+    return JudgeClient(ClientSettings(base_url=endpoint.url, model="m", **fields))
 
 
 def test_a_score_is_asked_for_in_one_request(serve: Callable[..., Any]):
@@ -359,7 +358,7 @@ def test_equal_questions_at_the_same_time_are_asked_once(serve: Callable[..., An
     """All get the answer, or the error; without a cache each is asked."""
     endpoint = serve(scripted.score(0.5, after_s=0.1), scripted.Reply(status=403), scripted.score(0.5))
 
-    async def asked(judge: Client, question: str) -> list[Any]:
+    async def asked(judge: JudgeClient, question: str) -> list[Any]:
         return await asyncio.gather(*[judge.structured(question, SCHEMA) for _ in range(5)], return_exceptions=True)
 
     judge = client(endpoint)

@@ -15,7 +15,7 @@ from otel_eval.app.judges import judges_of
 from otel_eval.cli import main
 from otel_eval.config import EvalConfig, Evaluation, JudgeEndpoint, load
 from otel_eval.errors import ConfigError
-from otel_eval.judges.client import Client
+from otel_eval.judges.client import JudgeClient
 
 ROOT = Path(__file__).parents[3]
 MAIN = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
@@ -70,7 +70,7 @@ def test_an_endpoint_may_be_an_object_or_stand_in_the_scorer():
     named = EvalConfig(judges={"main": JudgeEndpoint(**MAIN)}, evaluations=[Evaluation(name="e", scorers=[POLITE])])
     inline = load(config_of(judges={}, evaluations=[{"name": "e", "scorers": [{**POLITE, "judge": MAIN}]}]))
     for config in (named, inline):
-        assert isinstance(app.engine_of(config).evaluations[0].scorers[0].judge, Client)  # type: ignore[attr-defined]
+        assert isinstance(app.engine_of(config).evaluations[0].scorers[0].judge, JudgeClient)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("made_before", [False, True])

@@ -14,8 +14,8 @@ from otel_eval.app.schema import config_schema
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, get_scorer, list_scorers
-from otel_eval.scorers.building import parameters_of
-from otel_eval.scorers.built_in import BuiltIn
+from otel_eval.scorers.spec.base_scorer import BaseScorer
+from otel_eval.scorers.spec.build import parameters_of
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = config_schema()
@@ -61,7 +61,7 @@ BUILT_IN = [name for name in list_scorers() if getattr(get_scorer(name), "__modu
 def test_every_parameter_of_every_scorer_is_described(name: str):
     """With more than "anything"."""
     scorer = get_scorer(name)
-    assert issubclass(scorer, BuiltIn)
+    assert issubclass(scorer, BaseScorer)
     described = SCHEMA["$defs"][f"Scorer_{name}"]["properties"]
     assert described.keys() == {"type", *parameters_of(scorer)}
     assert all(described.values())

@@ -11,16 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.agreement import agreement, decoded, frozen
-from otel_eval.scorers.alignment.assignment import Assigned, Assignment, Work
-from otel_eval.scorers.alignment.bits import bits_of, positions, turned
-from otel_eval.scorers.alignment.criterion import criterion_of
-from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected
-from otel_eval.scorers.alignment.heaviest import Matcher
+from otel_eval.scorers.alignment.align import Aligner
+from otel_eval.scorers.alignment.assignment import (
+    StepBudget,
+    UnweightedAssignment,
+    WeightedAssignment,
+    bits_of,
+    positions,
+)
+from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected, criterion_of
 from otel_eval.scorers.alignment.lcs import common, prepare
-from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
-from otel_eval.scorers.alignment.parallel_calls import batches
+from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order, transpose_bits
+from otel_eval.scorers.alignment.parallel_calls import parallel_groups
 from otel_eval.scorers.alignment.partial_order import walk, walk_words
+from otel_eval.scorers.values import agreement, decode_json, hashable
 from otel_eval.testing import call
 
 NAMES = st.sampled_from("abc")
@@ -81,7 +85,7 @@ def expectation(names, groups, arguments=None):
 
 def align(wanted, calls, match, compared):
     """The heaviest alignment, concurrency respected."""
-    return Matcher(criterion_of(wanted, compared), calls, concurrency=True).heaviest(any_order=match == "any_order")
+    return Aligner(criterion_of(wanted, compared), calls, concurrency=True).heaviest(any_order=match == "any_order")
 
 
 def is_alignment(pairs, groups, actual):
@@ -149,7 +153,7 @@ def test_the_first_free_partner_is_good_enough_for_names(names):
         weights = [{at: 1.0 for at, name in enumerate(made) if name == each} for each in wanted]
         best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
         for least in (0, len(common(prepare(wanted), made)), int(best)):
-            pairs = walk_words(wanted, made, groups, ran, Work(None), least)
+            pairs = walk_words(wanted, made, groups, ran, StepBudget(None), least)
             assert len(pairs) == best
             assert is_alignment(pairs, groups, ran)
 
@@ -173,7 +177,7 @@ def test_pairs_that_weigh_the_same_are_as_many_as_any_order_gives(density):
 @given(st.lists(st.integers(0, 2**6 - 1), max_size=8))
 def test_an_assignment_of_bits_is_the_largest_after_every_row(rows):
     """A row that has a column keeps one, and no column is given twice."""
-    assigned, had = Assigned(6), set()
+    assigned, had = UnweightedAssignment(6), set()
     for at, row in enumerate(rows):
         more = assigned.add(row)
         pairs = assigned.pairs()
@@ -188,12 +192,12 @@ def test_an_assignment_of_bits_is_the_largest_after_every_row(rows):
 @given(st.lists(st.integers(0, 2**4 - 1), max_size=7))
 def test_a_row_that_is_added_later_takes_the_place_of_the_earliest(rows):
     """So that of all largest assignments the one with the latest rows is left."""
-    assigned = Assigned(4)
+    assigned = UnweightedAssignment(4)
     for row in rows:
         out = assigned.exchange(row)
         assert out < len(rows)
     kept = [row for row, _ in assigned.pairs()]
-    best = Assigned(4)
+    best = UnweightedAssignment(4)
     wanted = [at for at in range(len(rows) - 1, -1, -1) if best.add(rows[at])]
     assert kept == sorted(wanted)
 
@@ -201,7 +205,7 @@ def test_a_row_that_is_added_later_takes_the_place_of_the_earliest(rows):
 @given(st.lists(st.integers(0, 2**9 - 1), max_size=9))
 def test_bits_are_turned(rows):
     """Rows to columns and back."""
-    assert turned(turned(rows, 9), len(rows)) == rows
+    assert transpose_bits(transpose_bits(rows, 9), len(rows)) == rows
     assert [positions(row) for row in rows] == [[at for at in range(9) if row >> at & 1] for row in rows]
     assert [bits_of(positions(row)) for row in rows] == rows
 
@@ -228,7 +232,7 @@ def test_calls_in_groups_on_both_sides_weigh_the_most_that_any_order_gives(mode)
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.1, 0.25, 0.3, 0.7, 1.0])), max_size=6))
 def test_an_assignment_is_the_heaviest_after_every_row(weights):
     """And no column is given twice."""
-    assignment = Assignment()
+    assignment = WeightedAssignment()
     for at, row in enumerate(weights):
         assignment.add(row)
         pairs = assignment.pairs()
@@ -259,7 +263,7 @@ def test_an_exact_match_needs_some_order_that_is_equal(expected, sizes, order, d
     equal = any(
         [expected[at] for at in rows] == [actual[at] for at in columns] for rows in orders(groups) for columns in orders(ran)
     )
-    matcher = Matcher(criterion_of(expectation(expected, groups), Comparison()), timed(actual, ran), concurrency=True)
+    matcher = Aligner(criterion_of(expectation(expected, groups), Comparison()), timed(actual, ran), concurrency=True)
     assert matcher.fits() == equal
 
 
@@ -276,7 +280,7 @@ def test_a_thousand_calls_in_large_batches_are_aligned_in_bounded_time():
     groups = cut([50] * 20, 1000)
     found = align(expectation(["a"] * 1000, groups), timed(["a"] * 1000, cut([40] * 25, 1000)), "in_order", Comparison())
     assert found.weight == 1000
-    assert len(batches(timed(["a"] * 1000, groups))) == 20
+    assert len(parallel_groups(timed(["a"] * 1000, groups))) == 20
 
 
 @pytest.mark.parametrize(
@@ -329,8 +333,8 @@ JSON = st.recursive(
 @given(JSON, JSON)
 def test_stand_ins_are_equal_if_and_only_if_the_values_are(one, other):
     """By Python's equality, whatever they are nested in."""
-    assert (frozen(one) == frozen(other)) == (one == other)
-    assert one != other or hash(frozen(one)) == hash(frozen(other))
+    assert (hashable(one) == hashable(other)) == (one == other)
+    assert one != other or hash(hashable(one)) == hash(hashable(other))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +353,7 @@ def test_stand_ins_are_equal_if_and_only_if_the_values_are(one, other):
 )
 def test_json_text_is_what_it_spells(written, value):
     """However often it was encoded; what is no JSON is a text."""
-    assert decoded(written) == value
+    assert decode_json(written) == value
 
 
 @given(st.permutations([f"k{number}" for number in range(10)]))

@@ -9,12 +9,12 @@ import yaml
 from doc_pages import page
 
 from otel_eval.scorers import create_scorer, get_scorer, list_scorers
-from otel_eval.scorers.building import parameters_of
-from otel_eval.scorers.built_in import BuiltIn
+from otel_eval.scorers.spec.base_scorer import BaseScorer
+from otel_eval.scorers.spec.build import parameters_of
 
 PAGE = page("scorers")
 SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
-BUILT_IN = [name for name in list_scorers() if isinstance(get_scorer(name), type) and issubclass(get_scorer(name), BuiltIn)]
+BUILT_IN = [name for name in list_scorers() if isinstance(get_scorer(name), type) and issubclass(get_scorer(name), BaseScorer)]
 
 
 def test_every_scorer_has_a_section():
@@ -25,7 +25,7 @@ def test_every_scorer_has_a_section():
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_table_of_a_scorer_has_every_parameter_with_its_default(name):
     """Those of its own; the common ones have a table of theirs."""
-    common = parameters_of(BuiltIn)
+    common = parameters_of(BaseScorer)
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| ", SECTIONS[name], re.MULTILINE))
     own = {key: each for key, each in parameters_of(get_scorer(name)).items() if key not in common}
     assert {*rows} == {*own}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.cel import Evaluation, Invalid, Unavailable, bind, compiled
-from otel_eval.scorers.cel.memory import BUDGET, Memory
+from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Unavailable, bind, compiled
+from otel_eval.scorers.cel.functions import BUDGET, Memory
 from otel_eval.testing import call, trajectory
 
 # Runs as source, for another process.
@@ -309,7 +309,7 @@ def test_values_and_errors_are_those_of_the_expression_as_it_is_written(source, 
         return
     written = program._environment.compile(source)
     for run in runs:
-        evaluation = Evaluation(bind(program.reading, run))
+        evaluation = ExpressionEvaluator(bind(program.reading, run))
         Memory().use()
         found = written.eval(program._environment.Activation(evaluation._bound.values))
         expected = found.plain_value() if found.type().name() == "BOOL" else _error(evaluation._told(found.value(), program))
@@ -319,7 +319,7 @@ def test_values_and_errors_are_those_of_the_expression_as_it_is_written(source, 
 def _found(evaluation, program):
     try:
         return evaluation.of(program)
-    except (Unavailable, Invalid) as error:
+    except (Unavailable, InvalidExpression) as error:
         return _error(error)
 
 

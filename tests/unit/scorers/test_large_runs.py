@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from otel_eval.model import Scored, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.agreement import agreement
-from otel_eval.scorers.alignment.assignment import Assignment, TooMuch, Work, assign
+from otel_eval.scorers.alignment.assignment import StepBudget, TooManySteps, WeightedAssignment, assign
 from otel_eval.scorers.alignment.ordered import align_in_order
+from otel_eval.scorers.values import agreement
 from otel_eval.testing import call, trajectory
 
 ROWS = st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([0.25, 0.5, 1.0])), min_size=1, max_size=3)
@@ -38,7 +38,7 @@ def scored(size, *, keys, values, **parameters):
 def test_rows_that_are_one_object_are_assigned_like_rows_that_are_merely_equal(rows, drawn):
     """Looking at a shared row once is enough."""
     shared = [rows[at % len(rows)] for at in drawn]
-    one, other = Assignment(), Assignment()
+    one, other = WeightedAssignment(), WeightedAssignment()
     for row in shared:
         one.add(row)
         other.add(dict(row))
@@ -105,16 +105,16 @@ def test_an_alignment_in_batches_ends_with_its_work(size):
     rows = [{column: 0.5 + (row + column) % 5 / 10 for column in range(60)} for row in range(60)]
     groups = [range(at, at + size) for at in range(0, 60, size)]
     batches = [range(at, at + 4) for at in range(0, 60, 4)]
-    with pytest.raises(TooMuch):
-        align_in_order(rows, groups, batches, work=Work(5000))
+    with pytest.raises(TooManySteps):
+        align_in_order(rows, groups, batches, work=StepBudget(5000))
 
 
 def test_work_ends_after_its_last_step():
     """Not with it."""
-    work = Work(5)
+    work = StepBudget(5)
     work.spend(3)
     work.spend(2)
-    with pytest.raises(TooMuch):
+    with pytest.raises(TooManySteps):
         work.spend(1)
 
 

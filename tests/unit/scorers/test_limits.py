@@ -11,10 +11,10 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Scored, Skipped, ToolError
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.automaton import Automaton, TooLarge, TooMany, nearest
-from otel_eval.scorers.built_in import Finding
+from otel_eval.scorers.judge import PromptTooLong, build_prompt
+from otel_eval.scorers.nfa import NFA, PatternTooLarge, TooManyOrders, fewest_edits
 from otel_eval.scorers.pattern import read_pattern
-from otel_eval.scorers.prompts import TooLong, prompt_of
+from otel_eval.scorers.spec.base_scorer import Finding
 from otel_eval.testing import call, trajectory
 
 
@@ -218,18 +218,18 @@ def test_a_pattern_is_of_a_size_that_can_be_searched(fits, does_not, says):
 
 def test_a_pattern_has_ten_thousand_states_at_most():
     """With the first."""
-    automaton = Automaton()
+    automaton = NFA()
     assert [automaton.state() for _ in range(9_999)][-1] == 9_999
-    with pytest.raises(TooLarge):
+    with pytest.raises(PatternTooLarge):
         automaton.state()
 
 
 def test_calls_that_ran_together_are_tried_in_4096_ways_at_most():
     """Of one name that a pattern knows: with none of them to all."""
     pattern = read_pattern("pattern", ["a", "b"])
-    assert len(nearest(pattern, ["a"] * 4095, [range(4095)]).edits) == 4095
-    with pytest.raises(TooMany):
-        nearest(pattern, ["a"] * 4096, [range(4096)])
+    assert len(fewest_edits(pattern, ["a"] * 4095, [range(4095)]).edits) == 4095
+    with pytest.raises(TooManyOrders):
+        fewest_edits(pattern, ["a"] * 4096, [range(4096)])
 
 
 @pytest.mark.parametrize(
@@ -267,10 +267,10 @@ def test_a_value_is_quoted_in_eighty_characters(length, cut):
 
 def test_a_prompt_has_four_hundred_thousand_characters_at_most():
     """All of it counted."""
-    frame = len(prompt_of("Judge.", {"output": ""}))
-    assert len(prompt_of("Judge.", {"output": "x" * (400_000 - frame)})) == 400_000
-    with pytest.raises(TooLong, match="400001 characters, 400000 at most"):
-        prompt_of("Judge.", {"output": "x" * (400_001 - frame)})
+    frame = len(build_prompt("Judge.", {"output": ""}))
+    assert len(build_prompt("Judge.", {"output": "x" * (400_000 - frame)})) == 400_000
+    with pytest.raises(PromptTooLong, match="400001 characters, 400000 at most"):
+        build_prompt("Judge.", {"output": "x" * (400_001 - frame)})
 
 
 def test_what_a_judge_says_for_itself_is_cut_at_two_thousand_characters():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from otel_eval.model import Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.automaton import nearest
+from otel_eval.scorers.nfa import fewest_edits
 from otel_eval.scorers.pattern import read_pattern
 from otel_eval.testing import call, trajectory
 
@@ -83,7 +83,7 @@ def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names
         runs = [run + order for run in runs for order in permutations([names[at] for at in batch])]
     best = min((edits_between(run, word), -len(word)) for word in described for run in {*runs})
     assume(best[0] + len(names) <= LONGEST)  # longer words were not listed
-    fit = nearest(read_pattern("pattern", pattern), names, batches)
+    fit = fewest_edits(read_pattern("pattern", pattern), names, batches)
     assert (len(fit.edits), -fit.length) == best
 
 
@@ -102,7 +102,7 @@ def test_the_edits_are_the_fewest_over_every_word_and_every_order(pattern, names
 )
 def test_what_repeats_leads_nowhere_but_on(pattern, names, edits, length):
     """Not to what may come in its place, nor past what must follow it; what is empty asks for nothing."""
-    fit = nearest(read_pattern("pattern", pattern), names, [range(at, at + 1) for at in range(len(names))])
+    fit = fewest_edits(read_pattern("pattern", pattern), names, [range(at, at + 1) for at in range(len(names))])
     assert (len(fit.edits), fit.length) == (edits, length)
 
 
@@ -147,7 +147,7 @@ def test_the_edits_are_told():
 def test_of_calls_that_are_there_too_often_the_last_is_deleted(pattern, names, edits, size):
     """Whether they followed one another or ran together."""
     batches = [range(at, min(len(names), at + size)) for at in range(0, len(names), size)]
-    fit = nearest(read_pattern("pattern", pattern), names, batches)
+    fit = fewest_edits(read_pattern("pattern", pattern), names, batches)
     assert [" ".join(map(str, edit)) for edit in fit.edits] == edits
 
 

@@ -13,9 +13,10 @@ from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import Evaluation
 from otel_eval.model import Failed, Scored, Skipped
-from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
-from otel_eval.scorers.functions import FunctionScorer
-from otel_eval.scorers.registry import unused
+from otel_eval.scorers import create_scorer, list_scorers, scorer
+from otel_eval.scorers.spec import registry
+from otel_eval.scorers.spec.functions import FunctionScorer
+from otel_eval.scorers.spec.registry import unused_entry_points
 from otel_eval.testing import call, closed, span, trajectory
 
 RUN = trajectory(call("a"))
@@ -112,7 +113,7 @@ def test_what_can_only_fail_is_refused_when_it_is_built(kind, said):
 def test_a_name_that_is_ours_stays_ours_and_whoever_wants_it_is_told():
     """Of names and of aliases."""
     assert create_scorer({"type": "tool_errors"})(RUN).details["total"] == 1
-    assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {*unused()}
+    assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {*unused_entry_points()}
 
 
 def test_the_list_of_scorers_says_which_cannot_be_used_and_which_are_not(capsys):

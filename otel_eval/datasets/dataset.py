@@ -1,0 +1,208 @@
+"""A file of records that is read again when it changes.
+
+Knows the file and the time; knows not what the records are for. Looks at the file at most once a second, on the thread of
+whoever asks; a version that cannot be used is counted and said once, and the one before stays. There is no lock: two threads
+that look at the same time read the same, and records change hands in one assignment.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["FORMATS", "LIMIT", "Dataset", "InvalidDataset", "Record", "parse_records"]
+
+Record = Mapping[str, Any]
+LIMIT: Final = 64 * 2**20
+"""Bytes that a file may have: all of it is held in memory."""
+
+
+class InvalidDataset(Exception):
+    """A file that holds no records; the message continues `path: ` and quotes no value."""
+
+
+def parse_records(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Record], dict[str, int]]:
+    """The records of a file by the text of their column, and the line of each.
+
+    Args:
+        suffix: one of `FORMATS`.
+
+    Raises:
+        Unusable: the bytes are none of that, a record has no key, or two have the same.
+
+    >>> parsed(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
+    ({'7': {'id': 7, 'expected': ['search']}}, {'7': 1})
+    """
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidDataset("is not UTF-8 text; save it as UTF-8") from None
+    found: dict[str, Record] = {}
+    lines: dict[str, int] = {}
+    for line, record in FORMATS[suffix](text, column):
+        key = record.get(column)
+        if not isinstance(key, str | int | float):
+            remedy = f"give each record a text or a number under {column!r}, or name another column"
+            raise InvalidDataset(f"line {line} has no key {column!r}; {remedy}")
+        name = str(key).lower() if isinstance(key, bool) else str(key)
+        if name in found:
+            raise InvalidDataset(f"line {line} has the key of line {lines[name]}; keep one of them")
+        found[name], lines[name] = record, line
+    return found, lines
+
+
+def _json_lines(text: str, column: str) -> Iterator[tuple[int, Record]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise InvalidDataset(f"line {number} is not JSON; write one object a line") from None
+        if not isinstance(record, dict):
+            raise InvalidDataset(f"line {number} is not an object; write one object a line")
+        yield number, record
+
+
+def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
+    """An empty cell is one that nobody filled in."""
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        columns = rows.fieldnames or ()
+        if column not in columns:
+            raise InvalidDataset(f"has no column {column!r}; its columns are {', '.join(columns) or 'none'}")
+        if len({*columns}) < len(columns):
+            raise InvalidDataset("has two columns of one name; rename one of them")
+        for row in rows:
+            if None in row:
+                raise InvalidDataset(f"line {rows.line_num} has more cells than there are columns; quote cells that hold commas")
+            yield rows.line_num, {name: cell for name, cell in row.items() if cell}
+    except csv.Error as error:
+        raise InvalidDataset(f"line {rows.reader.line_num} is not CSV ({error}); mend it") from None
+
+
+FORMATS: Final[Mapping[str, Callable[[str, str], Iterator[tuple[int, Record]]]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".csv": _csv,
+}
+"""By the end of a file's name."""
+
+
+_log = logging.getLogger("otel_eval")
+
+_LOOK_S: Final = 1.0
+_Stamp = tuple[int, int, int]
+
+
+class Dataset:
+    """Records by key.
+
+    Args:
+        path: of a file whose name ends as one of `FORMATS`.
+        column: holds the keys.
+        clock: seconds that only rise.
+
+    Attributes:
+        changes: new versions that were taken.
+        broken: new versions that were not.
+
+    Raises:
+        Unusable: the file cannot be read or holds no records.
+    """
+
+    def __init__(self, path: Path, column: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path: Final = path
+        self._column, self._clock = column, clock
+        self._records: dict[str, Record] = {}
+        self._lines: dict[str, int] = {}
+        self._stamp: _Stamp | None = None
+        self._error: InvalidDataset | None = None
+        self._next = 0.0
+        self.changes = self.broken = 0
+        self.check()
+
+    def check(self) -> None:
+        """Look at the file now, as it is before it is relied on.
+
+        Raises:
+            Unusable: it cannot be read or holds no records.
+        """
+        self._look()
+        if self._error is not None:
+            raise self._error
+
+    def __call__(self, key: str) -> Record | None:
+        """The record of a key, or None."""
+        if self._clock() >= self._next:
+            before = self._stamp
+            self._look()
+            if self._stamp != before:
+                self._tell()
+        return self._records.get(key)
+
+    def place_of(self, key: str) -> Mapping[str, Any]:
+        """The file's name and the line of the record of a key."""
+        return {"dataset": self.path.name, "line": self.line_of(key)}
+
+    def line_of(self, key: str) -> int:
+        """The line of the record of a key, from 1; 0 if there is none."""
+        return self._lines.get(key, 0)
+
+    def record_keys(self) -> list[str]:
+        """The keys of the records, in the order of the file."""
+        return list(self._records)
+
+    def fields(self) -> set[str]:
+        """Every column that some record has."""
+        return {name for record in self._records.values() for name in record}
+
+    def _look(self) -> None:
+        self._next = self._clock() + _LOOK_S
+        stamp = _stamp_of(self.path)
+        if stamp == self._stamp and (stamp is not None or self._error is not None):
+            return
+        self._stamp = stamp
+        try:
+            self._records, self._lines = parse_records(_read(self.path), self.path.suffix.lower(), self._column)
+            self._error = None
+        except InvalidDataset as error:
+            self._error = error
+
+    def _tell(self) -> None:
+        if self._error is None:
+            self.changes += 1
+            return
+        self.broken += 1
+        _log.warning("%s: %s; the records read before stay in use", self.path, self._error)
+
+
+def _stamp_of(path: Path) -> _Stamp | None:
+    """What changes when the file does; None if there is none."""
+    try:
+        seen = os.stat(path)
+    except (OSError, ValueError):  # what is no path is no file either
+        return None
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InvalidDataset("is not a file; name a file of records")  # a pipe would never end
+        with path.open("rb") as file:
+            raw = file.read(LIMIT + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a path"
+        raise InvalidDataset(f"cannot be read ({why}); name a file of records") from None
+    if len(raw) > LIMIT:
+        raise InvalidDataset(f"is larger than {LIMIT // 2**20} MiB; split it or give a function as the dataset")
+    return raw

@@ -1,0 +1,293 @@
+"""Which expected and actual calls agree, and how much each pair weighs, where equal words do not decide.
+
+`subset` and `superset` intersect the sets of calls that have each key with its value; only `overlap` weighs different calls
+pair by pair, each pair of different arguments once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any, Final
+
+from otel_eval.scorers.alignment.assignment import StepBudget, bits_of, positions
+from otel_eval.scorers.alignment.expected import PARTIAL, Criterion, arguments_word
+from otel_eval.scorers.values import agreement, as_object, decode_json, hashable, is_object, overlap_share
+
+__all__ = ["Relation", "relation_of"]
+
+_FEW_PAIRS: Final = 100  # up to so many, comparing them costs less than hashing
+_PAIR: Final = 3  # steps for weighing two calls by `overlap`
+_COMPARED: Final = 20  # steps for comparing values that cannot be hashed
+_SHARE: Final = 15  # steps for weighing two objects below
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Which calls agree at all: for each expected call the bits of actual ones, and what each pair weighs.
+
+    Attributes:
+        masks: by expected call.
+        rows: by expected call, actual call → weight in (0, 1]; None: each pair weighs 1.
+        alike: by actual call the first one that weighs the same against every expected one.
+    """
+
+    masks: list[int]
+    rows: list[dict[int, float]] | None
+    alike: Sequence[int] = ()
+
+
+def relation_of(criterion: Criterion, calls: Sequence[Any], work: StepBudget) -> Relation:
+    """Which of the calls agree with which expected ones, where that takes more than comparing words.
+
+    Raises:
+        TooMuch: it would take more work than is allowed.
+    """
+    columns: dict[str, list[int]] = {}
+    for at, call in enumerate(calls):
+        if call.name in criterion.fields:
+            columns.setdefault(call.name, []).append(at)
+    if sum([len(columns.get(call.name, ())) for call in criterion.expectation.calls]) <= _FEW_PAIRS:
+        return _pairwise(criterion, calls, columns, work)
+    try:
+        return _hashed(criterion, calls, columns, work)
+    except (TypeError, RecursionError):
+        return _pairwise(criterion, calls, columns, work)
+
+
+def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: StepBudget) -> Relation:
+    """The relation of few calls, or of values that cannot be hashed: each pair is compared."""
+    mode, rows = criterion.comparison.arguments, []
+    agrees = agreement(mode) if mode is not None else None
+    results = {at: decode_json(calls[at].result) for found in columns.values() for at in found}
+    for call, fields in zip(criterion.expectation.calls, criterion.each, strict=True):
+        row = dict[int, float]()
+        work.spend(_COMPARED * len(columns.get(call.name, ())))
+        for at in columns.get(call.name, ()):
+            if not fields.result or results[at] == call.result:
+                weight = agrees(call.arguments, calls[at].arguments) if agrees and fields.arguments else 1.0
+                if weight > 0:
+                    row[at] = weight
+        rows.append(row)
+    return _weighed(rows, len(calls))
+
+
+def _weighed(rows: list[dict[int, float]], columns: int) -> Relation:
+    known: dict[int, int] = {}
+    for row in rows:
+        if id(row) not in known:
+            known[id(row)] = bits_of(row)
+    masks = [known[id(row)] for row in rows]
+    whole = all(weight == 1 for row in rows for weight in row.values())
+    return Relation(masks, None if whole else rows, range(columns))
+
+
+def _hashed(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: StepBudget) -> Relation:
+    """The relation by words of the fields that each expected call names; what equal ones agree with is found once."""
+    mode = criterion.comparison.arguments
+    tools = {name: _Tool(calls, found, mode) for name, found in columns.items()}
+    keys: list[_Key] = []
+    for call, fields in zip(criterion.expectation.calls, criterion.each, strict=True):
+        arguments = arguments_word(call.arguments, mode) if fields.arguments else _ANY
+        keys.append((call.name, arguments, hashable(call.result) if fields.result else _ANY))
+        if fields.arguments and call.name in tools:
+            tools[call.name].wanted.setdefault(arguments, call.arguments)
+    agreeing: dict[_Key, tuple[int, dict[int, float] | None]] = {}
+    for name, tool in tools.items():
+        tool.compare(work)
+        for key in keys:
+            if key[0] == name and key not in agreeing:
+                agreeing[key] = tool.agreeing(key[1], key[2])
+    masks = [agreeing.get(key, _NONE)[0] for key in keys]
+    if all(row is None for _, row in agreeing.values()):
+        return Relation(masks, None)
+    rows = {key: dict.fromkeys(positions(mask), 1.0) if row is None else row for key, (mask, row) in agreeing.items()}
+    alike = list(range(len(calls)))
+    for tool in tools.values():
+        tool.mark(alike)
+    return Relation(masks, [rows.get(key, {}) for key in keys], alike)
+
+
+_Key = tuple[str, Hashable, Hashable]  # name, arguments and result of an expected call
+_ANY: Final = object()  # stands for a field that is not compared
+_NONE: Final = (0, None)
+
+
+class _Tool:
+    """The actual calls of one name, and which of them agree with expected ones."""
+
+    def __init__(self, calls: Sequence[Any], columns: list[int], mode: str | tuple[str, ...] | None) -> None:
+        self.wanted: dict[Hashable, Any] = {}  # arguments that are expected, by word
+        self._mode = mode
+        self._calls = [calls[at] for at in columns]
+        self._columns = columns
+        self._all = bits_of(columns)
+        self._words: list[Hashable] = []
+        self._results: list[Hashable] = []
+        self._of_result: dict[Hashable, int] | None = None
+        self._masks: dict[Hashable, int] = {}
+        self._weights: dict[Hashable, dict[int, float]] = {}
+
+    def compare(self, work: StepBudget) -> None:
+        """Find what the wanted arguments agree with."""
+        if not self.wanted:
+            return
+        known = {word: word for word in self.wanted}  # one object for equal words: looking it up compares nothing then
+        words = [arguments_word(call.arguments, self._mode) for call in self._calls]
+        words = self._words = [known.setdefault(word, word) for word in words]
+        if self._mode not in PARTIAL:
+            places = _places(words, self._columns)
+            self._masks = {word: bits_of(places.get(word, ())) for word in self.wanted}
+            return
+        made = dict(zip(words, [call.arguments for call in self._calls], strict=True))
+        wanted, had, places = _items(self.wanted), _items(made), _places(words, self._columns)
+        if self._mode == "subset":
+            self._masks = _holding(wanted, had, places, self._all, work)
+        elif self._mode == "superset":
+            self._masks = _held_by(wanted, had, places, work)
+        else:
+            shares = _Shares(self.wanted, made, work)
+            work.spend(len(self.wanted) * len(self._columns))
+            self._weights = {word: _row(shares.of(word), words, self._columns) for word in self.wanted}
+            self._masks = {word: bits_of(row) for word, row in self._weights.items()}
+
+    def agreeing(self, arguments: Hashable, result: Hashable) -> tuple[int, dict[int, float] | None]:
+        """The calls that agree with an expected one, and what they weigh if not 1."""
+        mask = self._all if arguments is _ANY else self._masks[arguments]
+        row = self._weights.get(arguments)
+        if result is _ANY:
+            return mask, row
+        if self._of_result is None:
+            self._results = [hashable(decode_json(call.result)) for call in self._calls]
+            self._of_result = {word: bits_of(found) for word, found in _places(self._results, self._columns).items()}
+        mask &= self._of_result.get(result, 0)
+        return mask, row and {column: weight for column, weight in row.items() if mask >> column & 1}
+
+    def mark(self, alike: list[int]) -> None:
+        """Note by call the first one whose arguments and result are equal, as far as they are compared."""
+        first: dict[tuple[Hashable, Hashable], int] = {}
+        for at, column in enumerate(self._columns):
+            key = (self._words[at] if self._words else _ANY, self._results[at] if self._results else _ANY)
+            alike[column] = first.setdefault(key, column)
+
+
+def _places(words: Iterable[Hashable], columns: Iterable[int]) -> dict[Hashable, list[int]]:
+    """The columns where each word stands."""
+    found: dict[Hashable, list[int]] = {}
+    for word, column in zip(words, columns, strict=True):
+        found.setdefault(word, []).append(column)
+    return found
+
+
+def _row(weights: Mapping[Hashable, float], words: Iterable[Hashable], columns: Iterable[int]) -> dict[int, float]:
+    """The weight of each column where it is above 0, in order."""
+    return {column: weights[word] for word, column in zip(words, columns, strict=True) if word in weights}
+
+
+Item = tuple[Any, Hashable]  # a key with its value
+Items = dict[Hashable, KeysView[Item]]  # by word of some arguments, in their order
+
+
+def _items(arguments: Mapping[Hashable, Any]) -> Items:
+    return {
+        word: dict.fromkeys([(key, hashable(value)) for key, value in as_object(own).items()]).keys()
+        for word, own in arguments.items()
+    }
+
+
+def _holding(
+    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int, work: StepBudget
+) -> dict[Hashable, int]:
+    """For each wanted arguments the bits of the calls that have all of their items: an intersection of sets of calls."""
+    asked = set[Item]().union(*wanted.values())
+    columns: dict[Item, list[int]] = {}
+    for word, items in had.items():
+        for item in asked.intersection(items):
+            columns.setdefault(item, []).extend(places[word])
+    masks = {item: bits_of(found) for item, found in columns.items()}
+    found = {}
+    for word, items in wanted.items():
+        work.spend(1 + len(items))
+        mask = everything
+        for item in items:
+            mask &= masks.get(item, 0)
+        found[word] = mask
+    return found
+
+
+def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: StepBudget) -> dict[Hashable, int]:
+    """For each wanted arguments the bits of the calls all of whose items they have.
+
+    Calls are filed under the item of theirs that the fewest wanted arguments have, and looked at only for these.
+    """
+    count = Counter(item for items in wanted.values() for item in items)
+    filed: dict[Item | None, list[Hashable]] = {}
+    for word, items in had.items():
+        filed.setdefault(min(items, key=count.__getitem__, default=None), []).append(word)
+    found = {}
+    for word, items in wanted.items():
+        columns: list[int] = []
+        for item in (None, *items):
+            work.spend(1 + len(filed.get(item, ())))
+            for other in filed.get(item, ()):
+                if had[other] <= items:
+                    columns += places[other]
+        found[word] = bits_of(columns)
+    return found
+
+
+class _Shares:
+    """The share of their keys that wanted arguments have in common with others, each pair of different ones once.
+
+    Keys, and keys with their values, that both sides have are numbered: what two arguments have in common is then the
+    number of bits that two integers have in common.
+    """
+
+    def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: StepBudget) -> None:
+        work.spend(_PAIR * len(wanted) * len(made))
+        self._work = work
+        ours, theirs = _items(wanted), _items(made)
+        self._items, self._keys = (
+            _common(ours.values(), theirs.values()),
+            _common(map(_keys, ours.values()), map(_keys, theirs.values())),
+        )
+        self._wanted = {word: (self._bits(items), as_object(wanted[word])) for word, items in ours.items()}
+        self._made = [(word, *self._bits(items), len(items), as_object(made[word])) for word, items in theirs.items()]
+
+    def _bits(self, items: KeysView[Item]) -> tuple[int, int]:
+        keys = sum([self._keys.get(key, 0) for key, _ in items])
+        return sum([self._items.get(item, 0) for item in items]), keys
+
+    def of(self, word: Hashable) -> dict[Hashable, float]:
+        """What the others weigh against these wanted arguments, where that is more than 0."""
+        (items, keys), own = self._wanted[word]
+        objects = {key: value for key, value in own.items() if is_object(value)}
+        found, size = {}, len(own)
+        for other, their_items, their_keys, their_size, theirs in self._made:
+            equal = (items & their_items).bit_count()
+            inside = self._inside(objects, theirs) if objects else None
+            if inside:
+                found[other] = fsum([equal, *inside]) / (size + their_size - (keys & their_keys).bit_count())
+            elif equal:
+                found[other] = equal / (size + their_size - (keys & their_keys).bit_count())
+            elif not size and not their_size:
+                found[other] = 1.0
+        return found
+
+    def _inside(self, objects: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> list[float]:
+        """The shares of objects below the same key that are not equal."""
+        pairs = [(value, theirs[key]) for key, value in objects.items() if key in theirs]
+        self._work.spend(_SHARE * len(pairs))
+        return [part for one, other in pairs if is_object(other) and one != other and (part := overlap_share(one, other))]
+
+
+def _keys(items: Iterable[Item]) -> list[Any]:
+    return [key for key, _ in items]
+
+
+def _common(ours: Iterable[Iterable[Any]], theirs: Iterable[Iterable[Any]]) -> dict[Any, int]:
+    """A bit of its own for each member that both sides have."""
+    common = set[Any]().union(*ours) & set[Any]().union(*theirs)
+    return {each: 1 << at for at, each in enumerate(common)}

@@ -1,0 +1,316 @@
+"""Charge what an expression makes against the memory of its evaluation.
+
+Around everything that takes memory, calls of the functions of `memory` are added. An error is raised before a text or a list
+is made that exceeds what is left; as `||` and `exists` go on after an error, everything that is evaluated later asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import count
+from typing import Final
+
+from otel_eval.scorers.cel.functions import list_size, map_size
+from otel_eval.scorers.cel.tree import (
+    TRUE,
+    Expr,
+    bind,
+    call,
+    constant,
+    either,
+    fold,
+    guarded,
+    ident,
+    is_bind,
+    kind_of,
+    lazily,
+    list_of,
+    without_lazy,
+)
+
+__all__ = ["BYTES", "LIST", "MAP", "NUMBERS", "TEXT", "Weights", "below", "charged", "hoisted", "weight"]
+
+_COSTLY: Final = frozenset({"call", "list", "struct", "comprehension"})  # the others cost as much as a variable
+
+_LONG: Final = 4096  # bytes of a text, from which on the time to search it is more than that of a call of Python
+_MOST: Final = 12  # of a loop: each stands within another, and the depth of what the evaluator reads is limited
+
+
+def hoisted(root: Expr) -> Expr:
+    """The expression with every loop-invariant expression before the outermost loop that it does not depend on."""
+    return _Hoisting().of(without_lazy(root))
+
+
+class _Hoisting:
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def of(self, node: Expr) -> Expr:
+        if node.kind != "comprehension":
+            return replace(node, parts=tuple(map(self.of, node.parts)))
+        found: dict[str, Expr] = {}
+        over, start, condition, step, result = node.parts
+        repeated = [self._without_invariants(part, node.binds, found) for part in (condition, step)]
+        made = replace(node, parts=tuple(map(self.of, (over, start, *repeated, result))))
+        for name, value in reversed(found.items()):
+            made = lazily(name, self.of(value), made)
+        return made
+
+    def _without_invariants(self, node: Expr, bound: frozenset[str], found: dict[str, Expr]) -> Expr:
+        """The node with variables in place of its largest parts in which none of `bound` is free; these go to `found`."""
+        if len(found) < _MOST and node.kind in _COSTLY and node.parts and bound.isdisjoint(_free(node)):
+            name = f"@invariant{next(self._numbers)}"
+            found[name] = node
+            return ident(name, node.type)
+        within = [bound, bound, *[bound | node.binds] * 3] if node.kind == "comprehension" else [bound] * len(node.parts)
+        parts = (self._without_invariants(part, names, found) for part, names in zip(node.parts, within, strict=True))
+        made = replace(node, parts=tuple(parts))
+        if node.name == "contains" and len(found) < _MOST and bound.isdisjoint(_free(node.parts[0])):
+            return self._searched(made, found)
+        return made
+
+    def _searched(self, node: Expr, found: dict[str, Expr]) -> Expr:
+        """A long text in which the loop searches for different things is handed to Python once, which searches faster."""
+        text, sought = node.parts
+        name = f"@searched{next(self._numbers)}"
+        is_long = call("_>_", call("size", call("bytes", text)), constant(_LONG))
+        found[name] = either(kind_of(text, "string"), either(is_long, call("@hold", text), constant(0)), constant(0))
+        return either(call("_==_", ident(name), constant(0)), node, call("@find", ident(name), sought))
+
+
+def _free(node: Expr) -> frozenset[str]:
+    """The variables that the node does not bind itself."""
+    if node.kind == "ident":
+        return frozenset({node.name})
+    if node.kind != "comprehension":
+        return frozenset[str]().union(*map(_free, node.parts))
+    over, start, *inner = map(_free, node.parts)
+    return over | start | (frozenset[str]().union(*inner) - node.binds)
+
+
+# How types begin, as messages.
+TEXT, BYTES, LIST, MAP = b"\x18\x05", b"\x18\x06", b"\x32", b"\x3a"
+NUMBERS: Final = (b"\x18\x01", b"\x18\x02", b"\x18\x03", b"\x18\x04", b"\x28", b"\x20", b"\x10")  # bool, int, …, times, null
+_SCALARS: Final = (TEXT, BYTES, *NUMBERS)
+_HEAVIEST: Final = 4
+
+Weights = Mapping[str, int | None]
+"""Of the variables that comprehensions bind."""
+
+
+def weight(node: Expr, variables: Weights | None = None) -> int | None:
+    """How many times the largest thing that was recorded, or the longest text, the value can be at most. None: unknown."""
+    found = _weight(node, variables or {})
+    return found if found is not None and found <= _HEAVIEST else None
+
+
+def below(node: Expr, variables: Weights) -> Weights:
+    """The weights of variables within a comprehension: an item is as heavy as all items together at most."""
+    value = node.parts[1 if is_bind(node) else 0]
+    return {**variables, **dict.fromkeys(node.binds, weight(value, variables))}
+
+
+def _weight(node: Expr, variables: Weights) -> int | None:
+    if node.kind == "ident":
+        return variables.get(node.name, 1)
+    if node.kind == "const" or node.type.startswith(_SCALARS):
+        return 1
+    if node.kind == "select":
+        return _weight(node.parts[0], variables)
+    if node.kind == "comprehension":
+        return _accumulated(node, variables)
+    if node.kind == "call":
+        return _called(node, variables)
+    return _sum(node.parts, variables)
+
+
+def _called(node: Expr, variables: Weights) -> int | None:
+    if node.name == "split":
+        return 1
+    if node.name in ("_[_]", "dyn"):
+        return _weight(node.parts[0], variables)
+    if node.name in ("_?_:_", "_+_"):
+        return _sum(node.parts[-2:], variables)
+    return None
+
+
+def _sum(nodes: tuple[Expr, ...], variables: Weights) -> int | None:
+    weights = [_weight(node, variables) for node in nodes]
+    known = [each for each in weights if each is not None]
+    return sum(known) if len(known) == len(weights) else None
+
+
+def _accumulated(node: Expr, variables: Weights) -> int | None:
+    over, _, _, step, result = node.parts
+    if is_bind(node):
+        return _weight(result, below(node, variables))
+    while step.kind == "call" and step.name == "_?_:_":
+        step = step.parts[1]
+    item = step.parts[1].parts[0] if step.kind == "call" and step.name == "_+_" and step.parts[1].parts else None
+    if item is None:
+        return None
+    return _weight(over, variables) if item.type.startswith(NUMBERS) or _is_part(item, node.binds) else None
+
+
+def _is_part(node: Expr, items: frozenset[str]) -> bool:
+    """Whether it is another part of each item, or a text of its length: all of these together are as heavy as the items."""
+    while node.kind == "select" or (node.kind == "call" and node.name in ("_[_]", "trim", "lowerAscii")):
+        node = node.parts[0]
+    return node.kind == "ident" and node.name in items
+
+
+_ACCUMULATED: Final = "@result"  # of `filter` and `map`, as the compiler names it
+_IN_PYTHON: Final = frozenset({"split", "replace", "trim", "lowerAscii", "join", "fits", "@hold", "@find"})
+_OPEN: Final = call("@spend", constant(0))
+
+_CHEAP: Final = frozenset({"ident", "const", "select"})  # to evaluate them twice costs less than to remember them
+# What a regular expression costs beside memory, so that an evaluation takes some five seconds at most.
+_PATTERN: Final = 32  # times its length
+_MATCHED: Final = 4  # times less than the length of the text
+
+
+def charged(root: Expr) -> Expr:
+    """The expression with its charges; the same where it takes no memory."""
+    return _Charging().of(root, {}, repeated=False)
+
+
+class _Charging:
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def of(self, node: Expr, variables: Weights, *, repeated: bool) -> Expr:
+        """The node; `repeated` if it is within a loop."""
+        if node.kind == "comprehension":
+            return self._comprehension(node, variables, repeated=repeated)
+        if _accumulates(node):
+            total, item = node.parts
+            inner = tuple(self.of(part, variables, repeated=True) for part in item.parts)
+            return replace(node, parts=(total, replace(item, parts=inner)))
+        if _is_sum(node):
+            return self._sum(node, [self.of(part, variables, repeated=repeated) for part in _summands(node)])
+        made = replace(node, parts=tuple(self.of(part, variables, repeated=repeated) for part in node.parts))
+        if node.kind == "call":
+            return self._call(made, variables, node.parts)
+        if repeated and node.parts and node.kind in ("list", "struct"):
+            size = list_size(len(node.parts)) if node.kind == "list" else map_size(len(node.parts) // 2)
+            return guarded(call("@spend", constant(size)), made)
+        return made
+
+    def _call(self, node: Expr, variables: Weights, parts: tuple[Expr, ...]) -> Expr:
+        if node.name == "matches" and parts[1].kind != "const":
+            return self._matches(node)
+        if node.name == "join" and weight(parts[0], variables) is None:
+            return self._join(node)
+        already = any(part.name in _IN_PYTHON or _is_sum(part) for part in parts)  # then nothing is handed over
+        return guarded(_OPEN, node) if node.name in _IN_PYTHON and not already else node
+
+    def _sum(self, node: Expr, summands: list[Expr]) -> Expr:
+        """The sum of its summands, once the size of all of them is known; there may be no more than a few nodes around each."""
+        if any(part.kind not in _CHEAP for part in summands):
+            return self._evaluated(summands, lambda known: guarded(_sum_check(known), _replaced(node, iter(known))))
+        return guarded(_sum_check(summands), node)
+
+    def _matches(self, node: Expr) -> Expr:
+        """A pattern that is not written out is compiled each time and, in a loop, looked for in the same text again."""
+
+        def within(known: list[Expr]) -> Expr:
+            size = call("_+_", call("_*_", _size(known[1]), constant(_PATTERN)), call("_/_", _size(known[0]), constant(_MATCHED)))
+            return guarded(call("@spend", size), replace(node, parts=tuple(known)))
+
+        return self._evaluated([*node.parts], within)
+
+    def _evaluated(self, values: list[Expr], within: Callable[[list[Expr]], Expr]) -> Expr:
+        """What is made of values that are evaluated once, in their order, so that of several errors the first is raised."""
+        variable = ident(self._name())
+        used = [part for part in values if part.kind != "const"]
+        if len(used) == 1:
+            value, items = used[0], [replace(variable, type=used[0].type)]
+        else:
+            value = list_of(used)
+            items = [replace(call("_[_]", variable, constant(at)), type=part.type) for at, part in enumerate(used)]
+        rest = iter(items)
+        return bind(variable.name, value, within([part if part.kind == "const" else next(rest) for part in values]))
+
+    def _join(self, node: Expr) -> Expr:
+        """It is handed to Python only where all parts together are no longer than a text may be."""
+        parts, separator = node.parts
+        name, item, total = self._name(), self._name(), self._name()
+        size = fold(item, total, ident(name), call("_+_", ident(total), _text_size(ident(item))))
+        return bind(name, parts, guarded(call("@fits", size), replace(node, parts=(ident(name), separator))))
+
+    def _comprehension(self, node: Expr, variables: Weights, *, repeated: bool) -> Expr:
+        inner = below(node, variables)
+        over, start = (self.of(part, variables, repeated=repeated) for part in node.parts[:2])
+        condition, step = (self.of(part, inner, repeated=True) for part in node.parts[2:4])
+        result = self.of(node.parts[4], inner, repeated=repeated)
+        if start.kind == "list" and not is_bind(node):
+            over = self._gathered(over)
+            result = guarded(call("@collect_errors", call("size", result)), result)
+        return replace(node, parts=(over, start, condition, step, result))
+
+    def _gathered(self, over: Expr) -> Expr:
+        if over.kind == "ident":
+            return guarded(_gather(over), over)
+        variable = ident(self._name(), over.type)
+        return bind(variable.name, over, guarded(_gather(variable), variable))
+
+    def _name(self) -> str:
+        return f"@charged{next(self._numbers)}"
+
+
+def _accumulates(node: Expr) -> bool:
+    """Whether it is the step of `filter` or `map`, or counts for `exists_one`."""
+    return node.kind == "call" and node.name == "_+_" and node.parts[0].kind == "ident" and node.parts[0].name == _ACCUMULATED
+
+
+def _is_sum(node: Expr) -> bool:
+    """Whether it makes a text or a list, or may."""
+    return node.kind == "call" and node.name == "_+_" and not node.type.startswith(NUMBERS) and not _accumulates(node)
+
+
+def _summands(node: Expr) -> list[Expr]:
+    return [each for part in node.parts for each in _summands(part)] if _is_sum(node) else [node]
+
+
+def _replaced(node: Expr, summands: Iterator[Expr]) -> Expr:
+    """The same sum of others."""
+    if not _is_sum(node):
+        return next(summands)
+    return replace(node, parts=tuple(_replaced(part, summands) for part in node.parts))
+
+
+def _sum_check(summands: list[Expr]) -> Expr:
+    """Each sign makes something that is as long as all of it at most."""
+    total = reduce(partial(call, "_+_"), map(_size, summands))
+    return call("@sum", total, constant(len(summands) - 1))
+
+
+def _size(node: Expr) -> Expr:
+    """How many bytes it takes where it is copied, of a number none."""
+    if node.kind == "const":
+        return constant(len(node.rest[0]))
+    if node.type.startswith(NUMBERS):
+        return constant(0)
+    sizes: dict[bytes, tuple[str, Expr]] = {
+        TEXT: ("string", _text_size(node)),
+        BYTES: ("bytes", call("size", node)),
+        LIST: ("list", call("_*_", call("size", node), constant(list_size(1) - list_size(0)))),
+    }
+    known = next((size for begins, (_, size) in sizes.items() if node.type.startswith(begins)), None)
+    return known or reduce(
+        lambda other, kind: either(kind_of(node, kind[0]), kind[1], other), reversed(sizes.values()), constant(0)
+    )
+
+
+def _text_size(text: Expr) -> Expr:
+    return call("size", call("bytes", text))
+
+
+def _gather(value: Expr) -> Expr:
+    """The check of that from which a list is built."""
+    check = call("@gather", call("size", value))
+    if value.type.startswith((LIST, MAP)):
+        return check
+    return either(kind_of(value, "list"), check, either(kind_of(value, "map"), check, TRUE))

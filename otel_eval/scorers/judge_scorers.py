@@ -1,0 +1,296 @@
+"""The scorers whose value is what a judge says: of an answer, and of a whole run.
+
+Knows what the judge is asked; who it is and how it is asked is `asking`'s and `judging`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
+from otel_eval.scorers.judge import Judge, PromptTooLong, build_prompt, calls_as_data, without_unrecorded
+from otel_eval.scorers.judge_base import JudgeScorer, asked, failed, judge_score, read_judge, run_now
+from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
+from otel_eval.scorers.references import Reference, reference
+from otel_eval.scorers.spec.base_scorer import Finding
+from otel_eval.scorers.spec.parameters import (
+    STRING,
+    collect_errors,
+    invalid_value,
+    one_of,
+    optional,
+    reads,
+    redacted_repr,
+    schema_of,
+    share,
+    text,
+    with_schema,
+)
+from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames
+from otel_eval.scorers.values import recorded_field
+
+__all__ = ["AnswerAccuracy", "LlmJudge", "ToolCorrectness"]
+
+_COMPARE: Final = """You compare an answer with a reference answer to the same question.
+The reference answer is right. Say how far the answer agrees with it in substance: 1 if it says all that the reference
+answer says and nothing that contradicts it, 0 if it says none of it or contradicts it, and in between as far as it
+agrees. Wording, order, length and style do not count."""
+
+_JUDGE: Final = """You judge what an agent did: what it was asked, which tools it called in which order, what came back,
+and what it answered. Judge by these criteria alone:"""
+
+
+@with_schema(schema_of(reference))
+def _answer(key: str, value: Any) -> str | Reference:
+    """A name, or where in a dataset the answer is."""
+    return reference(key, value) if isinstance(value, Mapping | Reference) else text(key, value)
+
+
+@scorer("answer_accuracy")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerAccuracy(JudgeScorer):
+    """How far the run's output agrees with a reference answer, in a judge's words. 1 is best, range 0-1.
+
+    `question` and `answer` name attributes or fields of the run's input, `answer` also a record of a dataset; the judge
+    sees both and the run's output, and compares the last two. Skipped: question, answer or output was not recorded.
+
+    >>> from otel_eval.testing import trajectory
+    >>> async def judge(prompt: str) -> str:
+    ...     return '{"score": 0.5, "explanation": "half of it"}'
+    >>> asked = trajectory(input={"question": "Where?", "answer": "Rome, in May"}, output="In Rome.")
+    >>> AnswerAccuracy(judge=judge)(asked).value
+    0.5
+    """
+
+    type: ClassVar[str] = "answer_accuracy"
+
+    question: str = field(default="question", metadata=reads(text))
+    answer: str | Reference = field(default="answer", metadata=reads(_answer))
+
+    @property
+    def reads_calls(self) -> bool:
+        """It does not."""
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The run's input and output."""
+        return frozenset({"content"})
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The attributes that may hold question and answer."""
+        return frozenset({self.question, self.answer.key if isinstance(self.answer, Reference) else self.answer})
+
+    def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
+        """The question, the reference answer and the answer."""
+        known = self.answer.of(trajectory) if isinstance(self.answer, Reference) else None
+        if isinstance(known, Skipped | Failed):
+            return known
+        data = {
+            "question": recorded_field(trajectory, self.question, within=("input",)),
+            "reference_answer": recorded_field(trajectory, self.answer, within=("input",))
+            if isinstance(self.answer, str)
+            else known,
+            "answer": trajectory.output,
+        }
+        names = (self.question, self.answer if isinstance(self.answer, str) else self.answer.field, "output")
+        missing = [name for name, value in zip(names, data.values(), strict=True) if value is UNRECORDED or value is None]
+        if missing:
+            return Skipped(f"not recorded: {', '.join(missing)}", reason="not_recorded")
+        return build_prompt(self.prompt or _COMPARE, data)
+
+
+@with_schema({"anyOf": [STRING, {"type": "object", "minProperties": 1}]})
+def _rubric(key: str, value: Any) -> str:
+    """A text, or scores from 0 to 1 and what each stands for, as one text."""
+    if not isinstance(value, Mapping):
+        return text(key, value)
+    if not value or not all(_is_share(score) and isinstance(meaning, str) for score, meaning in value.items()):
+        raise invalid_value(
+            key, value, "a text, or scores from 0 to 1 with a text each", f"write e.g. {key}: {{0: rude, 1: polite}}"
+        )
+    return "\n".join(f"{score:g}: {meaning.strip()}" for score, meaning in sorted(value.items()))
+
+
+def _is_share(score: Any) -> bool:
+    return isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
+
+
+@scorer("llm_judge")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmJudge(JudgeScorer):
+    """What a judge makes of the whole run: its input, its calls with arguments and results, its output. 1 is best.
+
+    `criteria` say what counts, `rubric` which score stands for what. Range 0-1. Skipped: the run is longer than a judge
+    can be asked to read.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> async def judge(prompt: str) -> str:
+    ...     return '{"score": 1, "explanation": "it looked before it answered"}'
+    >>> LlmJudge(judge=judge, criteria="It looks things up before it answers.")(trajectory(call("search"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "llm_judge"
+
+    criteria: str = field(metadata=reads(text))
+    rubric: str | None = field(default=None, metadata=reads(_rubric))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """All that is shown."""
+        return frozenset({"arguments", "results", "content"})
+
+    def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
+        """The criteria, the rubric and the run."""
+        rubric = f"\n\nScores:\n{self.rubric}" if self.rubric else ""
+        data = without_unrecorded(
+            agent=trajectory.agent or UNRECORDED,
+            input=trajectory.input,
+            calls=calls_as_data(trajectory.calls),
+            output=trajectory.output,
+        )
+        return build_prompt(f"{self.prompt or _JUDGE}\n\n{self.criteria}{rubric}", data)
+
+
+_COMPARED: Final = one_of("arguments", "result")
+_CALLS: Final = calls("arguments", "result")
+
+
+@with_schema({"type": "array", "items": {"enum": ["arguments", "result"]}})
+def _compare(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise invalid_value(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
+    return tuple(collect_errors(partial(_COMPARED, f"{key}[{place}]", each) for place, each in enumerate(value)))
+
+
+@with_schema({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
+def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Names, or mappings of a name and whatever else tells a judge what the tool is for."""
+    if not isinstance(value, list | tuple):
+        raise invalid_value(
+            key, value, "a list of tools", f"write e.g. {key}: [search, {{name: refund, description: pays back}}]"
+        )
+    return tuple(collect_errors(partial(_tool, f"{key}[{place}]", each) for place, each in enumerate(value)))
+
+
+def _tool(key: str, value: Any) -> Mapping[str, Any]:
+    tool = value if isinstance(value, Mapping) else {"name": value}
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise invalid_value(key, value, "a tool's name, or a mapping with one", f"write e.g. {key}: {{name: search}}")
+    return tool
+
+
+_CHOICE: Final = """You judge which tools an agent chose for its task, out of the tools that it had.
+1 if it called every tool that the task asked for and no other; 0 if it called none of them; in between as far as the
+choice was right. How the tools were called, what came back and how well the task was done do not count."""
+
+
+@scorer("tool_correctness")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCorrectness(Matching):
+    """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
+
+    Weight of the alignment / number expected (`measure: precision`: / number called). Range 0-1. Skipped: something
+    is compared that a same-named call did not record.
+
+    With `available_tools` a judge says how well the tools were chosen for the run's input, and the value is the smaller
+    of the two; details `alignment` and `selection`. A judge that fails leaves `alignment` in the details.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> tools = ToolCorrectness(expected=_CALLS("expected", [{"name": "search"}]), measure="precision")
+    >>> tools(trajectory(call("search"), call("open"))).value
+    0.5
+    """
+
+    type: ClassVar[str] = "tool_correctness"
+
+    expected: Expectation | None = field(default=None, metadata=reads(_CALLS))
+    match: str = field(default="any_order", metadata=reads(one_of(*MATCHES)))
+    compare: tuple[str, ...] = field(default=(), metadata=reads(_compare))
+    arguments: str | tuple[str, ...] = field(default="overlap", metadata=reads(arguments_mode))
+    measure: str = field(default="recall", metadata=reads(one_of(*MEASURES)))
+    available_tools: tuple[Mapping[str, Any], ...] = field(default=(), metadata=reads(_tools))
+    judge: Judge | None = field(default=None, metadata=reads(optional(read_judge)))
+    prompt: str | None = field(default=None, metadata=reads(optional(text)))
+    sample: float = field(default=1.0, metadata=reads(share))
+
+    def prepare(self) -> None:
+        """Check that there is an expectation, and a judge where one is needed."""
+        Matching.prepare(self)
+        if self.available_tools and self.judge is None:
+            given = redacted_repr([tool["name"] for tool in self.available_tools])
+            raise ConfigError(f"available_tools: {given} needs a judge; add judge: the name of one of `judges`, or leave it out")
+
+    @property
+    def default_threshold(self) -> float:
+        """1; 0.5 where a judge is asked."""
+        return 0.5 if self.available_tools else 1.0
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a judge is asked."""
+        return bool(self.available_tools)
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The expected tools, and those that were available."""
+        available = tuple(tool["name"] for tool in self.available_tools)
+        return super(ToolCorrectness, self).named_tools | ToolNames(forbidden=available)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What is compared; the run's input where a judge is asked."""
+        return super(ToolCorrectness, self).needs | ({"content"} if self.available_tools else set())
+
+    @property
+    def how(self) -> str:
+        """As given."""
+        return self.match
+
+    @property
+    def ratio(self) -> str:
+        """As given."""
+        return self.measure
+
+    @property
+    def compared(self) -> Comparison:
+        """What `compare` lists."""
+        by = self.arguments if "arguments" in self.compare else None
+        return Comparison(arguments=by, results="result" in self.compare)
+
+    def prompt_for(self, trajectory: Trajectory) -> str:
+        """The task, the tools there are, and those that were called."""
+        called = [call.name for call in trajectory.calls]
+        data = without_unrecorded(task=trajectory.input, available_tools=list(self.available_tools), called_tools=called)
+        return build_prompt(self.prompt or _CHOICE, data)
+
+    async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        """The alignment, and a judge's score of the choice: the smaller counts."""
+        found = self.find(trajectory)
+        if not isinstance(found, Finding) or self.judge is None:
+            return found
+        details = {**found.details, "alignment": found.value}
+        try:
+            choice = await judge_score(self.judge, self.prompt_for(trajectory), include_content=self.include_content)
+        except PromptTooLong:
+            raise
+        except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+            return failed(error, details)
+        said = f"{found.explanation}; of the choice of tools {choice.explanation}"
+        return Finding(min(found.value, choice.value), said, {**details, "selection": choice.details})
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run, once the judge has answered."""
+        return await asked(self, trajectory, self.opinion)
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The same for a caller that does not wait."""
+        return run_now(self.evaluate, trajectory) if self.available_tools else Matching.__call__(self, trajectory)

@@ -1,0 +1,192 @@
+"""Regular patterns over names as automata, and the fewest edits that make a trajectory fit one.
+
+Knows names, states and costs; knows no configuration. The edits are insertions and deletions of single calls; the
+search is dynamic programming over (calls consumed, state), with Dijkstra for insertions, so the answer is exact.
+Of the nearest words the longest is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+__all__ = ["NFA", "Edit", "Fit", "PatternTooLarge", "TooManyOrders", "accepts", "fewest_edits"]
+
+_MOST_STATES: Final = 10_000
+_MOST_VECTORS: Final = 4096
+_EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the word, longest first
+
+
+class PatternTooLarge(Exception):
+    """A pattern needs more states than are allowed."""
+
+
+class TooManyOrders(Exception):
+    """More calls ran together than can be tried in every order."""
+
+
+class Edit(NamedTuple):
+    """`insert` a call of `tool` before the call at `position`, or `delete` the call at `position`."""
+
+    kind: str
+    tool: str
+    position: int
+
+
+class Fit(NamedTuple):
+    """The edits, in order, and the length of the word that the trajectory becomes."""
+
+    edits: tuple[Edit, ...]
+    length: int
+
+
+@dataclass(slots=True)
+class NFA:
+    """States with free moves and moves by a name. State 0 is the start, `end` the only accepting one."""
+
+    free: list[list[int]] = field(default_factory=lambda: [[]])
+    named: list[list[tuple[str, int]]] = field(default_factory=lambda: [[]])
+    end: int = 0
+
+    def state(self) -> int:
+        """One more state.
+
+        Raises:
+            TooLarge: there are too many.
+        """
+        if len(self.free) >= _MOST_STATES:
+            raise PatternTooLarge
+        self.free.append([])
+        self.named.append([])
+        return len(self.free) - 1
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name that some move takes."""
+        return frozenset(name for moves in self.named for name, _ in moves)
+
+
+_Chain = tuple[Any, "_Chain"] | None
+_Costs = dict[int, tuple[int, _Chain]]  # state → cost and the edits so far, last first
+
+
+def accepts(automaton: NFA, names: Sequence[str]) -> bool:
+    """Whether the names, in this order, fit as they are; quicker than `fewest_edits`."""
+    states = _free_closure(automaton, {0})
+    for name in names:
+        states = _free_closure(automaton, {target for state in states for by, target in automaton.named[state] if by == name})
+    return automaton.end in states
+
+
+def _free_closure(automaton: NFA, states: set[int]) -> set[int]:
+    waiting = list(states)
+    while waiting:
+        for target in automaton.free[waiting.pop()]:
+            if target not in states:
+                states.add(target)
+                waiting.append(target)
+    return states
+
+
+def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range]) -> Fit:
+    """The fewest edits that make the names fit, over every order that the batches allow.
+
+    Raises:
+        TooMany: a batch holds too many different calls to try every order.
+    """
+    if accepts(automaton, names):
+        return Fit((), len(names))
+    costs: _Costs = {0: (0, None)}
+    known = automaton.names
+    for batch in batches:
+        costs = _consume(automaton, costs, names, batch, known)
+    cost, chain = _closed(automaton, costs, len(names))[automaton.end]
+    edits = []
+    while chain is not None:
+        edit, chain = chain
+        edits.append(edit)
+    return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
+
+
+def _consume(automaton: NFA, costs: _Costs, names: Sequence[str], batch: range, known: frozenset[str]) -> _Costs:
+    """Match or delete every call of a batch: first matches in any order, then what is left is deleted."""
+    places: dict[str, list[int]] = {}
+    for position in batch:
+        places.setdefault(names[position], []).append(position)
+    useful = [name for name in places if name in known]
+    after: _Costs = {}
+    layers: dict[tuple[int, ...], _Costs] = {(0,) * len(useful): costs}
+    for vector in _vectors([len(places[name]) for name in useful]):
+        reached = layers.pop(vector, None)
+        if reached is None:
+            continue
+        used = dict(zip(useful, vector, strict=True))
+        deleted = sorted((position, name) for name, at in places.items() for position in at[used.get(name, 0) :])
+        for state, (cost, chain) in reached.items():
+            for position, name in deleted:
+                chain = (Edit("delete", name, position), chain)
+            _improve(after, state, cost + _EDIT * len(deleted), chain)
+        if len(deleted) > len(batch) - sum(map(len, (places[name] for name in useful))):
+            _match(automaton, _closed(automaton, reached, batch.start), vector, useful, places, layers)
+    return after
+
+
+def _match(
+    automaton: NFA,
+    closed: _Costs,
+    vector: tuple[int, ...],
+    useful: Sequence[str],
+    places: dict[str, list[int]],
+    layers: dict[tuple[int, ...], _Costs],
+) -> None:
+    """Use one more call of each name that is not used up."""
+    index = {name: at for at, name in enumerate(useful) if vector[at] < len(places[name])}
+    for state, (cost, chain) in closed.items():
+        for name, target in automaton.named[state]:
+            at = index.get(name)
+            if at is not None:
+                further = (*vector[:at], vector[at] + 1, *vector[at + 1 :])
+                _improve(layers.setdefault(further, {}), target, cost - 1, chain)
+
+
+def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """How many of each name are used, from none to all; each after those it can come from."""
+    total = 1
+    for number in most:
+        total *= number + 1
+    if total > _MOST_VECTORS:
+        raise TooManyOrders
+    for code in range(total):
+        vector = []
+        for number in most:
+            code, used = divmod(code, number + 1)
+            vector.append(used)
+        yield tuple(vector)
+
+
+def _improve(costs: _Costs, state: int, cost: int, chain: _Chain) -> None:
+    if state not in costs or cost < costs[state][0]:
+        costs[state] = (cost, chain)
+
+
+def _closed(automaton: NFA, costs: _Costs, position: int) -> _Costs:
+    """The costs once every free move and every insertion before `position` was tried."""
+    order = count()
+    queue = [(cost, next(order), state, chain) for state, (cost, chain) in sorted(costs.items())]
+    queue.sort()
+    done: _Costs = {}
+    while queue:
+        cost, _, state, chain = heappop(queue)
+        if state in done:
+            continue
+        done[state] = (cost, chain)
+        for target in automaton.free[state]:
+            if target not in done:
+                heappush(queue, (cost, next(order), target, chain))
+        for name, target in automaton.named[state]:
+            if target not in done:
+                heappush(queue, (cost + _EDIT - 1, next(order), target, (Edit("insert", name, position), chain)))
+    return done

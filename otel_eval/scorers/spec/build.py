@@ -1,0 +1,271 @@
+"""Build a scorer from its specification.
+
+Knows mappings and the registry; what each key may hold is the scorer's own business.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import partial
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError
+from otel_eval.interfaces import Scorer
+from otel_eval.scorers.spec.base_scorer import BaseScorer
+from otel_eval.scorers.spec.functions import FunctionScorer, wrong_parameters
+from otel_eval.scorers.spec.parameters import STRING, Schema, collect_errors, did_you_mean, redacted_repr, schema_of
+from otel_eval.scorers.spec.registry import ALIASES, checked_needs, get_scorer, list_scorers, registration_of, resolve_type
+from otel_eval.suggestions import nearest
+
+__all__ = ["create_scorer", "parameters_of", "scorer_schema"]
+
+
+def create_scorer(spec: Mapping[str, Any]) -> Scorer:
+    """The scorer that a specification describes: its `type`, the parameters common to all, and its own.
+
+    Raises:
+        ConfigError: it cannot be used; one line names the key, the value, what would be right and the remedy.
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> count = create_scorer({"type": "tool_call_count", "criteria": {"search": "<= 3"}})
+    >>> count(trajectory(call("search"), call("open"))).value
+    1.0
+    """
+    if not isinstance(spec, Mapping):
+        raise ConfigError(f"{redacted_repr(spec)} is not a scorer's specification; {_remedy(spec)}")
+    if "type" not in spec:
+        raise ConfigError(_without_type(spec))
+    kind = spec["type"]
+    if not isinstance(kind, str):
+        remedy = _remedy(kind) if callable(kind) else "write e.g. type: tool_errors"
+        raise ConfigError(f"type: {redacted_repr(kind)} is not the name of a scorer; {remedy}")
+    given = {key: value for key, value in spec.items() if key != "type"}
+    try:
+        name, thing = resolve_type(kind)
+    except ConfigError as error:
+        # What the type's own keys may hold is not known; what the common ones may hold is.
+        raise ConfigError(*error.problems, *_wrong_values(parameters_of(BaseScorer), given)) from error.__cause__
+    if inspect.isclass(thing) and issubclass(thing, BaseScorer):
+        return _built_in(thing, given)
+    return _foreign(name, thing, given)
+
+
+def checked_scorer(scorer: Scorer) -> Scorer:
+    """A scorer that was given as an object, if what it says of itself can be used.
+
+    Raises:
+        ConfigError: its name, type or version is no text, or it needs what there is not.
+    """
+    texts = {key: getattr(scorer, key) for key in ("name", "type", "version")}
+    problems = [
+        f"{redacted_repr(value)} is not the {key} of a scorer; give the object a text as {key}"
+        for key, value in texts.items()
+        if not isinstance(value, str) or not value
+    ]
+    try:
+        checked_needs(redacted_repr(texts["name"]), scorer.needs)
+    except (TypeError, ValueError) as error:
+        problems.append(f"needs: {error}")
+    if problems:
+        raise ConfigError(*problems)
+    return scorer
+
+
+def _remedy(written: Any) -> str:
+    """What to write in the place of something that does not describe a scorer."""
+    if callable(written):
+        return "register it by @scorer('my_metric') and write {type: my_metric}"
+    kind = written if isinstance(written, str) and written in list_scorers() else "tool_errors"
+    return f"write a mapping, e.g. {{type: {kind}}}"
+
+
+def _without_type(spec: Mapping[Any, Any]) -> str:
+    near = next((key for key in spec if nearest(key, ["type"])), None)
+    if near:
+        return f"{near}: unknown key; did you mean 'type'?"
+    kind = next((key for key in spec if key in list_scorers()), None)
+    return f"type: missing; write {{type: {kind}, …}}" if kind else "type: missing; write e.g. type: tool_errors"
+
+
+def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
+    """The parameters of a built-in scorer by key."""
+    return {each.name: each for each in fields(scorer) if "read" in each.metadata}
+
+
+def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
+    known = parameters_of(scorer)
+    problems = _unknown(given, list(known)) + _wrong_values(known, given)
+    required = {key: each.default is MISSING and each.default_factory is MISSING for key, each in known.items()}
+    problems += _missing(scorer.type, required, given, problems)
+    if problems:
+        raise ConfigError(*problems, *_contradictions(scorer, known, given, problems))
+    return scorer(**{key: known[key].metadata["read"](key, value) for key, value in given.items()})
+
+
+def _unknown(given: Iterable[str], known: Sequence[str]) -> list[str]:
+    return [f"{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
+
+
+def _wrong_values(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> list[str]:
+    try:
+        collect_errors(partial(known[key].metadata["read"], key, value) for key, value in given.items() if key in known)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
+    """Required keys that are not given, unless a misspelt one was told to be meant for it."""
+    missing = [key for key, needed in required.items() if needed and key not in given]
+    return [f"{key}: missing; {kind} cannot do without it" for key in missing if not _told(f"did you mean {key!r}?", problems)]
+
+
+def _told(words: str, problems: Iterable[str]) -> bool:
+    return any(words in problem for problem in problems)
+
+
+def _contradictions(
+    scorer: type[BaseScorer], known: Mapping[str, Field[Any]], given: Mapping[str, Any], problems: Sequence[str]
+) -> list[str]:
+    """What the usable parameters have against one another, unless it might be said because of one that is not usable."""
+    usable = {key: value for key, value in given.items() if key in known and not _wrong_values({key: known[key]}, {key: value})}
+    try:
+        scorer(**{key: known[key].metadata["read"](key, value) for key, value in usable.items()})
+    except ConfigError as error:
+        common = parameters_of(BaseScorer)
+        meant = {key for key in known if _told(f"did you mean {key!r}?", problems)}
+        suspects = (({*given} - {*usable}) | meant) - {*common}
+        return [problem for problem in error.problems if not any(str(key) in problem for key in suspects)]
+    except TypeError:  # a required one is not there
+        return []
+    return []
+
+
+def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
+    """A registered or imported function, or a class that makes one."""
+    common = parameters_of(FunctionScorer)
+    own = {key: value for key, value in given.items() if key not in common}
+    problems = _wrong_values(common, given)
+    takes = _keywords(thing, instance=inspect.isclass(thing))
+    if takes is not None:
+        problems += _unknown(own, [*common, *takes])
+        problems += _missing(name, takes, own, problems)
+    problems += wrong_parameters(thing, own)
+    if problems:
+        raise ConfigError(*problems)
+    values = {key: common[key].metadata["read"](key, value) for key, value in given.items() if key in common}
+    facts = registration_of(name, thing)
+    if inspect.isclass(thing):
+        thing, own = _instance(name, thing, own, given), {}
+        if isinstance(thing, Scorer) and not values:
+            return thing
+        if isinstance(version := getattr(thing, "version", None), str):
+            facts = {**facts, "edition": version}
+    _takes_a_trajectory(name, thing, own)
+    return FunctionScorer(**values, **facts, kind=name, function=thing, arguments=own, decides="threshold" in values)
+
+
+def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
+    """Refuse what could only fail, for each run."""
+    if not callable(thing):
+        raise ConfigError(
+            f"type: {name!r} makes a {type(thing).__name__}, which cannot be called; give it __call__(self, trajectory)"
+        )
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):  # of some callables Python cannot tell
+        return
+    try:
+        signature.bind(None, **own)
+    except TypeError as error:
+        raise ConfigError(
+            f"type: {name!r} cannot be called with a trajectory ({error}); take one as the first parameter"
+        ) from None
+
+
+def _instance(name: str, thing: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    try:
+        return thing(**own)
+    except ConfigError:
+        raise
+    except Exception as error:
+        received = ", ".join(given) or "no parameters"
+        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
+        raise ConfigError(f"type: {name!r} refused {received} ({why}); see its documentation") from error
+
+
+def _keywords(thing: Any, *, instance: bool) -> dict[str, bool] | None:
+    """The keyword parameters of a function (after the trajectory) or a class → required; None if it takes any."""
+    try:
+        parameters = list(inspect.signature(thing).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    own = parameters if instance else parameters[1:]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {each.name: each.default is each.empty for each in own if each.kind in named}
+
+
+_PREFIX: Final = "Scorer_"
+
+
+def scorer_schema() -> tuple[Schema, dict[str, Schema]]:
+    """The schema of one specification, and the definitions that it refers to.
+
+    Each built-in type has a definition with its parameters; the `type` decides which one holds. Other types, which packages
+    register or which a dotted path names, take any parameters.
+    """
+    types = {name: thing for name in list_scorers() if _is_built_in(thing := get_scorer(name))}
+    aliases = {name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)] for name in types}
+    definitions: dict[str, Schema] = {}
+    for name, thing in types.items():
+        definition, inner = _hoisted(_definition(thing))
+        definitions |= inner
+        definitions[_PREFIX + name] = definition
+    cases = [
+        {"if": {"properties": {"type": {"enum": aliases[name]}}}, "then": {"$ref": f"#/$defs/{_PREFIX}{name}"}} for name in types
+    ]
+    known = [word for words in aliases.values() for word in words]
+    kind = {"description": "Which scorer.", "anyOf": [{"enum": known}, STRING]}
+    specification = {"type": "object", "properties": {"type": kind}, "required": ["type"], "allOf": cases}
+    return specification, definitions
+
+
+def _is_built_in(thing: Any) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, BaseScorer) and thing.__module__.startswith("otel_eval.")
+
+
+def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
+    parameters = parameters_of(scorer)
+    return {
+        "type": "object",
+        "description": (scorer.__doc__ or "").partition("\n")[0],
+        "properties": {"type": {"type": "string"}, **{name: _property(each) for name, each in parameters.items()}},
+        "required": ["type", *(name for name, each in parameters.items() if _is_required(each))],
+        "additionalProperties": False,
+    }
+
+
+def _property(parameter: Field[Any]) -> dict[str, Any]:
+    schema = dict(schema_of(parameter.metadata["read"]))
+    # None stands for "left out", whatever the reader says of null.
+    if isinstance(parameter.default, bool | int | float | str) and parameter.default != "":
+        schema["default"] = parameter.default
+    return schema
+
+
+def _is_required(parameter: Field[Any]) -> bool:
+    return parameter.default is MISSING and parameter.default_factory is MISSING
+
+
+def _hoisted(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """The definition without definitions of its own, which are found only at the top of a document."""
+    found: dict[str, Schema] = {}
+    properties = {}
+    for name, each in definition["properties"].items():
+        found |= each.get("$defs", {})
+        properties[name] = {key: value for key, value in each.items() if key != "$defs"}
+    return {**definition, "properties": properties}, found

@@ -1,0 +1,208 @@
+"""Read the parameters of a scorer's specification, or say in one line why they cannot be used.
+
+Knows what a key may hold; knows no scorer. A reader takes the key (for the message) and the value and returns what
+the scorer keeps; it raises `ConfigError` naming the key, the value received, what would be right and the remedy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.globs import glob_matcher
+from otel_eval.redaction import redacted_repr
+from otel_eval.suggestions import did_you_mean
+
+__all__ = [
+    "STRING",
+    "STRINGS",
+    "Names",
+    "Reader",
+    "Schema",
+    "collect_errors",
+    "count",
+    "did_you_mean",
+    "flag",
+    "invalid_value",
+    "one_of",
+    "optional",
+    "patterns",
+    "positive",
+    "reads",
+    "redacted_repr",
+    "schema_of",
+    "selection",
+    "share",
+    "text",
+    "with_schema",
+]
+
+Reader = Callable[[str, Any], Any]
+_R = TypeVar("_R", bound=Callable[..., Any])
+
+
+Schema = Mapping[str, Any]
+"""A JSON Schema (draft 2020-12)."""
+
+STRING: Final[Schema] = {"type": "string", "minLength": 1}
+STRINGS: Final[Schema] = {"type": "array", "items": STRING, "minItems": 1}
+
+
+def with_schema(schema: Schema) -> Callable[[_R], _R]:
+    """Attach to a reader the JSON Schema of what it takes, for editors. It may allow more than the reader, never less."""
+
+    def attach(reader: _R) -> _R:
+        reader.schema = schema  # type: ignore[attr-defined]
+        return reader
+
+    return attach
+
+
+def schema_of(reader: Reader) -> Schema:
+    """The JSON Schema of what a reader takes; any value where none is attached."""
+    found: Schema = getattr(reader, "schema", {})
+    return found
+
+
+def invalid_value(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
+    """The error for a value that a key cannot hold."""
+    return ConfigError(f"{key}: {redacted_repr(value)} is not {expected}; {remedy}")
+
+
+def reads(reader: Reader) -> dict[str, Reader]:
+    """The metadata of a scorer's field: what reads it from a specification."""
+    return {"read": reader}
+
+
+@with_schema({"type": "string", "pattern": r"\S"})
+def text(key: str, value: Any) -> str:
+    """A text with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        raise invalid_value(key, value, "a text", f"write {key}: some-name")
+    return value
+
+
+@with_schema({"type": "boolean"})
+def flag(key: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise invalid_value(key, value, "true or false", f"write {key}: true or leave it out")
+    return value
+
+
+@with_schema({"type": "number", "minimum": 0, "maximum": 1})
+def share(key: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise invalid_value(key, value, "a number from 0 to 1", f"write e.g. {key}: 0.5")
+    return float(value)
+
+
+def positive(unit: str, example: Any) -> Reader:
+    """A finite number above 0 of some unit."""
+
+    @with_schema({"type": "number", "exclusiveMinimum": 0})
+    def read(key: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value <= 0:
+            raise invalid_value(key, value, f"a positive number of {unit}", f"write e.g. {key}: {example}")
+        return value
+
+    return read
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def count(unit: str, example: int, *, least: int = 1) -> Reader:
+    """A whole number, `least` or more."""
+
+    @with_schema({"type": "integer", "minimum": least})
+    def read(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise invalid_value(key, value, f"a whole number of {unit}, {least} or more", f"write e.g. {key}: {example}")
+        return value
+
+    return read
+
+
+def one_of(*allowed: str) -> Reader:
+    """One of some words."""
+
+    @with_schema({"enum": list(allowed)})
+    def read(key: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise invalid_value(key, value, f"one of {', '.join(allowed)}", did_you_mean(value, allowed))
+        return value
+
+    return read
+
+
+def optional(reader: Reader) -> Reader:
+    """What the reader takes, or null for none."""
+
+    @with_schema({"anyOf": [schema_of(reader), {"type": "null"}]})
+    def read(key: str, value: Any) -> Any:
+        return None if value is None else reader(key, value)
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Glob patterns over names, compiled once. Case, spaces and all Unicode count."""
+
+    patterns: tuple[str, ...]
+
+    def matcher(self) -> Callable[[str], object]:
+        """Truthy for a name that some pattern matches."""
+        return glob_matcher(*self.patterns)
+
+
+@with_schema(STRINGS)
+def patterns(key: str, value: Any) -> Names:
+    """A list of glob patterns over names, with at least one."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value or not all(map(_is_text, value)):
+        raise invalid_value(key, value, "a list of names or patterns", f'write e.g. {key}: [search, "delete_*"]')
+    return Names(tuple(value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Names to look at: those that `include` matches (all, if it has no pattern) and `exclude` does not."""
+
+    include: Names = Names(())
+    exclude: Names = Names(())
+
+    def matcher(self) -> Callable[[str], bool] | None:
+        """True for a name to look at; None if every name is."""
+        if not self.include.patterns and not self.exclude.patterns:
+            return None
+        include, exclude = self.include.matcher(), self.exclude.matcher()
+        everything = not self.include.patterns
+        return lambda name: (everything or bool(include(name))) and not exclude(name)
+
+
+@with_schema({"type": "object", "properties": {"include": STRINGS, "exclude": STRINGS}, "additionalProperties": False})
+def selection(key: str, value: Any) -> Selection:
+    """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
+    if not isinstance(value, Mapping):
+        raise invalid_value(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
+    return Selection(**dict(collect_errors(partial(_chosen, key, word, given) for word, given in value.items())))
+
+
+def _chosen(key: str, word: Any, given: Any) -> tuple[str, Names]:
+    if word not in ("include", "exclude"):
+        raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ('include', 'exclude'))}")
+    return word, patterns(f"{key}.{word}", given)

@@ -1,0 +1,227 @@
+"""Which scorers there are, by name.
+
+Knows names, aliases, dotted paths and the entry-point group; knows no specification. A name is taken once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from otel_eval.errors import ConfigError
+from otel_eval.model import Outcome, Trajectory
+from otel_eval.redaction import redacted_repr
+from otel_eval.scorers.outcomes import describe_import_error
+from otel_eval.scorers.spec.functions import refused_return
+from otel_eval.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "ALIASES",
+    "GROUP",
+    "checked_needs",
+    "get_scorer",
+    "import_path",
+    "list_scorers",
+    "registration_of",
+    "resolve_type",
+    "scorer",
+    "unused_entry_points",
+]
+
+GROUP: Final = "otel_eval.scorers"
+ALIASES: Final = {
+    "tool-call-count": "tool_call_count",
+    "tool-call-order": "tool_call_order",
+    "tool-call-args": "tool_call_args",
+    "tool-call-output": "tool_call_output",
+    "trajectory": "trajectory_structure",
+}
+
+
+class ScorerFunction(Protocol):
+    """What `@scorer` registers: a function of a trajectory, with keyword parameters if it has any."""
+
+    def __call__(self, trajectory: Trajectory, /, *args: Any, **kwargs: Any) -> Returned | Awaitable[Returned]:
+        """An outcome, a number in [0, 1] or a bool, at once or later."""
+        ...
+
+
+Returned = Outcome | float | bool
+Anything = TypeVar("Anything", bound=ScorerFunction | type)
+
+_registered: Final[dict[str, Any]] = {}
+_NEEDS: Final = ("arguments", "results", "content", "spans", "tokens")
+_READ_UNASKED: Final = ("arguments", "results", "content", "tokens")  # for a scorer that does not say what it needs
+# Facts about a registered function that has no room for them itself.
+_declared: Final[dict[str, dict[str, Any]]] = {}
+
+
+def scorer(
+    name: str,
+    *,
+    version: str = "1",
+    needs: Iterable[str] = _READ_UNASKED,
+    reads_calls: bool = True,
+) -> Callable[[Anything], Anything]:
+    """Register a class or a function as a scorer and return it unchanged.
+
+    A function takes a trajectory, and keyword parameters if it has any, and returns an outcome, a number in [0, 1] or
+    a bool, at once or as a coroutine. One that raises or returns anything else gives `Failed`.
+
+    Args:
+        name: the `type` in a specification.
+        version: travels with every score.
+        needs: what must be read for it: any of "arguments", "results", "content", "spans", "tokens".
+        reads_calls: whether it is skipped where the instrumentation records no tool calls.
+
+    Raises:
+        ValueError: the name is taken, or empty; the version is no text; there is no such need; it cannot be called, or is
+            declared to return something else. (Parameters of a configuration are checked against simple annotations.)
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"{name!r} is no name for a scorer; write e.g. @scorer('my_metric')")
+    if name in ALIASES or name in _registered:
+        raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
+    if not isinstance(version, str) or not version:
+        raise ValueError(f"{name}: version {version!r} is no text; write e.g. version='2'")
+    needs = checked_needs(name, needs)
+
+    def register(thing: Anything) -> Anything:
+        if name in _registered:
+            raise ValueError(f"a scorer named {name!r} is registered already; choose another name")
+        if not callable(thing):
+            raise ValueError(f"{name}: {thing!r} cannot be called; register a function or a class")
+        if returned := refused_return(thing):
+            raise ValueError(f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1] or a bool")
+        _registered[name] = thing
+        _declared[name] = {"edition": version, "reading": needs, "about_calls": reads_calls}
+        return thing
+
+    return register
+
+
+def registration_of(name: str, thing: Any) -> dict[str, Any]:
+    """What `scorer` was told beside the name, also where another name or a path led here; else defaults."""
+    if name not in _declared:
+        name = next((known for known, registered in _registered.items() if registered is thing and known in _declared), name)
+    defaults = {"edition": "1", "reading": frozenset(_READ_UNASKED), "about_calls": True}
+    return _declared.get(name, defaults)
+
+
+def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
+    """The needs. What is misspelt would never be read, and the scorer never told.
+
+    Raises:
+        ValueError: there is no such need.
+    """
+    if isinstance(needs, str):
+        raise ValueError(f"{name}: needs is a text; write needs=[{needs!r}]")
+    for need in (given := list(needs)):
+        if need not in _NEEDS:
+            raise ValueError(f"{name}: {need!r} is none of the needs; {did_you_mean(need, _NEEDS)}")
+    return frozenset(given)
+
+
+def _installed() -> dict[str, list[EntryPoint]]:
+    """What other packages register under each name; one, unless two packages have the same idea."""
+    # Loaded only when somebody asks for more than what is built in: it costs more to import than all scorers.
+    from importlib.metadata import entry_points
+
+    found: dict[str, list[EntryPoint]] = {}
+    for each in entry_points(group=GROUP):
+        if all(each.value != other.value for other in found.setdefault(each.name, [])):
+            found[each.name].append(each)
+    return found
+
+
+def unused_entry_points() -> list[str]:
+    """What installed packages register under a name that is ours: as `name = module:attribute`."""
+    ours = {name for name, thing in _registered.items() if str(getattr(thing, "__module__", "")).startswith("otel_eval.")}
+    return [f"{name} = {each.value}" for name, found in _installed().items() if name in {*ours, *ALIASES} for each in found]
+
+
+def list_scorers() -> list[str]:
+    """The names of all scorers, sorted: built in, registered, and installed by other packages."""
+    return sorted({*_registered, *_installed()})
+
+
+def get_scorer(name: str) -> Any:
+    """The class or function registered under a name or alias.
+
+    Raises:
+        KeyError: there is none; the message lists what exists.
+        ConfigError: two packages register one each.
+    """
+    name = ALIASES.get(name, name)
+    if name not in _registered:
+        installed = _installed().get(name)
+        if installed is None:
+            raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
+        thing = _only(name, installed).load()
+        # Loading may have registered it by its decorator.
+        _registered.setdefault(name, thing)
+    return _registered[name]
+
+
+def resolve_type(kind: str) -> tuple[str, Any]:
+    """The canonical name and the class or function of a `type`: a name, an alias or a dotted path.
+
+    Raises:
+        ConfigError: there is no such scorer, or the path leads nowhere.
+    """
+    name = ALIASES.get(kind, kind)
+    if name in _registered:
+        return name, _registered[name]
+    if ("." in name or ":" in name) and name not in _installed():
+        thing = import_path("type", name)
+        if not callable(thing):
+            raise ConfigError(f"type: {redacted_repr(name)} is not a scorer class or function; name something that can be called")
+        return name, thing
+    if name not in (installed := list_scorers()):
+        raise ConfigError(f"type: {redacted_repr(kind)} is not a scorer; {did_you_mean(kind, [*installed, *ALIASES])}")
+    try:
+        thing = get_scorer(name)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"type: {redacted_repr(kind)} cannot be loaded ({describe_import_error(error)}); repair or remove its package"
+        ) from error
+    if not callable(thing):
+        what = f"names a value of type {type(thing).__name__}, no function or class"
+        raise ConfigError(f"type: {redacted_repr(kind)} {what}; repair or remove its package")
+    return name, thing
+
+
+def _only(name: str, found: list[EntryPoint]) -> EntryPoint:
+    if len(found) > 1:
+        paths = " and ".join(sorted(each.value for each in found))
+        raise ConfigError(f"type: two packages register {name!r}, {paths}; remove one, or write its path as the type")
+    return found[0]
+
+
+def import_path(key: str, path: str) -> Any:
+    """What a dotted path `package.module:attribute` or `package.module.attribute` names.
+
+    Args:
+        key: where the path stands, for the error.
+        path: of anything.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    module, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        thing = import_module(module)
+        for part in attribute.split("."):
+            thing = getattr(thing, part)
+    except (Exception, SystemExit) as error:
+        remedy = "write package.module:attribute of something that can be imported"
+        raise ConfigError(
+            f"{key}: {redacted_repr(path)} cannot be imported ({describe_import_error(error)}); {remedy}"
+        ) from error
+    return thing

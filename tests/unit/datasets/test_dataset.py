@@ -1,0 +1,156 @@
+"""Files of records: what they hold, what is refused, and what a new version does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval.datasets import LIMIT, Dataset, InvalidDataset
+from otel_eval.datasets.dataset import parse_records
+
+ONE = '{"id": "a", "expected": ["x"]}\n'
+TWO = '{"id": "a", "expected": ["y"]}\n{"id": "b", "expected": ["z"]}\n'
+
+
+class Clock:
+    """Seconds, as told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """At 100 s."""
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """One record."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text(ONE, encoding="utf-8")
+    return path
+
+
+def replaced(path: Path, text: str) -> None:
+    """As one should: by a rename."""
+    new = path.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    os.replace(new, path)
+
+
+@pytest.mark.parametrize(
+    ("raw", "suffix", "records"),
+    [
+        (b'{"id": "a"}\n\n{"id": "b"}', ".jsonl", {"a": {"id": "a"}, "b": {"id": "b"}}),
+        (b'\xef\xbb\xbf{"id": 7}\r\n', ".ndjson", {"7": {"id": 7}}),
+        (b'{"id": true}', ".jsonl", {"true": {"id": True}}),
+        (b"", ".jsonl", {}),
+        (b'id,expected\na,"[""x"", ""y""]"\nb,\n', ".csv", {"a": {"id": "a", "expected": '["x", "y"]'}, "b": {"id": "b"}}),
+        (b"id,note\r\n07,\xc3\xa4\r\n", ".csv", {"07": {"id": "07", "note": "ä"}}),
+        (b"id\n", ".csv", {}),
+    ],
+)
+def test_records_are_read(raw, suffix, records):
+    """Of both formats."""
+    assert parse_records(raw, suffix, "id")[0] == records
+
+
+@pytest.mark.parametrize(
+    ("raw", "suffix", "says"),
+    [
+        (b"\xff", ".jsonl", "is not UTF-8 text"),
+        (b'{"id": "a"}\n{', ".jsonl", "line 2 is not JSON"),
+        (b"[" * 100_000, ".jsonl", "line 1 is not JSON"),
+        (b'["a"]', ".jsonl", "line 1 is not an object"),
+        (b'{"ID": "a"}', ".jsonl", "line 1 has no key 'id'; give each record a text or a number"),
+        (b'{"id": ["a"]}', ".jsonl", "line 1 has no key 'id'"),
+        (b'{"id": "7"}\n{"id": 7}', ".jsonl", "line 2 has the key of line 1"),
+        (b"", ".csv", "has no column 'id'; its columns are none"),
+        (b"case,expected\na,b\n", ".csv", "its columns are case, expected"),
+        (b"id,id\na,b\n", ".csv", "two columns of one name"),
+        (b"id,x\na,b,c\n", ".csv", "line 2 has more cells"),
+        (b'id,x\na,"b"c\n', ".csv", "line 2 is not CSV"),
+        (b"id,x\n,b\n", ".csv", "line 2 has no key 'id'"),
+    ],
+)
+def test_what_holds_no_records_is_refused_with_the_line(raw, suffix, says):
+    """And none of its values is told."""
+    with pytest.raises(InvalidDataset) as caught:
+        parse_records(raw, suffix, "id")
+    assert says in str(caught.value)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.lists(st.text())))
+def test_what_was_written_is_read(records):
+    """Any text, also line separators that are none of JSON's."""
+    lines = "".join(json.dumps({"k": key, "v": value}, ensure_ascii=False) + "\n" for key, value in records.items())
+    assert {key: record["v"] for key, record in parse_records(lines.encode(), ".jsonl", "k")[0].items()} == records
+
+
+def test_a_file_is_looked_at_once_a_second(file, clock):
+    """A change within it is not seen, and then it is."""
+    dataset = Dataset(file, "id", clock)
+    replaced(file, TWO)
+    clock.now += 0.99
+    assert dataset("b") is None
+    clock.now += 0.02
+    assert dataset("b") == {"id": "b", "expected": ["z"]}
+    assert (dataset.changes, dataset.broken) == (1, 0)
+
+
+def test_a_file_that_is_as_it_was_is_not_read(file, clock, monkeypatch):
+    """Only looked at."""
+    dataset = Dataset(file, "id", clock)
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("read"))
+    clock.now += 5
+    assert dataset("a") == {"id": "a", "expected": ["x"]}
+
+
+@pytest.mark.parametrize("breaks", [lambda path: replaced(path, "{"), lambda path: path.unlink()])
+def test_a_broken_version_keeps_the_old_and_is_said_once(file, clock, caplog, breaks):
+    """Until there is a good one again."""
+    dataset = Dataset(file, "id", clock)
+    breaks(file)
+    for _ in range(3):
+        clock.now += 2
+        assert dataset("a") == {"id": "a", "expected": ["x"]}
+    assert (dataset.changes, dataset.broken) == (0, 1)
+    (line,) = caplog.messages
+    assert str(file) in line
+    assert "stay in use" in line
+    replaced(file, TWO)
+    clock.now += 2
+    assert dataset("a") == {"id": "a", "expected": ["y"]}
+    assert (dataset.changes, dataset.broken) == (1, 1)
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path):
+    """It would be held in memory."""
+    path = tmp_path / "large.jsonl"
+    with path.open("wb") as large:
+        large.truncate(LIMIT + 1)
+    with pytest.raises(InvalidDataset, match="is larger than 64 MiB"):
+        Dataset(path, "id")
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    """A pipe would never end."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InvalidDataset, match="is not a file"):
+        Dataset(tmp_path / "pipe.csv", "id")
+
+
+@pytest.mark.parametrize(("name", "why"), [("x" * 300, "File name too long"), ("a\0b", "not a path")])
+def test_what_is_no_path_is_refused(name, why, tmp_path):
+    """As a file that is not there."""
+    with pytest.raises(InvalidDataset, match=rf"cannot be read \({why}\)"):
+        Dataset(tmp_path / f"{name}.jsonl", "id")

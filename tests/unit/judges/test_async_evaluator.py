@@ -1,0 +1,297 @@
+"""Results that come later: beside one another, in bounds of number and time, and none without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_eval.app.gathering import Gathering
+from otel_eval.judges import AsyncEvaluator, async_evaluator
+from otel_eval.model import Failed, Outcome, Pending, Report, Scored, Trajectory
+from otel_eval.testing import call, trajectory
+
+Evaluate = Callable[[Trajectory], Awaitable[Outcome]]
+
+
+class Seen:
+    """What was emitted, in order."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+
+    def __call__(self, report: Report) -> None:
+        self.reports.append(report)
+
+    def outcomes(self) -> list[Any]:
+        return [result.outcome for report in self.reports for result in report.results]
+
+
+def report_of(*evaluates: Evaluate, run: int = 0) -> Report:
+    """A report in which something is pending."""
+    pending = tuple(
+        Pending(evaluation="e", scorer=f"s{i}", type="t", version="1", revision=2, result_id=f"{run:016x}{i:016x}", evaluate=each)
+        for i, each in enumerate(evaluates)
+    )
+    return Report(Trajectory(agent="a"), "e", 2, (), pending)
+
+
+@contextmanager
+def running(**bounds: Any) -> Iterator[tuple[AsyncEvaluator, Seen]]:
+    seen = Seen()
+    later = AsyncEvaluator(seen, **bounds)
+    try:
+        yield later, seen
+    finally:
+        later.stop(5.0)
+
+
+def after(seconds: float, value: float = 1.0) -> Evaluate:
+    async def evaluate(trajectory: Trajectory) -> Outcome:
+        await asyncio.sleep(seconds)
+        return Scored(value, True)
+
+    return evaluate
+
+
+async def held_up(trajectory: Trajectory) -> Outcome:
+    raise AssertionError("never asked") if trajectory.agent != "a" else OSError("secret")
+
+
+def test_each_result_leaves_in_a_report_of_its_own_as_soon_as_it_is_there():
+    """The fast one first, both with the run, the revision and the id that were announced."""
+    with running() as (later, seen):
+        later.put(report_of(after(0.2, 0.25), after(0.0, 0.75)))
+        assert later.wait(5.0)
+    assert [(r.late, r.revision, r.pending, r.trajectory.agent) for r in seen.reports] == [(True, 2, (), "a")] * 2
+    assert [(r.results[0].scorer, r.results[0].result_id[-1]) for r in seen.reports] == [("s1", "1"), ("s0", "0")]
+    assert [each.value for each in seen.outcomes()] == [0.75, 0.25]
+
+
+def test_putting_does_not_wait():
+    """A hundred slow ones are put in less time than one of them takes."""
+    with running(concurrency=100) as (later, seen):
+        began = time.monotonic()
+        later.put(report_of(*[after(0.3)] * 100))
+        assert time.monotonic() - began < 0.2
+        assert later.wait(5.0)
+    assert len(seen.reports) == 100
+
+
+def test_no_more_are_worked_on_at_once_than_may_be():
+    """However many are put."""
+    now: list[int] = [0]
+    most: list[int] = [0]
+
+    async def evaluate(trajectory: Trajectory) -> Outcome:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0.01)
+        now[0] -= 1
+        return Scored(1.0, True)
+
+    with running(concurrency=3) as (later, seen):
+        for _ in range(4):
+            later.put(report_of(*[evaluate] * 5))
+        assert later.wait(5.0)
+    assert (len(seen.reports), most[0]) == (20, 3)
+
+
+def test_what_does_not_fit_into_the_queue_fails_at_once():
+    """It is told, not dropped; and what was pending comes all the same."""
+    with running(max_queue=2) as (later, seen):
+        later.put(report_of(*[after(0.2)] * 5))
+        assert seen.outcomes() == [Failed("judge_queue_full")] * 3
+        assert later.wait(5.0)
+        assert later.counts() == {
+            "late_results": 5, "late_timeouts": 0, "late_refused": 3, "late_lost": 0, "late_pending": 0
+        }  # fmt: skip
+        later.put(report_of(after(0.0)))  # there is room again
+        assert later.wait(5.0)
+    assert [type(each) for each in seen.outcomes()] == [Failed] * 3 + [Scored] * 3
+
+
+def test_a_queue_is_full_when_it_holds_too_much():
+    """By the size of the runs that are waited for; one of them is always let in."""
+    heavy = [replace(report_of(after(0.2), after(0.2)), trajectory=trajectory(output=["x" * 5_000] * 10)) for _ in range(3)]
+    with running(max_bytes=60_000) as (later, seen):
+        for report in heavy:
+            later.put(report)
+        assert seen.outcomes() == [Failed("judge_queue_full")] * 4
+        assert later.wait(5.0)
+        later.put(replace(heavy[0], trajectory=trajectory(call("a", result="x" * 100_000))))
+        assert later.wait(5.0)
+    assert [type(each) for each in seen.outcomes()] == [Failed] * 4 + [Scored] * 4
+
+
+def test_one_that_takes_too_long_fails():
+    """The others do not wait for it."""
+    with running(timeout_s=0.1) as (later, seen):
+        later.put(report_of(after(60.0), after(0.0)))
+        assert later.wait(5.0)
+    assert seen.outcomes() == [Scored(1.0, True), Failed("timeout")]
+
+
+async def no_outcome(trajectory: Trajectory) -> Any:
+    return 1
+
+
+async def own_timeout(trajectory: Trajectory) -> Outcome:
+    raise TimeoutError("of its own")
+
+
+async def exits(trajectory: Trajectory) -> Outcome:
+    sys.exit("enough")
+
+
+class OutOfTime(BaseException):
+    """As the timeouts of some libraries are."""
+
+
+async def runs_out(trajectory: Trajectory) -> Outcome:
+    raise OutOfTime
+
+
+async def cancels_itself(trajectory: Trajectory) -> Outcome:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "error_type"),
+    [
+        (held_up, "OSError"),
+        (no_outcome, "TypeError"),
+        (own_timeout, "TimeoutError"),
+        (exits, "SystemExit"),
+        (cancels_itself, "CancelledError"),
+        (runs_out, "OutOfTime"),
+    ],
+)
+def test_one_that_breaks_fails_alone(evaluate: Evaluate, error_type: str):
+    """Whatever it raises or returns."""
+    with running() as (later, seen):
+        later.put(report_of(evaluate, after(0.05)))
+        assert later.wait(5.0)
+    failed, scored = seen.outcomes()
+    assert (failed.error_type, scored) == (error_type, Scored(1.0, True))
+
+
+def test_the_end_waits_and_then_gives_up():
+    """What is there in time is told as it is, the rest as failed; nothing is taken afterwards."""
+    seen = Seen()
+    later = AsyncEvaluator(seen, concurrency=2)
+    later.put(report_of(after(0.05), after(60.0), after(60.0)))
+    began = time.monotonic()
+    assert not later.stop(0.3)
+    assert time.monotonic() - began < 2.0
+    later.put(report_of(after(0.0)))
+    assert seen.outcomes() == [Scored(1.0, True), *[Failed("timeout")] * 3]
+
+
+class Blocking:
+    """Holds the thread of all up until it is told to let go."""
+
+    def __init__(self) -> None:
+        self.freed = threading.Event()
+
+    async def __call__(self, trajectory: Trajectory) -> Outcome:
+        self.freed.wait(10.0)
+        return Scored(1.0, True)
+
+    def free(self) -> None:
+        self.freed.set()
+        for thread in threading.enumerate():
+            if thread.name == "otel-eval-later":
+                thread.join(5.0)
+
+
+def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCaptureFixture):
+    """Waiting and stopping keep their time; what did not come is told as failed, once."""
+    blocking, seen = Blocking(), Seen()
+    later = AsyncEvaluator(seen)
+    began = time.monotonic()
+    later.put(report_of(blocking, after(0.0)))
+    assert not later.wait(0.1)
+    assert not later.stop(0.1)
+    assert time.monotonic() - began < 3.5
+    blocking.free()
+    assert seen.outcomes() == [Failed("timeout")] * 2
+    assert later.counts()["late_lost"] == 2
+    assert "2 results were given up" in caplog.text
+
+
+def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
+    """Those that come after the limit of time run on another thread; there are not many of these."""
+    monkeypatch.setattr(async_evaluator, "_BEAT_S", 0.05)
+    blocking, before = Blocking(), threading.active_count()
+    with running(timeout_s=0.1, max_queue=2) as (later, seen):
+        for _ in range(5):
+            later.put(report_of(blocking, after(0.0)))
+            time.sleep(0.3)
+        assert threading.active_count() - before <= 4
+        assert later.counts()["late_lost"] == 6
+        blocking.freed.set()
+        assert later.wait(5.0)
+    blocking.free()
+    assert [each for each in seen.outcomes() if isinstance(each, Failed)][:6] == [Failed("timeout")] * 6
+    assert len(seen.reports) == 10
+
+
+def test_waiting_is_for_what_was_put_before():
+    """A later one that never comes does not count."""
+    with running(concurrency=2) as (later, _):
+        later.put(report_of(after(0.3)))
+        waiting: list[bool] = []
+        thread = threading.Thread(target=lambda: waiting.append(later.wait(5.0)))
+        thread.start()
+        time.sleep(0.05)
+        later.put(report_of(after(60.0)))
+        thread.join(5.0)
+        assert waiting == [True]
+        later.stop(0.0)
+
+
+def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
+    """A span that a judge makes by hand is not recorded, nor is the caller's trace continued."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    tracer = provider.get_tracer("program")
+
+    async def traced(trajectory: Trajectory) -> Outcome:
+        with tracer.start_as_current_span("chat judge"):
+            return Scored(1.0, True)
+
+    with running() as (later, seen), tracer.start_as_current_span("agent"):
+        later.put(report_of(traced))
+        assert later.wait(5.0)
+    assert seen.outcomes() == [Scored(1.0, True)]
+    assert [span.name for span in memory.get_finished_spans()] == ["agent"]
+
+
+def test_reports_made_whole_keep_their_order_and_ask_ahead():
+    """Twenty runs whose judges take their time are done in the time of a few."""
+    gathering = Gathering(lambda emit: AsyncEvaluator(emit, concurrency=20))
+    reports = [report_of(after(0.2 if i % 2 else 0.1, i / 20), run=i) for i in range(20)]
+    began = time.monotonic()
+    whole = list(gathering.whole(reports))
+    gathering.stop()
+    assert time.monotonic() - began < 1.5
+    assert [[result.outcome.value for result in report.results] for report in whole] == [[i / 20] for i in range(20)]
+    assert all(not report.pending for report in whole)
+
+
+def test_reports_are_as_they_were_where_nothing_comes_later():
+    """No thread, no wait."""
+    reports = [report_of()]
+    assert list(Gathering(lambda emit: None).whole(reports)) == reports

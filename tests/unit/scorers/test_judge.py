@@ -1,0 +1,156 @@
+"""What may be a judge, and what may be a judge's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+import pytest
+
+from otel_eval.errors import ConfigError
+from otel_eval.scorers.judge import JudgeError, any_judge_name, ask, named_judges, parse_reply, resolve_judge
+
+SCORE = {
+    "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}, "explanation": {"type": "string"}},
+}
+VERDICT = {"properties": {"verdict": {"enum": [True, "yes", 1]}}}
+
+
+async def judge(prompt: str) -> str:
+    return prompt
+
+
+class Held:
+    """A judge that is told the form of its answer, as an endpoint is."""
+
+    async def __call__(self, prompt: str) -> str:
+        raise AssertionError("it was not told the schema")
+
+    async def structured(self, prompt: str, schema: Any) -> str:
+        return '{"score": 1, "explanation": "' + ",".join(schema["properties"]) + '"}'
+
+
+@pytest.mark.parametrize("spec", [judge, functools.partial(judge), Held()])
+def test_anything_that_answers_a_prompt_later_is_a_judge(spec: Any):
+    """A coroutine function, or an object that is called like one."""
+    assert resolve_judge(spec, "judge") is spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (None, "judge: None is not a judge; write the name"),
+        (3, "judge: 3 is not a judge"),
+        ("", "judge: '' is not a judge"),
+        (len, "is not a coroutine function; write async def"),
+        ("main", "judge: 'main' is a name of `judges`, and there is no configuration here"),
+    ],
+)
+def test_what_is_no_judge_is_refused(spec: Any, said: str):
+    """In one line that says what would be right."""
+    with pytest.raises(ConfigError) as refused:
+        resolve_judge(spec, "judge")
+    assert said in str(refused.value)
+
+
+def test_a_name_is_that_of_a_configured_judge():
+    """Only inside the configuration that has it; a misspelt one is told apart."""
+    with named_judges({"main": judge}):
+        assert resolve_judge("main", "judge") is judge
+        with pytest.raises(ConfigError, match="'mian' is not one of the judges; did you mean 'main'"):
+            resolve_judge("mian", "judge")
+    with named_judges({}), pytest.raises(ConfigError, match=r"write judges: \{main: "):
+        resolve_judge("main", "judge")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(40, 40), (41, 40)])
+def test_a_remedy_repeats_forty_characters_of_a_name(length: int, shown: int):
+    """Where there are no judges at all, it says how one is named."""
+    with named_judges({}), pytest.raises(ConfigError) as refused:
+        resolve_judge("x" * length, "judge")
+    assert f"write judges: {{{'x' * shown}: {{base_url" in str(refused.value)
+
+
+def test_a_part_of_a_configuration_may_name_any_judge_but_asks_none():
+    """Unless it is known which there are."""
+    with any_judge_name(), pytest.raises(JudgeError) as refused:
+        asyncio.run(ask(resolve_judge("main", "judge"), "?", SCORE))
+    assert refused.value.kind == "judge_unknown"
+    with named_judges({"main": judge}), any_judge_name():
+        assert resolve_judge("main", "judge") is judge
+        with pytest.raises(ConfigError, match="'mian' is not one of the judges"):
+            resolve_judge("mian", "judge")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("[]", "the judge's answer is a JSON list, not an object"),
+        ("{}", "the judge's answer has no score"),
+        ('{"score": "1", "plan": {}}', "the judge's score is not a number"),
+        ('{"score": 2, "plan": {}}', "the judge's score is not between 0 and 1"),
+        ('{"score": 1, "plan": 3}', "the judge's plan is not of the form asked for"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said(answer: str, said: str):
+    """By the name of the property; an object or a text would have been a plan."""
+    schema = {"properties": {"score": SCORE["properties"]["score"], "plan": {"anyOf": [{"type": "object"}, {"type": "string"}]}}}
+    with pytest.raises(JudgeError) as refused:
+        parse_reply(answer, schema)
+    assert str(refused.value) == said
+    assert parse_reply('{"score": 1, "plan": {}}', schema)["plan"] == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (None, "judge_malformed"),
+        ({"score": 1}, "judge_malformed"),
+        ("", "judge_malformed"),
+        ("The run deserves 1.0", "judge_malformed"),
+        ("1", "judge_malformed"),
+        ("[" * 100_000, "judge_malformed"),
+        ('{"score": 1}', "judge_malformed"),
+        ('{"score": "1", "explanation": ""}', "judge_malformed"),
+        ('{"score": true, "explanation": ""}', "judge_malformed"),
+        ('{"score": null, "explanation": ""}', "judge_malformed"),
+        ('{"score": 1, "explanation": 1}', "judge_malformed"),
+        ('{"score": NaN, "explanation": ""}', "judge_malformed"),
+        ('{"score": -Infinity, "explanation": ""}', "judge_malformed"),
+        ('{"score": 1e999, "explanation": ""}', "judge_out_of_range"),
+        ('{"score": 1.01, "explanation": ""}', "judge_out_of_range"),
+        ('{"score": -0.01, "explanation": ""}', "judge_out_of_range"),
+    ],
+)
+def test_an_answer_that_is_not_what_was_asked_for_is_none(answer: Any, kind: str):
+    """And its error quotes nothing of it."""
+    with pytest.raises(JudgeError) as refused:
+        parse_reply(answer, SCORE)
+    assert refused.value.kind == kind
+    assert "deserves" not in str(refused.value)
+
+
+@pytest.mark.parametrize("score", ["0", "1", "0.25", "1.0"])
+def test_an_answer_in_range_is_taken(score: str):
+    """Whole or fractional; what else the object has is nobody's business."""
+    assert parse_reply(f'{{"score": {score}, "explanation": "x", "more": [1]}}', SCORE)["score"] == float(score)
+
+
+@pytest.mark.parametrize("verdict", ["1.0", "false", '"no"', "null", "[1]"])
+def test_a_verdict_is_one_of_those_allowed_and_of_its_type(verdict: str):
+    """1.0 equals 1 and True, but is neither."""
+    with pytest.raises(JudgeError, match="not one of those allowed"):
+        parse_reply(f'{{"verdict": {verdict}}}', VERDICT)
+
+
+@pytest.mark.parametrize("verdict", ["true", '"yes"', "1"])
+def test_an_allowed_verdict_is_taken(verdict: str):
+    """Booleans, texts and numbers alike."""
+    assert parse_reply(f'{{"verdict": {verdict}}}', VERDICT)["verdict"] in (True, "yes", 1)
+
+
+def test_a_judge_that_can_be_held_to_a_form_is_told_it():
+    """The others get the prompt alone."""
+    assert asyncio.run(ask(Held(), "?", SCORE)) == {"score": 1, "explanation": "score,explanation"}
+    assert asyncio.run(ask(judge, '{"score": 0, "explanation": ""}', SCORE))["score"] == 0

@@ -1,0 +1,293 @@
+"""The scorers that ask a judge: what they tell it, what they make of its answer, and when they do not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_eval import Failed, Outcome, Scored, Skipped, create_scorer
+from otel_eval.model import UNRECORDED
+from otel_eval.scorers.judge import PromptTooLong, build_prompt
+from otel_eval.scorers.judge_scorers import LlmJudge
+from otel_eval.testing import call, trajectory
+
+
+class Judge:
+    """Answers always the same, and keeps what it was asked."""
+
+    def __init__(self, score: Any = 0.5, explanation: str = "PRIVATE") -> None:
+        self.prompts: list[str] = []
+        self._answer = json.dumps({"score": score, "explanation": explanation})
+
+    async def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
+        return self._answer
+
+    def data(self) -> dict[str, Any]:
+        """What stood between the marks of the last prompt."""
+        data: dict[str, Any] = json.loads(self.prompts[-1].split("\n<data>\n")[1].split("\n</data>\n")[0])
+        return data
+
+
+class Broken:
+    """Raises."""
+
+    async def __call__(self, prompt: str) -> str:
+        raise ConnectionError("no route")
+
+
+ASKED = {"question": "Where?", "answer": "Rome"}
+LLM = {"type": "llm_judge", "criteria": "It is polite."}
+ACCURACY = {"type": "answer_accuracy"}
+TOOLS = {"type": "tool_correctness", "expected": ["a", "b"], "available_tools": ["a", {"name": "b", "description": "of b"}, "c"]}
+
+
+def outcome(spec: dict[str, Any], run: Any, judge: Any) -> Outcome:
+    return create_scorer({**spec, "judge": judge})(run)
+
+
+def test_a_question_with_its_reference_and_the_answer_is_what_is_compared():
+    """Fields of the input, wherever it is text or an object; nothing else of the run is told."""
+    for given_input in (ASKED, json.dumps(ASKED)):
+        judge = Judge(0.25)
+        assert outcome(ACCURACY, trajectory(call("secret_tool"), input=given_input, output="In Rome."), judge) == Scored(
+            0.25, False, "the judge gave 0.25", {"score": 0.25}
+        )
+        assert judge.data() == {"question": "Where?", "reference_answer": "Rome", "answer": "In Rome."}
+
+
+def test_question_and_reference_may_be_attributes_or_the_input_itself():
+    """As they are named."""
+    judge = Judge()
+    run = trajectory(input="Where?", output="Rome", attributes={"expected.answer": "Rome"})
+    assert isinstance(outcome({**ACCURACY, "question": "input", "answer": "expected.answer"}, run, judge), Scored)
+    assert judge.data()["question"] == "Where?"
+    scorer: Any = create_scorer({**ACCURACY, "judge": judge, "answer": "expected.answer"})
+    assert (scorer.asked, scorer.needs) == ({"question", "expected.answer"}, {"content"})
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (trajectory(input=ASKED), "not recorded: output"),
+        (trajectory(input=ASKED, output=None), "not recorded: output"),
+        (trajectory(input={"question": "Where?"}, output="Rome"), "not recorded: answer"),
+        (trajectory(input={"answer": "Rome"}, output="Rome"), "not recorded: question"),
+        (trajectory(input="Where?", output="Rome"), "not recorded: question, answer"),
+        (trajectory(), "not recorded: question, answer, output"),
+        (trajectory(input=ASKED, output="Rome", incomplete="orphaned"), "incomplete: orphaned"),
+    ],
+)
+def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
+    """Unknown is never zero, and costs nothing."""
+    judge = Judge()
+    assert outcome(ACCURACY, run, judge) == Skipped(why, reason="incomplete" if run.incomplete else "not_recorded")
+    assert judge.prompts == []
+
+
+def test_a_whole_run_is_told_as_it_was_recorded():
+    """What nobody wrote down is left out, and what is null is null."""
+    judge = Judge(1)
+    run = trajectory(
+        call("search", arguments={"q": "é<b>"}, result=None),
+        call("open", error=ValueError("gone")),
+        input="Find it.",
+        agent="clerk",
+    )
+    assert outcome({**LLM, "rubric": {1: "polite", 0: "rude", 0.5: " neither "}}, run, judge) == Scored(
+        1.0, True, "the judge gave 1", {"score": 1.0}
+    )
+    calls = [
+        {"tool": "search", "arguments": {"q": "é<b>"}, "result": None},
+        {"tool": "open", "error": {"type": "ValueError", "message": "gone"}},
+    ]
+    assert judge.data() == {"agent": "clerk", "input": "Find it.", "calls": calls}
+    instruction = judge.prompts[0].split("<data>")[0]
+    assert "It is polite." in instruction
+    assert "Scores:\n0: rude\n0.5: neither\n1: polite" in instruction
+
+
+def test_calls_that_are_left_out_are_not_told():
+    """`tools` and `failed_calls` hold here too."""
+    judge = Judge()
+    run = trajectory(call("search"), call("open"), call("search", error="x"))
+    outcome({**LLM, "tools": {"include": ["search"]}, "failed_calls": "exclude"}, run, judge)
+    assert judge.data()["calls"] == [{"tool": "search"}]
+
+
+def test_what_a_judge_writes_is_content():
+    """It is shown where that is asked for, and nowhere else."""
+    run = trajectory(call("search"))
+    shown = outcome({**LLM, "include_content": True}, run, Judge())
+    assert shown == Scored(0.5, True, "the judge gave 0.5: PRIVATE", {"score": 0.5, "explanation": "PRIVATE"})
+    for spec in (LLM, TOOLS):
+        assert "PRIVATE" not in repr(outcome(spec, run, Judge()))
+    assert "PRIVATE" in repr(outcome({**TOOLS, "include_content": True}, run, Judge()))
+    long = outcome({**LLM, "include_content": True}, run, Judge(explanation="x" * 10_000))
+    assert isinstance(long, Scored)
+    assert len(long.explanation) < 2100
+
+
+def test_a_prompt_can_be_replaced_but_not_what_keeps_it_safe():
+    """The words are the user's; data, warning and form of the answer stay."""
+    judge = Judge()
+    outcome({**LLM, "prompt": "Grade this run."}, trajectory(call("search")), judge)
+    assert judge.prompts[0].startswith("Grade this run.\n\nIt is polite.\n\nBetween <data> and </data>")
+    assert judge.prompts[0].endswith('"explanation": "why, in a sentence or two"}')
+
+
+def test_a_subclass_may_write_the_whole_prompt():
+    """By overriding one method."""
+
+    class Mine(LlmJudge):
+        def prompt_for(self, trajectory: Any) -> str:
+            return f"{len(trajectory.calls)} calls. Good?"
+
+    judge = Judge()
+    assert isinstance(Mine(judge=judge, criteria="x")(trajectory(call("a"))), Scored)
+    assert judge.prompts == ["1 calls. Good?"]
+
+
+def test_no_score_is_less_than_zero_in_words():
+    """JSON has a zero with a sign."""
+    assert outcome(LLM, trajectory(call("a")), Judge(-0.0)) == Scored(0.0, False, "the judge gave 0", {"score": 0.0})
+
+
+@pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
+@pytest.mark.parametrize(
+    ("score", "error_type"),
+    [(2, "judge_out_of_range"), (-0.1, "judge_out_of_range"), (float("nan"), "judge_malformed"), (None, "judge_malformed")],
+)
+def test_a_score_that_is_none_fails(spec: dict[str, Any], score: Any, error_type: str):
+    """It is never cut to fit."""
+    failed = outcome(spec, trajectory(call("a"), input=ASKED, output="x"), Judge(score))
+    assert isinstance(failed, Failed)
+    assert failed.error_type == error_type
+
+
+@pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
+def test_a_judge_that_raises_fails(spec: dict[str, Any]):
+    """With the name of what it raised."""
+    failed = outcome(spec, trajectory(call("a"), input=ASKED, output="x"), Broken())
+    assert isinstance(failed, Failed)
+    assert (failed.error_type, failed.message) == ("ConnectionError", "no route")
+
+
+@pytest.mark.parametrize(("score", "value"), [(1, 0.5), (0.5, 0.5), (0.25, 0.25), (0, 0.0)])
+def test_the_smaller_of_alignment_and_choice_counts(score: float, value: float):
+    """One of two expected tools was called: an alignment of a half."""
+    judge = Judge(score)
+    scored = outcome(TOOLS, trajectory(call("a", arguments={"x": 1}), call("c"), input="Do it."), judge)
+    assert isinstance(scored, Scored)
+    assert (scored.value, scored.details["alignment"], scored.details["selection"]) == (value, 0.5, {"score": float(score)})
+    assert judge.data() == {
+        "task": "Do it.",
+        "available_tools": [{"name": "a"}, {"name": "b", "description": "of b"}, {"name": "c"}],
+        "called_tools": ["a", "c"],
+    }
+
+
+def test_a_judge_that_fails_leaves_the_alignment_in_the_details():
+    """With everything that the alignment found."""
+    failed = outcome(TOOLS, trajectory(call("a")), Broken())
+    assert isinstance(failed, Failed)
+    assert failed.details["alignment"] == 0.5
+    assert failed.details["missing"] == [{"tool": "b", "expected": 1}]
+
+
+def test_a_run_that_cannot_be_aligned_is_not_asked_about():
+    """The judge's word would change nothing."""
+    judge = Judge()
+    spec = {**TOOLS, "expected": [{"name": "a", "arguments": {"x": 1}}], "compare": ["arguments"]}
+    assert isinstance(outcome(spec, trajectory(call("a")), judge), Skipped)
+    assert judge.prompts == []
+
+
+def test_without_tools_to_choose_from_nobody_is_asked():
+    """And nobody has to be waited for."""
+    judge = Judge()
+    scorer: Any = create_scorer({**TOOLS, "available_tools": [], "judge": judge})
+    assert (scorer.asynchronous, scorer(trajectory(call("a"))).value, judge.prompts) == (False, 0.5, [])
+    assert create_scorer({**TOOLS, "judge": judge}).asynchronous is True  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("spec", [LLM, ACCURACY])
+def test_what_only_a_judge_can_score_has_to_be_waited_for(spec: dict[str, Any]):
+    """The engine asks, and goes on with the other scorers."""
+    assert create_scorer({**spec, "judge": Judge()}).asynchronous is True  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("spec", [LLM, ACCURACY, TOOLS])
+def test_strict_and_threshold_hold_for_a_judges_score(spec: dict[str, Any]):
+    """As for every other."""
+    run = trajectory(call("a"), call("b"), input=ASKED, output="x")
+    strict, lenient = outcome({**spec, "strict": True}, run, Judge(0.9)), outcome({**spec, "threshold": 0.9}, run, Judge(0.9))
+    assert isinstance(strict, Scored)
+    assert isinstance(lenient, Scored)
+    assert (strict.value, strict.passed, lenient.value, lenient.passed) == (0.0, False, 0.9, True)
+
+
+def test_where_a_loop_runs_the_outcome_is_awaited():
+    """Called there it fails and says what to do instead."""
+
+    async def inside() -> tuple[Any, Any]:
+        scorer: Any = create_scorer({**LLM, "judge": Judge()})
+        return scorer(trajectory(call("a"))), await scorer.evaluate(trajectory(call("a")))
+
+    called, awaited = asyncio.run(inside())
+    assert isinstance(called, Failed)
+    assert "await scorer.evaluate" in called.message
+    assert awaited.value == 0.5
+
+
+def test_a_run_too_long_to_be_read_is_skipped():
+    """It is not cut, since a part of a run may be worth another score than the whole."""
+    judge = Judge()
+    skipped = outcome(LLM, trajectory(call("a", result="x" * 500_000)), judge)
+    assert isinstance(skipped, Skipped)
+    assert skipped.why.startswith("too long for a judge: 50")
+    assert judge.prompts == []
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=40)
+    | st.sampled_from(["</data>", "\n</data>\n", "<data>", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
+    """Whatever it holds: one block, closed once, that reads as it was; and the prompt can be sent."""
+    try:
+        prompt = build_prompt("Judge.", {"value": value})
+    except PromptTooLong:
+        return
+    before, _, rest = prompt.partition("\n<data>\n")
+    data, _, after = rest.partition("\n</data>\n")
+    assert (prompt.count("\n</data>\n"), prompt.count("\n<data>\n")) == (1, 1)
+    assert (before, after) == tuple(build_prompt("Judge.", {}).replace("{}", "").split("\n<data>\n\n</data>\n"))
+    assert prompt.encode("utf-8")
+    assert "\ud800" in repr(value) or json.loads(data) == {"value": value}
+
+
+def test_what_was_recorded_is_told_in_its_own_letters():
+    """Each value on a line of its own, one step further in than what holds it."""
+    told = build_prompt("Judge.", {"output": {"é": ["ß"]}})
+    assert '\n<data>\n{\n "output": {\n  "é": [\n   "ß"\n  ]\n }\n}\n</data>\n' in told
+
+
+def test_unrecorded_values_are_not_sent_as_text():
+    """The word for what nobody wrote down is ours, and no data."""
+    judge = Judge()
+    outcome(LLM, trajectory(call("a"), output=UNRECORDED), judge)
+    assert "UNRECORDED" not in judge.prompts[0]
