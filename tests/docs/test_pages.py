@@ -30,8 +30,8 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
-    """In a process of its own, with nothing on stderr, unless it adds a processor and runs no agent."""
-    (tmp_path / "eval.yaml").write_text("traces: {decision_wait: 1s}\n", encoding="utf-8")
+    """In its own process, with the output that the page shows, and nothing on stderr unless no agent ran."""
+    (tmp_path / "eval.yaml").write_text("traces: {settle: 1s}\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
         capture_output=True,
@@ -41,6 +41,7 @@ def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
     )
     idle = "nothing was evaluated before the end: no span arrived;"
     assert (done.returncode, [line for line in done.stderr.splitlines() if not line.startswith(idle)]) == (0, [])
+    assert done.stdout.splitlines() == re.findall(r"^#> (.*)$", code, re.MULTILINE)
 
 
 @pytest.mark.parametrize("text", blocks("yaml", WHOLE))

@@ -153,7 +153,7 @@ def test_the_collectors_answers(collector: tuple[str, str]) -> None:
 
 def test_the_page_shows_the_table() -> None:
     """Each case with both answers."""
-    text = page("receiver")
+    text = page("otlp-conformance")
     rows = [("HTTP", case, *row[1:]) for case, row in OVER_HTTP.items()] + [
         ("gRPC", case, *row[1:]) for case, row in OVER_GRPC.items()
     ]
@@ -162,7 +162,7 @@ def test_the_page_shows_the_table() -> None:
 
 def test_the_page_names_tests_that_are_there() -> None:
     """Of each item of the specification."""
-    named = set(re.findall(r"`(test_\w+)`", page("receiver")))
+    named = set(re.findall(r"`(test_\w+)`", page("otlp-conformance")))
     texts = [file.read_text(encoding="utf-8") for file in ROOT.glob("tests/**/test_*.py")]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert len(named) > 20
