@@ -168,7 +168,7 @@ _SCOPE_WIDTH: Final = 40
 _SHORT: Final = 24
 _REMEDY: Final = (
     "Spans are recognised by their attributes: use an instrumentation that `otel-eval conventions` lists, or describe your own "
-    "attributes under `conventions` in the configuration (docs/reference/conventions.md)."
+    "attributes under `conventions` in the configuration (docs/how-to/custom-convention.md)."
 )
 
 

@@ -1,4 +1,4 @@
-"""Content switched off may turn a score into a skip, never into another score: docs/explanation/completeness.md, "Content"."""
+"""Content switched off may turn a score into a skip, never into another score: docs/explanation/reconstruction.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print what each shape of request costs, as the table in docs/development/faults.md.
+"""Print what each shape of request costs, as the table in docs/development/cost-elements.md.
 
     python tests/cost [--scale 1] [--memory-scale 10] [--json] [NAME ...]
 
