@@ -31,7 +31,7 @@ def blocks(language: str, pages: list[Path] = PAGES) -> list[object]:
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_on_a_page_runs(code: str, tmp_path: Path) -> None:
     """In its own process, with the output that the page shows, and nothing on stderr unless no agent ran."""
-    (tmp_path / "eval.yaml").write_text("traces: {decision_wait: 1s}\n", encoding="utf-8")
+    (tmp_path / "eval.yaml").write_text("exporters: {jsonl: {path: results.jsonl}}\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
         capture_output=True,
