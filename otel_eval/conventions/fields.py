@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
-from otel_eval.conventions.messages import NO_ID
+from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
@@ -176,10 +176,6 @@ class ToolReader:
     Attributes:
         content: the attributes that hold arguments, result and call id.
         everything: these and what `words` looks at.
-        plain: for whoever can tell without decoding that a call did not fail: what to make a fingerprint of, where ids and
-            results are, words that a result must not hold, (span's name, fingerprint) → tool's name of what surely is a
-            call that did not fail as far as these attributes say, and texts that are no ids. None of it holds
-            where values are JSON text.
     """
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
@@ -190,9 +186,27 @@ class ToolReader:
         self._said: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})
         self.everything: Final = Wanted(self.content.keys | self._said.keys)
         self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
-        self._names: Final[dict[tuple[str, bytes], str]] = {}
-        keys = table.keys_wanted(Field.CALL_ID), table.keys_wanted(Field.RESULT)
-        self.plain: Final = (self._said, *keys, _RAW_FAILURE_WORDS, self._names, (table.nothing | NO_ID) - {""})
+        self._call_id: Final = table.keys_wanted(Field.CALL_ID)
+        self._result: Final = table.keys_wanted(Field.RESULT)
+        self._no_ids: Final = table.nothing - {""}
+        # Elsewhere a result or an event must be read to know the call's id, its name, or whether it failed.
+        convention = table.convention
+        self._shows_failures: Final = not (convention.json_encoded or convention.failures_in_results or convention.events)
+
+    def succeeded(self, view: View) -> tuple[ToolFields, str] | None:
+        """What the span says of itself, and the call's id, if the call surely did not fail and nothing else is to be read.
+
+        None where that takes a closer look: the extension only looks for words in the undecoded result.
+        """
+        look = getattr(view, "call", None) if self._shows_failures else None
+        found = None if look is None else look(self._said, self._call_id, self._result, _RAW_FAILURE_WORDS)
+        if found is None:
+            return None
+        fingerprint, call_id = found
+        words = self._known.get((view.name, fingerprint))
+        if words is None or not words.is_call or words.error_type or words.failed or call_id in self._no_ids:
+            return None
+        return None if self.table.is_masked(call_id) else (words, known_id(call_id))
 
     def words(self, view: SpanReader) -> ToolFields:
         """What the span says of itself."""
@@ -207,11 +221,8 @@ class ToolReader:
         words = self.read(view.attributes(self._said), name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
-            self._names.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
             self._known[name, mark] = words
-            if words.is_call and not words.error_type and not words.failed:
-                self._names[name, mark] = words.name
         return words
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:

@@ -192,8 +192,9 @@ def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[s
         if table.asks_for_tools(reason):
             return Finish.TOOLS  # what follows is not decoded
         known = True
-    unreliable = table.marked(attributes, table.convention.unreliable_finish_reasons)
-    return Finish.OTHER if known and not unreliable else Finish.UNKNOWN
+    if not known or table.marked(attributes, table.convention.unreliable_finish_reasons):
+        return Finish.UNKNOWN
+    return Finish.OTHER
 
 
 def _texts(value: Any) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_eval.construction import constructor
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import UNRECORDED, Completeness, Kind, SpanVisit, ToolCall, Trajectory, Unnamed
+from otel_eval.model import UNRECORDED, Completeness, SpanVisit, ToolCall, Trajectory, Unnamed
 from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory.agent_paths import AgentPaths
 from otel_eval.trajectory.beside import merge_beside
@@ -114,7 +114,7 @@ class _Work:
 
     def _trajectory(self, run: Candidate) -> Trajectory:
         read, facts, first = self.read, self.facts, run.first
-        agents, models = _between(read.agents, run), self._models(run)
+        agents, models = _between(read.agents, run), _between(read.model_calls, run)
         try:
             read.steps.take(_steps_of_run(run.last - first))
             held = self._contents(run, agents, models)
@@ -159,11 +159,6 @@ class _Work:
             conversation=self.facts.conversation(run, agents or models),
         )
 
-    def _models(self, run: Candidate) -> list[int]:
-        """The run's model calls, without spans directly below another one: a framework's and its client's are one call."""
-        above, kinds, first = self.read.above, self.read.kinds, run.first
-        return [place for place in _between(self.read.models, run) if (up := above[place]) < first or kinds[up] is not Kind.MODEL]
-
     def _calls(self, run: Candidate, agents: Sequence[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         first, last = bisect_left(self.places, run.first), bisect_left(self.places, run.last)
         self.read.steps.take(_CALL_STEPS * (last - first))
@@ -178,10 +173,11 @@ class _Work:
         return calls, self.evidence.of_messages(run, models, agents, told)
 
     def _finished(self, run: Candidate, mine: list[Draft]) -> tuple[ToolCall, ...]:
-        around = self._enclosing(mine)
-        paths, first = self.paths, run.first
+        around, agent_above = self._enclosing(mine), self.read.agent_above
+        agents = {agent_above[draft.place] for draft in mine}
+        paths = {agent: self.paths.of(agent, run.first) if agent >= 0 else () for agent in agents}
         ordered = sorted(mine, key=_MOMENT)
-        return tuple([_call(draft, around.get(draft.place, ()), paths.of(draft.place, first)) for draft in ordered])
+        return tuple([_call(draft, around.get(draft.place, ()), paths[agent_above[draft.place]]) for draft in ordered])
 
     def _enclosing(self, mine: list[Draft]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""

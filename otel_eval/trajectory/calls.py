@@ -89,10 +89,12 @@ class _ToolSpan:
 def drafts(read: ClassifiedTrace) -> dict[int, Draft]:
     """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
     found: dict[int, Draft] = {}
-    for place, kind in enumerate(read.kinds):
-        if kind is not Kind.TOOL:
+    is_plain = not (read.plan.wants_content_of_calls or read.trace.logs)
+    for place in [place for place, kind in enumerate(read.kinds) if kind is Kind.TOOL]:
+        table = read.readings[place].table
+        if table is None:  # a rule always belongs to a table
             continue
-        draft = _draft(read, place)
+        draft = _draft(read, place, table, is_plain=is_plain)
         if draft is None:
             read.kinds[place] = Kind.OTHER
         else:
@@ -100,15 +102,19 @@ def drafts(read: ClassifiedTrace) -> dict[int, Draft]:
     return found
 
 
-def _draft(read: ClassifiedTrace, place: int) -> Draft | None:
-    table = read.readings[place].table
-    if table is None:  # a rule always belongs to a table
-        return None
-    span = _asked(read, place, read.plan.tool_reader(table))
+def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> Draft | None:
+    view, span_id, scope = read.views[place], read.tree.ids[place], read.envelopes[place].scope_name
+    reader = read.plan.tool_reader(table)
+    succeeded = reader.succeeded(view) if is_plain else None
+    if succeeded is not None:
+        words, call_id = succeeded
+        return Draft(
+            place, table, words.name, scope, view.start_ns, view.end_ns, span_id, call_id, unnamed=words.unnamed, certain=True
+        )
+    span = _asked(read, place, reader)
     if not span.words.is_call:
         return None
-    view, scope = span.view, read.envelopes[place].scope_name
-    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, read.tree.ids[place])
+    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, span_id)
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
         _read_content(read, span, draft)
     return draft

@@ -72,7 +72,7 @@ class Plan:
 
     def declared(self, scope: str) -> bool:
         """Whether the configuration declares that each tool call of the scope leaves a span."""
-        return any(each.fullmatch(scope) for each in self._declared)
+        return bool(self._declared) and any(each.fullmatch(scope) for each in self._declared)
 
     def tool_reader(self, table: ReadTable) -> ToolReader:
         """How to read a tool span."""
@@ -101,7 +101,9 @@ class ClassifiedTrace:
         agent_above: the nearest agent span above, -1 if there is none.
         steps: those that are left for the evaluation of the trace.
         argument_keys: see `calls.arguments_key`.
-        agents, models, tools: their places, ascending. These and the two above are there after `link`.
+        agents, models, tools: their places, ascending.
+        model_calls: those of the models that do not lie directly below another one: a framework's and its client's describe
+            one model call. These five and the two above are there after `link`.
     """
 
     trace: ClosedTrace
@@ -116,6 +118,7 @@ class ClassifiedTrace:
     agent_above: list[int] = field(default_factory=list)
     agents: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
+    model_calls: list[int] = field(default_factory=list)
     tools: list[int] = field(default_factory=list)
     argument_keys: dict[int, Hashable] = field(default_factory=dict)
     _nested_models: dict[int, list[int]] | None = None
@@ -135,6 +138,8 @@ class ClassifiedTrace:
                 continue
             if kind is model:
                 self.models.append(place)
+                if up < 0 or kinds[up] is not model:
+                    self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
             else:

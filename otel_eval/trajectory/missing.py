@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final
 
 from otel_eval.conventions import Field, Finish, finish_of, finish_of_messages
-from otel_eval.model import Kind, ToolCall
+from otel_eval.model import ToolCall
 from otel_eval.trajectory.calls import Draft
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.conversation import Conversation
@@ -108,31 +108,25 @@ class Evidence:
         return None
 
     def _find_gaps(self) -> list[int]:
-        suspects = [place for place in self._read.models if not self._is_nested(place) and not self._records(place)]
+        suspects = [place for place in self._read.model_calls if not self._records(place)]
         if not suspects:
             return []
-        answers, models = self._answers(), self._models()
-        return [
-            place
-            for place in suspects
-            if not self._is_answered(place, answers.get(self._owner(place), []), models[self._owner(place)])
-            and self._finish(place) is Finish.TOOLS
-            and not self._conversation.told(place).asked
-        ]
+        answers, models = self._answers(), self._starts(self._read.model_calls)
+        unanswered = [place for place in suspects if not self._is_answered(place, answers, models)]
+        return [place for place in unanswered if self._finish(place) is Finish.TOOLS and not self._conversation.told(place).asked]
 
-    def _is_answered(self, place: int, answers: list[int], models: list[int]) -> bool:
+    def _is_answered(self, place: int, answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> bool:
         """Whether a call, a handoff or an agent started before the next model call of the same agent.
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        view = self._read.views[place]
+        owner, view = self._owner(place), self._read.views[place]
+        answers, models = answers_of.get(owner), models_of[owner]
+        if not answers:
+            return False
         after = max(bisect_left(models, view.end_ns), bisect_left(models, view.start_ns) + 1)
         at = bisect_left(answers, view.start_ns)
         return at < len(answers) and (after >= len(models) or answers[at] <= models[after])
-
-    def _models(self) -> dict[int, list[int]]:
-        """Agent → when its model calls started, ascending."""
-        return self._starts(place for place in self._read.models if not self._is_nested(place))
 
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
@@ -141,9 +135,10 @@ class Evidence:
         return self._starts([*read.tools, *read.agents, *handoffs])
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        """Agent → when these spans of it started, ascending."""
+        views, found = self._read.views, dict[int, list[int]]()
         for place in places:
-            found.setdefault(self._owner(place), []).append(self._read.views[place].start_ns)
+            found.setdefault(self._owner(place), []).append(views[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found
@@ -152,11 +147,6 @@ class Evidence:
         """The agent span above, or where there is none a number of the span's tree."""
         agent = self._read.agent_above[place]
         return agent if agent >= 0 else -1 - self._read.tree.top_of(place)
-
-    def _is_nested(self, place: int) -> bool:
-        """Whether the model span lies below another one: a framework's and its client's describe one model call."""
-        above = self._read.above[place]
-        return above >= 0 and self._read.kinds[above] is Kind.MODEL
 
     def _finish(self, place: int) -> Finish:
         known = self._finishes.get(place)
