@@ -193,7 +193,7 @@ class ToolReader:
         convention = table.convention
         self._shows_failures: Final = not (convention.json_encoded or convention.failures_in_results or convention.events)
 
-    def succeeded(self, view: View) -> tuple[ToolFields, str] | None:
+    def succeeded(self, view: SpanReader) -> tuple[ToolFields, str] | None:
         """What the span says of itself, and the call's id, if the call surely did not fail and nothing else is to be read.
 
         None where that takes a closer look: the extension only looks for words in the undecoded result.
