@@ -1,4 +1,4 @@
-"""The command line as a process, as a person or a script runs it."""
+"""The command line as a user or a script runs it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,37 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Runs commands without the time for imports."""
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def otel_eval(tmp_path: Path) -> Run:
-    """Runs `python -m otel_eval ...` in an empty folder."""
+def otel_eval(fork_server: ForkServer, tmp_path: Path) -> Run:
+    """Runs `otel-eval ...` in an empty folder, in a fork of a process that has imported it."""
+
+    def run(*words: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return fork_server.run([*map(str, words)], tmp_path, {**os.environ, **environment}, stdin)
+
+    return run
+
+
+@pytest.fixture
+def otel_eval_process(tmp_path: Path) -> Run:
+    """Runs `python -m otel_eval ...` in an empty folder, where the start of the process itself is tested."""
 
     def run(*words: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

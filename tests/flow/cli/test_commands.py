@@ -30,7 +30,7 @@ FIELDS = [
 SKIPPED = "{type: time_cost, of: no_such_tool}"
 
 
-def test_the_version_is_quick_and_loads_nothing_heavy(otel_eval: Run) -> None:
+def test_the_version_is_quick_and_loads_nothing_heavy(otel_eval_process: Run) -> None:
     """No gRPC, protobuf, pydantic or YAML for a word."""
     script = (
         "import sys; from otel_eval.cli import main; main(['--version'])\n"
@@ -40,12 +40,12 @@ def test_the_version_is_quick_and_loads_nothing_heavy(otel_eval: Run) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, timeout=50)
     assert done.stdout.startswith(f"otel-eval {__version__} ({'pure' if extension('_native') is None else 'compiled'}, Python 3.")
     assert done.stdout.splitlines()[-1] == "[]"
-    assert otel_eval("--version").returncode == 0
+    assert otel_eval_process("--version").returncode == 0
 
 
-def test_no_word_at_all_shows_the_help(otel_eval: Run) -> None:
+def test_no_word_at_all_shows_the_help(otel_eval_process: Run) -> None:
     """Every command is in it."""
-    done = otel_eval()
+    done = otel_eval_process()
     assert done.returncode == 0
     assert all(word in done.stdout for word in ("serve", "check", "schema", "scorers", "conventions", "trajectory", "replay"))
 
@@ -159,11 +159,11 @@ def test_the_table_tells_each_score_and_counts(otel_eval: Run, recorded: Path, c
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
-def test_an_encoding_without_arrows_ends_nothing(otel_eval: Run, recorded: Path, config: Write) -> None:
+def test_an_encoding_without_arrows_ends_nothing(otel_eval_process: Run, recorded: Path, config: Write) -> None:
     """As that of a file may be on Windows: what it cannot hold stands there as its number."""
     leaves = "[{verdict: true, score: 10}, {verdict: false, score: 0}]"
     tree = f"{{type: dag, root: →, nodes: {{→: {{type: binary, cel: 'true', children: {leaves}}}}}}}"
-    done = otel_eval("replay", recorded, "--config", config(tree), PYTHONIOENCODING="tis-620")
+    done = otel_eval_process("replay", recorded, "--config", config(tree), PYTHONIOENCODING="tis-620")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\u2192: true \\u2192 10 of 10" in done.stdout
 
