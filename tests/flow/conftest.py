@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
+from waiting import wait_until
 
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something holds, ten seconds at most; then it must."""
-
-    def holds(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert condition()
-
-    return holds
+    """Waits until a condition holds; fails after ten seconds."""
+    return wait_until

@@ -1,0 +1,198 @@
+"""The OTLP client against real endpoints on loopback sockets: what it sends, the meaning of responses, and its connections."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from failing_endpoint import PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from otlp_backend import BACKENDS, Backend
+from waiting import wait_until
+
+from otel_eval.otlp.client import OtlpClient
+from otel_eval.otlp.endpoint import Endpoint as Address
+from otel_eval.retry import ExportResult
+
+PROTOCOLS = ("grpc", "http/protobuf")
+Connect = Callable[..., OtlpClient]
+
+
+def request_of(name: str) -> bytes:
+    """A request with one span."""
+    message = ExportTraceServiceRequest()
+    message.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, name=name)
+    return message.SerializeToString()
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Each protocol."""
+    return str(request.param)
+
+
+@pytest.fixture
+def backend(protocol: str) -> Iterator[Backend]:
+    """Accepts requests and keeps them."""
+    with BACKENDS[protocol]() as running:
+        yield running
+
+
+@pytest.fixture
+def connect(protocol: str) -> Iterator[Connect]:
+    """Makes clients and closes them."""
+    made: list[OtlpClient] = []
+
+    def make(url: str, signal: str = "traces", **options: Any) -> OtlpClient:
+        made.append(OtlpClient(Address(endpoint=url, protocol=options.pop("over", protocol), **options), signal))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def failing(protocol: str) -> Iterator[Endpoint]:
+    """Answers as it is set."""
+    endpoint = Endpoint(protocol)
+    yield endpoint
+    endpoint.close()
+
+
+@pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
+def test_each_signal_is_sent_byte_for_byte_to_its_service(backend: Backend, connect: Connect, signal: str) -> None:
+    """The gRPC method or the HTTP path decides the signal."""
+    body = request_of("a")
+    assert connect(backend.url, signal).send(body) == ExportResult("ok")
+    assert backend.got == {"traces": [], "logs": [], "metrics": []} | {signal: [body]}
+
+
+def test_headers_and_credentials_are_sent(backend: Backend, connect: Connect) -> None:
+    """Headers of the configuration, and the user and password of the URL as basic authentication."""
+    url = backend.url.replace("://", "://user:p%40ss@")
+    assert connect(url, headers={"x-tenant": "a"}).send(request_of("a")).status == "ok"
+    (headers,) = backend.headers
+    assert headers["x-tenant"] == "a"
+    assert headers["authorization"] == "Basic dXNlcjpwQHNz"
+
+
+def test_compressed_requests_hold_the_same_bytes(backend: Backend, connect: Connect, protocol: str) -> None:
+    """GRPC decompresses by itself; over HTTP the body is gzip."""
+    body = request_of("a" * 1000)
+    assert connect(backend.url, compression="gzip").send(body).status == "ok"
+    (got,) = backend.got["traces"]
+    if protocol == "grpc":
+        assert got == body
+    else:
+        assert (backend.headers[0]["content-encoding"], gzip.decompress(got)) == ("gzip", body)
+
+
+HTTP_STATUSES = {
+    "retryable": ("429", "502", "503", "504"),
+    "server_error": ("408", "500", "599"),
+    "denied": ("401", "403"),
+    "not_found": ("404",),
+    "unsupported": ("405", "501"),
+    "permanent": ("400", "413", "302"),
+}
+GRPC_STATUSES = {
+    "retryable": ("UNAVAILABLE", "ABORTED", "CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "OUT_OF_RANGE"),
+    "denied": ("PERMISSION_DENIED", "UNAUTHENTICATED"),
+    "unsupported": ("UNIMPLEMENTED",),
+    "permanent": ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "INTERNAL", "NOT_FOUND"),
+}
+RESPONSES = [
+    (over, response, status)
+    for over, table in (("http/protobuf", HTTP_STATUSES), ("grpc", GRPC_STATUSES))
+    for status, responses in table.items()
+    for response in responses
+]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_response_has_its_meaning(failing: Endpoint, connect: Connect, protocol: str) -> None:
+    """One attempt for each; a refusal of the sender concerns every part of the data, any other one only the data."""
+    client = connect(failing.url)
+    for over, response, status in RESPONSES:
+        if over == protocol:
+            failing.answer(response)
+            asked = failing.asked
+            assert client.send(request_of("a")) == ExportResult(status, response, concerns_all=status == "denied"), response
+            assert failing.asked == asked + 1
+    assert failing.taken["traces"] == 0
+
+
+def test_a_partial_success_has_the_number_rejected_and_the_reason(failing: Endpoint, connect: Connect) -> None:
+    """OTLP names no item."""
+    failing.answer(PARTIAL)
+    assert connect(failing.url).send(request_of("a")) == ExportResult("ok", "too long", rejected=1)
+
+
+def test_an_answer_that_cannot_be_decoded_is_a_success(backend: Backend, connect: Connect) -> None:
+    """The request was accepted; only the details are unknown."""
+    backend.answer = b"\xff\xff"
+    assert connect(backend.url).send(request_of("a")) == ExportResult("ok")
+
+
+@pytest.mark.parametrize("protocol", ["grpc"])
+def test_retry_info_makes_exhausted_resources_retryable(failing: Endpoint, connect: Connect) -> None:
+    """With the delay that the endpoint asks for; without RetryInfo the status is permanent."""
+    failing.answer(THROTTLED)
+    assert connect(failing.url).send(request_of("a")) == ExportResult("retryable", "RESOURCE_EXHAUSTED", after_s=0.001)
+
+
+@pytest.mark.parametrize("how", [REFUSED, RESET])
+def test_a_broken_connection_is_retryable_and_the_client_recovers(failing: Endpoint, connect: Connect, how: str) -> None:
+    """The next attempts reach the endpoint that is back."""
+    client = connect(failing.url, timeout_s=2.0)
+    failing.answer(how)
+    assert client.send(request_of("a")).status == "retryable"
+    failing.answer("")
+    wait_until(lambda: client.send(request_of("a")).status == "ok")
+
+
+def test_an_endpoint_that_does_not_answer_costs_one_timeout(failing: Endpoint, connect: Connect) -> None:
+    """And is retryable."""
+    failing.answer(TIMEOUT)
+    result = connect(failing.url, timeout_s=0.1).send(request_of("a"))
+    assert (result.status, failing.asked) == ("retryable", 1)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_a_kept_connection_that_the_endpoint_closed_costs_no_attempt(failing: Endpoint, connect: Connect) -> None:
+    """The request is sent once more over a new connection."""
+    client = connect(failing.url)
+    assert client.send(request_of("a")).status == "ok"
+    failing.close()
+    failing.answer("")
+    assert client.send(request_of("b")).status == "ok"
+    assert failing.taken["traces"] == 2
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
+def test_a_forked_child_opens_its_own_connections(backend: Backend, connect: Connect) -> None:
+    """And those of the parent go on working. gRPC is tested with whole programs: its threads do not survive a fork here."""
+    client = connect(backend.url)
+    assert client.send(request_of("parent")).status == "ok"
+    child = os.fork()
+    if not child:
+        os._exit(0 if client.send(request_of("child")).status == "ok" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client.send(request_of("parent")).status == "ok"
+    assert len(backend.got["traces"]) == 3
+
+
+def test_a_text_of_the_endpoint_is_one_line_of_200_characters(backend: Backend, connect: Connect) -> None:
+    """It is written to logs."""
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 2
+    answer.partial_success.error_message = "first\nsecond\x1b[31m " + "x" * 500
+    backend.answer = answer.SerializeToString()
+    result = connect(backend.url).send(request_of("a"))
+    assert result.rejected == 2
+    assert result.reason.startswith("first second [31m xxx")
+    assert (len(result.reason), result.reason.isprintable()) == (200, True)
