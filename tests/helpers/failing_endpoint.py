@@ -26,7 +26,7 @@ BROKEN: Final = (REFUSED, RESET, MISREAD)
 
 
 def free_port() -> int:
-    """A port that no connection to elsewhere is given while nobody listens on it: below Linux's range for those."""
+    """A free port below the range from which Linux takes ports of outgoing connections: it stays free while nothing listens."""
     while True:
         port = random.randrange(15_000, 32_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):

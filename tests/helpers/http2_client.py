@@ -20,7 +20,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header(name: bytes, value: bytes) -> bytes:
-    """A literal that nobody remembers; RFC 7541, section 6.2.2."""
+    """A literal without indexing; RFC 7541, section 6.2.2."""
     return b"\0" + _text(name) + _text(value)
 
 

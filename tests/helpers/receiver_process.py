@@ -92,7 +92,7 @@ class Served:
         return (self.folder / "said").read_text()
 
     def post(self, body: bytes, what: str = "traces") -> int:
-        """The status; 0 if there is nobody."""
+        """The status; 0 if nothing listens."""
         asked = urllib.request.Request(
             f"http://{self.address}/v1/{what}", data=body, headers={"Content-Type": "application/x-protobuf"}, method="POST"
         )

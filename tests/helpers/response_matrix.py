@@ -223,7 +223,7 @@ class Forwarding:
 
 
 class Clock:
-    """Waits that take a millisecond, and a minute that passes when it is told to."""
+    """Retries wait a millisecond; the clock of rechecks stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0

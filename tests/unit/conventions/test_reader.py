@@ -81,7 +81,7 @@ def test_spans_that_were_read_before_change_nothing(made: Any, spans: list[tuple
 
 @pytest.mark.parametrize("made", [alone, wired])
 def test_a_long_text_is_looked_at_each_time(made: Any) -> None:
-    """Spans that differ in it alone are told apart, in either order."""
+    """Spans that differ only in that text are read differently, in either order."""
     here, there = (made("t", {"free": f'{LONG} "agent": "{name}"'}) for name in ("t", "u"))
     for pair in ((here, there), (there, here)):
         reader = fresh()

@@ -1,4 +1,4 @@
-"""Evaluation that hangs is told from evaluation that waits for an exporter or the disk."""
+"""An evaluation that hangs is distinguished from one that waits for an exporter or the disk."""
 
 from __future__ import annotations
 

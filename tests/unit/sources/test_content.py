@@ -99,6 +99,6 @@ def test_what_is_dense_somewhere_in_a_great_request_is_found() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited as Linux does it")
 def test_too_little_memory_to_parse_a_request_is_not_a_corrupt_request() -> None:
-    """A sender would drop it for good."""
+    """The client would drop the request instead of retrying."""
     done = subprocess.run([sys.executable, "-c", PARSED], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.stdout == "no memory\n", done.stderr
