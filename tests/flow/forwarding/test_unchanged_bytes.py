@@ -6,7 +6,7 @@ import json
 import random
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ METHODS = {
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 }
 ScoreCounts = Counter[tuple[bytes, bytes]]
+Placed = list[tuple[Any, bytes]]
+"""Spans with their surroundings, as `spans_of` gives them."""
 EVENT = "gen_ai.evaluation.result"
 
 
@@ -95,16 +97,16 @@ def _varint(number: int) -> bytes:
     return bytes((*out, number))
 
 
-def compared(sent: list[bytes], got: list[bytes]) -> list[Span]:
-    """Assert that both hold the same spans in the same surroundings; the spans that carry scores."""
+def compared(sent: Placed, got: Placed) -> list[Span]:
+    """Assert that both are the same spans in the same surroundings; the spans that carry scores."""
     arrived = []
     scored = []
-    for around, span in spans_of(*got):
+    for around, span in got:
         bare, scores = without_scores(span)
         arrived.append((around, bare))
         if scores:
             scored.append(Span.FromString(span))
-    assert Counter(arrived) == Counter(spans_of(*sent))
+    assert Counter(arrived) == Counter(sent)
     return scored
 
 
@@ -113,20 +115,29 @@ def arrived(backend: Any, spans: int) -> Any:
     return backend.wait(lambda: len(spans_of(*backend.got["traces"])) >= spans)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_a_recorded_trace_goes_through(path: Path, backend: Any, protocol: str) -> None:
-    """Sent as it was recorded, in JSON, in pieces of no particular order; each run of it carries its scores."""
-    document = json.loads(path.read_text())
-    body, lost, _ = traces_request(document)
-    assert lost == 0
-    with backends.forwarding(backend, protocol) as (_, bound):
-        request = urllib.request.Request(
-            f"http://{bound.http}/v1/traces", path.read_bytes(), {"Content-Type": "application/json"}, method="POST"
-        )
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-            assert json.loads(answer.read()) == {}
-        assert arrived(backend, len(spans_of(body)))
-    scored = compared([body], backend.got["traces"])
+@pytest.fixture(scope="module", params=["grpc", "http/protobuf"])
+def forwarded(request: pytest.FixtureRequest) -> dict[str, tuple[Placed, Placed]]:
+    """Every recorded file, sent as it is through one receiver: by name its spans, and those of its traces that arrived."""
+    sent = {path.stem: spans_of(traces_request(json.loads(path.read_text()))[0]) for path in RECORDED}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with backends.BACKENDS[request.param]() as backend, backends.forwarding(backend, request.param) as (_, bound):
+        for path in RECORDED:
+            body, headers = path.read_bytes(), {"Content-Type": "application/json"}
+            post = urllib.request.Request(f"http://{bound.http}/v1/traces", body, headers, method="POST")
+            with opener.open(post, timeout=10) as answer:
+                assert json.loads(answer.read()) == {}
+        assert arrived(backend, sum(map(len, sent.values())))
+    file_of = {Span.FromString(span).trace_id: name for name, spans in sent.items() for _, span in spans}
+    got: dict[str, Placed] = defaultdict(list)
+    for around, span in spans_of(*backend.got["traces"]):
+        got[file_of[Span.FromString(span).trace_id]].append((around, span))
+    return {name: (spans, got[name]) for name, spans in sent.items()}
+
+
+@pytest.mark.parametrize("name", [path.stem for path in RECORDED])
+def test_a_recorded_trace_goes_through(name: str, forwarded: dict[str, tuple[Placed, Placed]]) -> None:
+    """In pieces of no particular order; each run of it carries its scores."""
+    scored = compared(*forwarded[name])
     assert scored
     assert len({span.span_id for span in scored}) == len(scored)
 
@@ -172,7 +183,7 @@ def test_a_thousand_random_requests_go_through(backend: Any) -> None:
     bodies = [random_request(rng) for _ in range(1000)]
     with backends.forwarding(backend) as (server, bound):
         export(bound, *bodies)
-    scored = compared(bodies, backend.got["traces"])  # those whose parents never come leave when it ends
+    scored = compared(spans_of(*bodies), spans_of(*backend.got["traces"]))  # those whose parents never come leave when it ends
     assert len(scored) > 200
     assert server.counts()["forward.sent{signal=traces}"] == len(spans_of(*bodies))
 
@@ -188,7 +199,7 @@ def test_only_a_runs_own_span_waits(backend: Any) -> None:
         assert arrived(backend, len(spans) - held)
         assert time.monotonic() - begun < 2
         assert len(spans_of(*backend.got["traces"])) == len(spans) - held
-    assert len(compared([agent_programs.protobuf(spans)], backend.got["traces"])) >= 1
+    assert len(compared(spans_of(*[agent_programs.protobuf(spans)]), spans_of(*backend.got["traces"]))) >= 1
 
 
 @pytest.mark.parametrize(
@@ -258,6 +269,6 @@ def test_a_root_that_is_sent_again_carries_the_same_scores(backend: Any) -> None
         assert arrived(backend, len(spans))
         export(bound, body)
         assert arrived(backend, 2 * len(spans))
-    scored = compared([body, body], backend.got["traces"])
+    scored = compared(spans_of(*[body, body]), spans_of(*backend.got["traces"]))
     ids: ScoreCounts = Counter((span.span_id, span.SerializeToString()) for span in scored)
     assert set(ids.values()) == {2}
