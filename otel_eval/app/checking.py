@@ -13,8 +13,7 @@ from otel_eval.app.compose import engine_of
 from otel_eval.app.entrance import verify
 from otel_eval.app.operating import metrics_endpoint
 from otel_eval.app.outlets import otlp_endpoint
-from otel_eval.config import EvalConfig, client_tls
-from otel_eval.config.credentials import refuse_credentials
+from otel_eval.config import EvalConfig, client_tls, refuse_credentials
 from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
-from otel_eval.config.door import joined, lines_of
+from otel_eval.config.validation import joined, lines_of
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.scorers.judge import Judge, resolve_judge
 

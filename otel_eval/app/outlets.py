@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls
-from otel_eval.config.credentials import exposed_credentials, refuse_credentials
+from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls, exposed_credentials, refuse_credentials
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.fanout import Fanout, FinalResults

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from otel_eval.cli.log_format import configure_logging, write_line
-from otel_eval.config import EvalConfig
-from otel_eval.config.credentials import refuse_credentials
+from otel_eval.config import EvalConfig, refuse_credentials
 from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.redaction import redacted_repr
 from otel_eval.versions import build_info

@@ -1,6 +1,4 @@
-"""The configuration: one YAML file or the same as Python objects, validated once at the start.
-
-Knows pydantic and YAML, which nothing below it does; starts nothing.
+"""The configuration: one YAML file, or the same as Python objects, validated once at the start.
 
 >>> load({"traces": {"decision_wait": "250ms"}}).traces.decision_wait
 0.25
@@ -8,27 +6,26 @@ Knows pydantic and YAML, which nothing below it does; starts nothing.
 
 from __future__ import annotations
 
-from otel_eval.config.judges import AsyncScoring, JudgeEndpoint
-from otel_eval.config.places import (
+from otel_eval.config.endpoints import (
     Auth,
     Exporters,
     ForwardExporter,
     GrpcServer,
     HttpServer,
     JsonlExporter,
+    MetricsOtlp,
     OtlpExporter,
     OtlpReceiver,
     Protocols,
     Receivers,
     ServerTls,
+    Telemetry,
     TlsFiles,
     client_tls,
 )
-from otel_eval.config.shapes import EvalConfig, Evaluation, Match, Results, Traces
-from otel_eval.config.source import load
-from otel_eval.config.storing import Storage
-from otel_eval.config.telemetry import MetricsOtlp, Telemetry
-from otel_eval.config.window import Window
+from otel_eval.config.judges import AsyncScoring, JudgeEndpoint
+from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
+from otel_eval.config.models import EvalConfig, Evaluation, Match, Results, Storage, Traces, Window
 
 __all__ = [
     "AsyncScoring",
@@ -55,5 +52,7 @@ __all__ = [
     "Traces",
     "Window",
     "client_tls",
+    "exposed_credentials",
     "load",
+    "refuse_credentials",
 ]

@@ -1,7 +1,4 @@
-"""Judges, and how their results are waited for.
-
-Knows addresses, names of keys and limits; reads no key and connects to nothing.
-"""
+"""Judges and the limits of asynchronous scoring."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, WrapValidator
+from pydantic import AfterValidator, Field, WrapValidator
 
-from otel_eval.config.door import Shape
-from otel_eval.config.places import Count, Seconds, TlsFiles, tls_without_https
-from otel_eval.config.units import url_of, whole_of
+from otel_eval.config.endpoints import TlsFiles, tls_without_https
+from otel_eval.config.units import Count, Seconds, Whole, url_of
+from otel_eval.config.validation import Shape
 from otel_eval.errors import ConfigError
 from otel_eval.redaction import holds_credentials, redacted, redacted_repr
 
@@ -23,8 +20,6 @@ __all__ = ["AsyncScoring", "JudgeEndpoint", "JudgeSpec"]
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
-
-Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
 
 
 def _url(text: str) -> str:
@@ -37,7 +32,7 @@ def _url(text: str) -> str:
 
 def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        # Not quoted: some people put the key itself here.
+        # The value is not quoted: it may be the key itself, written here by mistake.
         raise ValueError("the value is not the name of an environment variable; write e.g. JUDGE_API_KEY, and never the key")
     return name
 
@@ -45,7 +40,7 @@ def _variable(name: str) -> str:
 def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     ours = sorted(_OURS & given.keys())
     if ours:
-        raise ValueError(f"{ours[0]}: is not a parameter but otel-eval's to say; leave it out")
+        raise ValueError(f"{ours[0]}: is set by otel-eval; leave it out")
     unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
     if unsendable is not None:
         raise ValueError(f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of these")
@@ -61,7 +56,7 @@ def _is_json(value: Any) -> bool:
 
 
 class JudgeEndpoint(Shape):
-    """An OpenAI-compatible chat endpoint that is asked to judge."""
+    """An OpenAI-compatible chat endpoint that serves as a judge."""
 
     base_url: Annotated[str, AfterValidator(_url)]
     """http:// or https:// URL that `/chat/completions` is added to."""
@@ -76,23 +71,23 @@ class JudgeEndpoint(Shape):
     timeout: Seconds = 60.0
     """How long one attempt may take."""
     retries: Whole = 2
-    """Attempts after the first one, where the judge is busy, down or silent."""
+    """Attempts after the first one if the judge is rate limited, unavailable or does not answer."""
     per_minute: Count | None = None
     """Attempts in any minute; further ones wait. Left out: any number."""
     cache: Whole = 1000
-    """Answers that are remembered; equal questions are asked once. 0: none."""
+    """Responses in the cache; equal requests are sent once. 0: no cache."""
     parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(default_factory=dict)
     """Further fields of each request, e.g. `{temperature: 0}`."""
 
     def contradictions(self) -> Iterator[str]:
-        """One key, some time, and a client to ask with."""
+        """One key, a timeout above 0, and an installed client."""
         yield from tls_without_https(self.tls, self.base_url)
         if self.api_key_env is not None and self.api_key_file is not None:
             yield "api_key_file: is given beside api_key_env; name one of them"
         if self.timeout == 0:
             yield "timeout: 0 leaves no time for an answer; write e.g. 60s"
         if find_spec("openai") is None:
-            yield "endpoints are asked through the package openai; install otel-eval[judge]"
+            yield "an endpoint needs the package openai; install otel-eval[judge]"
 
 
 def _judge(given: Any, endpoint: Any) -> Any:
@@ -124,16 +119,16 @@ class AsyncScoring(Shape):
 
     deprecated_keys: ClassVar[Mapping[str, str]] = {"function_timeout": "scorer_timeout"}
     max_queue: Count = 1000
-    """Results that may be pending at one time; further ones fail with `judge_queue_full`."""
+    """Results that may be pending at one time; more fail with `judge_queue_full`."""
     concurrency: Count = 8
-    """How many of them are worked on at one time."""
+    """How many scorers run at one time."""
     timeout: Seconds = 300.0
-    """How long one may be worked on, with all its attempts; then it fails with `timeout`."""
+    """How long one result may take, with all attempts; then it fails with `timeout`."""
     scorer_timeout: Seconds = 30.0
-    """In `serve`: how long a function of your own that is no coroutine may take for one run; then it fails with `timeout`."""
+    """How long a scorer of your own that is not a coroutine may take for one run; then it fails with `timeout`."""
 
     def contradictions(self) -> Iterator[str]:
-        """Both leave some time."""
+        """Timeouts must be above 0."""
         for key, remedy in (("timeout", "5m"), ("scorer_timeout", "30s")):
             if getattr(self, key) == 0:
                 yield f"{key}: 0 leaves no time for an answer; write e.g. {remedy}"

@@ -1,18 +1,17 @@
-"""Durations, sizes, other numbers and URLs as people write them.
-
-Knows units and limits; knows no key of the configuration.
-"""
+"""Durations, sizes, other numbers and URLs as users write them, and the types of keys that hold them."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BeforeValidator, WithJsonSchema
 
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["bytes_of", "count_of", "seconds_of", "share_of", "url_of", "whole_of"]
+__all__ = ["Count", "Seconds", "Share", "Size", "Whole", "bytes_of", "count_of", "seconds_of", "share_of", "url_of", "whole_of"]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -108,7 +107,7 @@ def url_of(text: str) -> SplitResult | None:
 def _plain(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # A whole number beyond what a float holds has no business here either.
+    # Integers that a float cannot hold are out of range too.
     return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
 
 
@@ -117,3 +116,19 @@ def _scaled(text: str, units: dict[str, Any]) -> float | None:
     if not found or found[2] not in units:
         return None
     return float(found[1]) * float(units[found[2]])
+
+
+_NUMBER: Final = {"type": "number", "minimum": 0}
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(ns|us|ms|s|m|h|d)$"}]}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(bytes_of),
+    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(B|KB|MB|GB|KiB|MiB|GiB)$"}]}),
+]
+Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
+Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]

@@ -1,9 +1,7 @@
 """YAML 1.2 scalars, safely: `yes`, `on`, `no` and `=` are text, and nothing builds Python objects.
 
-Knows YAML and its traps; knows no key of the configuration.
-
-PyYAML reads YAML 1.1, where `no` is false, `1:30` is ninety and `2026-11-20` is a date. Verdicts, tools and operators are
-spelt like that, so this loader resolves the scalars of the YAML 1.2 core schema (https://yaml.org/spec/1.2.2/#103-core-schema).
+PyYAML reads YAML 1.1, where `no` is false, `1:30` is ninety and `2026-11-20` is a date. Verdicts, tools and operators look
+like that, so this loader resolves the scalars of the YAML 1.2 core schema (https://yaml.org/spec/1.2.2/#103-core-schema).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ MAX_DIGITS: Final = 1000
 MAX_NODES: Final = 100_000  # after aliases are followed, so that a bomb of aliases is refused before it is walked
 _TAG: Final = "tag:yaml.org,2002:"
 _SPECIAL: Final = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
-# What the parser says → what would be right.
+# Part of the parser's message → the remedy.
 _REMEDIES: Final = (
     ("'\\t'", "indent by blanks"),
     ("another document", "keep one, and no --- within"),

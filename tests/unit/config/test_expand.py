@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.config.expand import expand
+from otel_eval.config.loader import expand
 from otel_eval.errors import ConfigError
 
 ENVIRONMENT = {"HOST": "collector", "PORT": "4317", "EMPTY": "", "SWITCH": "on", "NOTHING": "~"}

@@ -94,7 +94,7 @@ def test_a_name_that_nobody_has_is_refused_with_its_place(made_before: bool):
         ({"main": {**MAIN, "api_key_env": "A", "api_key_file": "b"}}, "judges.main.api_key_file: is given beside api_key_env"),
         ({"main": {**MAIN, "base_url": "http://x/v1\n"}}, "judges.main.base_url: 'http://x/v1\\n' is not a URL"),
         ({"main": {**MAIN, "base_url": "http://x y/v1"}}, "judges.main.base_url: 'http://x y/v1' is not a URL"),
-        ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is not a parameter"),
+        ({"main": {**MAIN, "parameters": {"n": 2}}}, "judges.main.parameters.n: is set by otel-eval"),
         ({"main": {**MAIN, "parameters": {"seed": float("nan")}}}, "judges.main.parameters.seed: is not JSON"),
         ({"main": {**MAIN, "parameters": {"stop": {1, 2}}}}, "judges.main.parameters.stop: is not JSON"),
         ("main", "judges: 'main' is not a mapping"),
@@ -182,7 +182,7 @@ def test_endpoints_need_the_extra_and_say_so():
         "    except ValueError as error: print(error)\n"
         "load({}); create_scorer({'type': 'tool_errors'})\n"
     )
-    remedy = "endpoints are asked through the package openai; install otel-eval[judge]"
+    remedy = "an endpoint needs the package openai; install otel-eval[judge]"
     assert printed.splitlines() == [f"judges.main: {remedy}", f"judge: {remedy}"]
 
 

@@ -234,9 +234,6 @@ MANY = {
 TOLD = [
     # how each problem of it begins
     "traces.grace_period: 'soon' is not a duration",
-    "traces.decision_wait: 10 is more than decision_wait_partial (6)",
-    "traces.idle_timeout: 300 is more than max_age (0)",
-    "traces.max_age: 0 would close every trace at once",
     "judges.main.base_url: 'models.example' is not a URL",
     "judges.main.modl: unknown key; did you mean 'model'?",
     "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean 'tool_call_count'?",
@@ -264,7 +261,7 @@ TOLD = [
 
 
 def test_all_that_is_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
-    """Of every evaluation, and what is wrong between values as well; each once, nothing that is a consequence only."""
+    """Of every evaluation, each once, and nothing that is a consequence only."""
     path = tmp_path / "eval.yaml"
     path.write_text(yaml.safe_dump(MANY, sort_keys=False), encoding="utf-8")
     told = problems_of(path)
@@ -296,8 +293,14 @@ def test_a_part_that_is_built_by_itself_says_what_it_says_in_the_whole(part: typ
     assert [f"{path}.{problem}" for problem in built.value.problems] == inner
 
 
-def test_what_a_value_that_cannot_be_used_may_be_to_blame_for_is_not_told() -> None:
-    """`decision_wait` is 1s only because what was written cannot be read."""
+def test_values_are_compared_when_each_of_them_is_valid() -> None:
+    """All that is wrong between them at once; while one is invalid its default would be compared in its place."""
+    told = problems_of({"traces": {"decision_wait": "10s", "max_age": 0}})
+    assert told == (
+        "traces.decision_wait: 10 is more than decision_wait_partial (6); lower it or raise decision_wait_partial",
+        "traces.idle_timeout: 300 is more than max_age (0); lower it or raise max_age",
+        "traces.max_age: 0 would close every trace at once; write e.g. 1h",
+    )
     assert [told.split(":")[0] for told in problems_of({"traces": {"decision_wait": "x", "decision_wait_partial": 0.5}})] == [
         "traces.decision_wait"
     ]

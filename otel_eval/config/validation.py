@@ -1,7 +1,4 @@
-"""What every part of the configuration shares: strictness, and errors in one line.
-
-Knows pydantic and how its complaints are told to a person; knows no key of the configuration.
-"""
+"""The base class of all parts of the configuration: unknown keys are errors, and each problem is one line."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from otel_eval.errors import ConfigError
 from otel_eval.redaction import redacted_repr
 from otel_eval.suggestions import nearest
 
-__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys", "refused"]
+__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys"]
 
 _log = logging.getLogger("otel_eval")
 
-# Tags of the two forms that one key may have; they are no part of a path.
+# Tags of a key that takes a list or a mapping; pydantic puts them into paths, where messages leave them out.
 LIST: Final = "[]"
 MAPPING: Final = "{}"
 _SECRET: Final = "headers"  # their values are never shown
@@ -32,7 +29,7 @@ class Shape(BaseModel):
     """A frozen part of the configuration that refuses unknown keys.
 
     Raises:
-        ConfigError: one line for each value that cannot be used, joined by `; `.
+        ConfigError: one line for each invalid value, joined by `; `.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True)
@@ -49,16 +46,16 @@ class Shape(BaseModel):
         if current.problems:
             raise ConfigError(*current.problems)
 
-    # Tells pydantic that nested parts are built without this constructor, so that their errors keep their full path.
+    # pydantic then builds nested parts without this constructor, so that their errors keep their full path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def contradictions(self) -> Iterable[str]:
-        """What values that can be used by themselves have against one another: all of it, each beginning with its key."""
+        """Problems between values that are valid by themselves, each beginning with a key. Called if all values are valid."""
         return ()
 
     @classmethod
     def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
-        """Those of the contradictions that can be seen in values that were not read yet, usable or not."""
+        """Problems between values, such as a name that is used twice, that show before the values are validated."""
         return ()
 
     @model_validator(mode="wrap")
@@ -67,9 +64,9 @@ class Shape(BaseModel):
         try:
             made = handler(given)
         except ValidationError as error:
-            problems = error.errors(include_url=False)
-            raise refused(cls, problems, _further(cls, given, problems, handler)) from None
-        if isinstance(given, cls) and made is given:  # it was found good when it was made
+            seen = cls.seen_in(given) if isinstance(given, Mapping) else ()
+            raise _with(error, cls, [*dict.fromkeys(seen)]) from None
+        if isinstance(given, cls) and made is given:  # it was validated when it was built
             return made
         seen = cls.seen_in(given) if isinstance(given, Mapping) else ()
         if found := dict.fromkeys([*seen, *made.contradictions()]):
@@ -117,53 +114,39 @@ def _present(shape: type[BaseModel], given: Any, where: str, paths: tuple[str, s
     return values
 
 
-def _further(shape: type[Shape], given: Any, problems: Sequence[Any], handler: Any) -> list[str]:
-    """The contradictions of the values that can be used, but for those that a value that cannot may be to blame for."""
-    if not isinstance(given, Mapping):
-        return []
-    found = [*shape.seen_in(given)]
-    unusable = {problem["loc"][0] for problem in problems if problem["loc"]}
-    try:
-        made = handler({key: value for key, value in given.items() if key not in unusable})
-    except ValidationError:  # a required one is not there
-        return found
-    meant = {nearest(word, shape.model_fields) for word in unusable} - {None}
-    found += [each for each in made.contradictions() if not any(str(word) in each for word in unusable | meant)]
-    return [*dict.fromkeys(found)]
-
-
-def refused(shape: type[BaseModel], problems: Iterable[Any], further: Sequence[str]) -> ValidationError:
-    """The error of all these problems, as pydantic tells its own, and further ones of the whole shape."""
-    lines = [
-        {"loc": (), "ctx": {}, **{key: each[key] for key in ("type", "loc", "input", "ctx") if key in each}} for each in problems
+def _with(error: ValidationError, shape: type[BaseModel], problems: Sequence[str]) -> ValidationError:
+    """The error with further problems of the whole shape."""
+    kept = [
+        {"loc": (), "ctx": {}, **{key: each[key] for key in ("type", "loc", "input", "ctx") if key in each}}
+        for each in error.errors(include_url=False)
     ]
-    if further:
-        lines.append({"type": "value_error", "loc": (), "input": None, "ctx": {"error": ConfigError(*further)}})
-    return ValidationError.from_exception_data(shape.__name__, lines)  # type: ignore[arg-type]
+    if problems:
+        kept.append({"type": "value_error", "loc": (), "input": None, "ctx": {"error": ConfigError(*problems)}})
+    return ValidationError.from_exception_data(shape.__name__, kept)  # type: ignore[arg-type]
 
 
 def lines_of(error: ValidationError, shape: type[BaseModel]) -> list[str]:
     """One line per problem: `path: value and what would be right; remedy`."""
     problems = error.errors(include_url=False)
-    misspelt = {_meant(each["loc"], shape) for each in problems if each["type"] == "extra_forbidden"}
-    told = [each for each in problems if each["type"] != "missing" or each["loc"] not in misspelt]
-    return [line for each in told for line in _told(each, shape)]
+    misspelt = {_suggested(each["loc"], shape) for each in problems if each["type"] == "extra_forbidden"}
+    kept = [each for each in problems if each["type"] != "missing" or each["loc"] not in misspelt]
+    return [line for each in kept for line in _lines(each, shape)]
 
 
-def _meant(location: tuple[Any, ...], shape: type[BaseModel]) -> tuple[Any, ...]:
-    """Where the key that is probably meant by an unknown one would stand."""
+def _suggested(location: tuple[Any, ...], shape: type[BaseModel]) -> tuple[Any, ...]:
+    """The path of the known key that an unknown one is most like."""
     owner = _shape_at(shape, location[:-1])
     return (*location[:-1], nearest(location[-1], owner.model_fields if owner else ()))
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
-    """`did you mean 'x'? known: x, y`, or only what is known."""
+    """The end of a message: `did you mean 'x'? known: x, y`, or only the known keys."""
     options = sorted(known)
     near = nearest(word, options)
     return (f"did you mean {near!r}? " if near else "") + "known: " + ", ".join(options)
 
 
-def _told(problem: Any, shape: type[BaseModel]) -> list[str]:
+def _lines(problem: Any, shape: type[BaseModel]) -> list[str]:
     cause = problem["ctx"]["error"] if problem["type"] == "value_error" else None
     if isinstance(cause, ConfigError):
         return [joined(_path(problem["loc"]), each) for each in cause.problems]
@@ -191,7 +174,7 @@ def _complaint(problem: Any) -> str:
         return f"is not one of {more['expected']}" + (f"; did you mean {near!r}?" if near else "; write one of them")
     if kind == "greater_than":
         return f"is not more than {more['gt']:g}; raise it"
-    return _COMPLAINTS.get(kind) or f"cannot be used: {problem['msg']}"
+    return _COMPLAINTS.get(kind) or f"is invalid: {problem['msg']}"
 
 
 _NO_MAPPING: Final = "is not a mapping; write key: value pairs"

@@ -1,7 +1,4 @@
-"""The configuration as objects: which runs are evaluated by which scorers, and the limits of assembly.
-
-Knows keys, defaults, limits and what must hold between them; reads no file and starts nothing.
-"""
+"""The configuration as objects: evaluations, limits of assembly, storage and everything else that is one key of the file."""
 
 from __future__ import annotations
 
@@ -12,17 +9,15 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from otel_eval.config.door import LIST, MAPPING, Shape
+from otel_eval.config.endpoints import Exporters, Receivers, Signals, Telemetry
 from otel_eval.config.judges import AsyncScoring, JudgeSpec
-from otel_eval.config.places import Count, Exporters, Receivers, Seconds, Share, Signals, Size
-from otel_eval.config.storing import Storage
-from otel_eval.config.telemetry import Telemetry
-from otel_eval.config.window import Window
+from otel_eval.config.units import Count, Seconds, Share, Size, Whole
+from otel_eval.config.validation import LIST, MAPPING, Shape
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import Scorer
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Traces", "scorer_of"]
+__all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Storage", "Traces", "Window", "scorer_of"]
 
 
 _ANOTHER: Final = "give one of them another name"
@@ -41,15 +36,15 @@ class Traces(Shape):
     decision_wait: Seconds = 1.0
     """Wait after the last span of a complete trace of one service before it is evaluated. 0: none."""
     decision_wait_partial: Seconds = 6.0
-    """The same where a parent is missing or several services take part."""
+    """The same if a parent is missing or several services take part."""
     decision_wait_detached: Seconds = 60.0
     """How long after the last span of its subtree an agent's run is evaluated whose parent has not arrived."""
     grace_period: Seconds = 30.0
     """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not kept."""
     idle_timeout: Seconds = 300.0
-    """How long a trace that never ends may stay without a new span."""
+    """How long a trace whose root has not ended may have no new span before it is closed."""
     max_age: Seconds = 3600.0
-    """How long a trace may stay open at all."""
+    """How long a trace may be open at most."""
     max_traces: Count = 100_000
     """Traces held at one time."""
     max_spans_per_trace: Count = 10_000
@@ -137,11 +132,11 @@ class Evaluation(Shape):
     """A set of scorers and the runs they are for."""
 
     name: str = Field(min_length=1)
-    """How the evaluation is called in results; unique."""
+    """The name of the evaluation in results; unique."""
     match: Match = Match()
     """Which runs; every outermost run when left out."""
     sample: Share = 1.0
-    """The share of traces, chosen by trace id, so that every process and revision agrees."""
+    """The share of traces that is evaluated, chosen by trace id: every process and revision chooses the same."""
     scorers: Annotated[tuple[ScorerSpec, ...], AfterValidator(_some)]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
@@ -160,7 +155,7 @@ class Evaluation(Shape):
     def _alone(cls, given: Any, handler: Any) -> Any:
         from otel_eval.scorers.judge import any_judge_name  # deferred, as the scorers are
 
-        with any_judge_name():  # a name of a judge gets its meaning in the whole configuration
+        with any_judge_name():  # names of judges are resolved in the whole configuration
             return handler(given)
 
     def build(self) -> tuple[Scorer, ...]:
@@ -169,7 +164,7 @@ class Evaluation(Shape):
 
 
 def _default() -> Evaluation:
-    # Needs no reference and no key: what it asks can be asked of any agent.
+    # These scorers need neither a reference nor a key, so they apply to any agent.
     return Evaluation(name="default", scorers=({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 30000}))
 
 
@@ -196,6 +191,26 @@ class Results(Shape):
     """Whether JSON Lines have a line for each trace without a result, so that `merge` sees traces that were split."""
 
 
+class Storage(Shape):
+    """The journal of `otel-eval serve`: acknowledged requests until they are scored and delivered."""
+
+    directory: str = Field(min_length=1)
+    """A directory for this process alone; made if it is not there."""
+    max_size: Size = 10 * 2**30
+    """Bytes on disk. Beyond it clients get a retryable error."""
+    sync: bool = True
+    """Whether a request is acknowledged after fsync. If not, it survives a crash of the process but not of the machine."""
+
+
+class Window(Shape):
+    """The sliding window of the metrics `otel_eval.window.*`, for each evaluation and scorer. 0 for either: no such metrics."""
+
+    time: Seconds = 3600.0
+    """The age up to which results count."""
+    results: Whole = 10_000
+    """How many results are kept, the newest ones; each takes about 400 bytes."""
+
+
 def _scope(pattern: str) -> str:
     if not pattern:
         raise ValueError("'' names no instrumentation scope; write its name, or * for every scope")
@@ -203,10 +218,10 @@ def _scope(pattern: str) -> str:
 
 
 class Conventions(Shape):
-    """How instrumentations spell things, and what else is known of them."""
+    """Convention tables of your own, and properties of instrumentations."""
 
     tables: tuple[ConventionSpec, ...] = ()
-    """Tables of your own for how an instrumentation spells things; they come before the built-in ones."""
+    """Convention tables of your own; they are tried before the built-in ones."""
     records_tool_spans: tuple[Annotated[str, AfterValidator(_scope)], ...] = ()
     """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
 
@@ -218,14 +233,14 @@ def _form(given: Any) -> str:
 ConventionsSpec = Annotated[
     Annotated[tuple[ConventionSpec, ...], Tag(LIST)] | Annotated[Conventions, Tag(MAPPING)], Discriminator(_form)
 ]
-"""Tables alone, or with what else is known."""
+"""A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 
 class EvalConfig(Shape):
-    """Everything that one YAML file says.
+    """The whole configuration, as one YAML file has it.
 
     Raises:
-        ConfigError: one line for each value that cannot be used, joined by `; `.
+        ConfigError: one line for each invalid value, joined by `; `.
     """
 
     deprecated_keys: ClassVar[Mapping[str, str]] = {"judging": "async_scoring"}
@@ -244,15 +259,15 @@ class EvalConfig(Shape):
     exporters: Exporters = Exporters()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
     storage: Storage | None = None
-    """Where `otel-eval serve` keeps what must survive a crash. Left out: everything is held in memory."""
+    """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is in memory."""
     telemetry: Telemetry = Telemetry()
-    """What `otel-eval serve` tells of itself."""
+    """Health, metrics and logs of `otel-eval serve`."""
     signals: Signals | None = None
     """In a process: which signals carry scores. Left out: whatever is configured there."""
     window: Window = Window()
-    """How far back the metrics over a sliding window reach."""
+    """The sliding window of metrics."""
     conventions: ConventionsSpec = ()
-    """Tables of your own for how an instrumentation spells things; or a mapping of `tables` and `records_tool_spans`."""
+    """Convention tables of your own; or a mapping of `tables` and `records_tool_spans`."""
 
     @property
     def own_conventions(self) -> Conventions:
@@ -268,7 +283,7 @@ class EvalConfig(Shape):
     def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
         """Evaluations of one name, whether they can be used or not, and those made before whose judges are not there."""
         made = _listed(given.get("evaluations"))
-        return [*_unjudged(made), *_twice("evaluations", [_name_of(each) for each in made], _RENAME)]
+        return [*_unknown_judges(made), *_twice("evaluations", [_name_of(each) for each in made], _RENAME)]
 
     @model_validator(mode="wrap")
     @classmethod
@@ -284,11 +299,11 @@ class EvalConfig(Shape):
 
 
 async def _not_yet(prompt: str) -> str:
-    raise NotImplementedError  # nobody is asked while a configuration is read
+    raise NotImplementedError  # never called: no judge is called while a configuration is validated
 
 
-def _unjudged(evaluations: Iterable[Any]) -> Iterator[str]:
-    """Those made before the configuration, whose judges' names were taken on trust: which of these mean nobody."""
+def _unknown_judges(evaluations: Iterable[Any]) -> Iterator[str]:
+    """Scorers of `Evaluation` objects that name a judge which the configuration does not have."""
     for place, each in enumerate(evaluations):
         for number, spec in enumerate(each.scorers if isinstance(each, Evaluation) else ()):
             try:

@@ -1,7 +1,4 @@
-"""Where spans come in and scores go out: receivers and exporters.
-
-Knows addresses, sizes and protocols; opens nothing.
-"""
+"""Receivers, exporters and telemetry: addresses, protocols, TLS files and limits."""
 
 from __future__ import annotations
 
@@ -9,50 +6,34 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from otel_eval.config.door import Shape
-from otel_eval.config.units import bytes_of, count_of, seconds_of, share_of, url_of
+from otel_eval.config.units import Count, Seconds, Size, url_of
+from otel_eval.config.validation import Shape
 from otel_eval.otlp.endpoint import ClientTls
 from otel_eval.redaction import redacted, redacted_repr
 
 __all__ = [
     "Address",
     "Auth",
-    "Count",
     "Exporters",
     "ForwardExporter",
     "GrpcServer",
     "HttpServer",
     "JsonlExporter",
+    "MetricsOtlp",
     "OtlpExporter",
     "OtlpReceiver",
     "Protocols",
     "Receivers",
-    "Seconds",
     "ServerTls",
-    "Share",
     "Signals",
-    "Size",
     "Target",
+    "Telemetry",
     "TlsFiles",
     "client_tls",
     "tls_without_https",
 ]
-
-_NUMBER: Final = {"type": "number", "minimum": 0}
-Seconds = Annotated[
-    float,
-    BeforeValidator(seconds_of),
-    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(ns|us|ms|s|m|h|d)$"}]}),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(bytes_of),
-    WithJsonSchema({"anyOf": [_NUMBER, {"type": "string", "pattern": r"^[0-9.]+\s*(B|KB|MB|GB|KiB|MiB|GiB)$"}]}),
-]
-Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
-Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 _MODE: Final = re.compile(r"0?6[0246][0246]", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -111,11 +92,11 @@ class ServerTls(Shape):
     min_version: Literal["1.2", "1.3"] = "1.2"
     """The lowest version of TLS."""
     reload_interval: Seconds = 60.0
-    """How often the files are looked at, when somebody connects. 0: never again."""
+    """How often the files are checked for changes, at a new connection. 0: never."""
 
 
 class Auth(Shape):
-    """Who is let in: senders with one of these bearer tokens."""
+    """Authentication: clients need one of these bearer tokens."""
 
     token_files: tuple[str, ...] = ()
     """Files with one token a line, read again when they change."""
@@ -131,32 +112,32 @@ class Auth(Shape):
         return given
 
     def contradictions(self) -> Iterator[str]:
-        """A token must come from somewhere."""
+        """At least one source of tokens is required."""
         if not (self.token_files or self.token_env):
-            yield "no token is named; write token_files or token_env, or leave auth out to let anybody in"
+            yield "no token is named; write token_files or token_env, or leave auth out to accept every client"
 
 
 class GrpcServer(Shape):
     """OTLP over gRPC."""
 
     endpoint: Address = "127.0.0.1:4317"
-    """Where to listen, host:port. Port 0 takes a free one. Only this machine can reach the default."""
+    """Where to listen, host:port. Port 0 takes a free one. The default accepts connections from this machine only."""
     max_message_size: Size = 64 * 2**20
     """The largest request taken, before and after decompression."""
     tls: ServerTls | None = None
     """Files to speak TLS with; left out, nothing is encrypted."""
 
     def contradictions(self) -> Iterator[str]:
-        """What gRPC cannot do."""
+        """Options that the gRPC server does not support."""
         if self.tls is not None and self.tls.min_version != "1.2":
-            yield "tls.min_version: '1.3' cannot be asked of gRPC here, which speaks 1.2 and 1.3; leave it out"
+            yield "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and 1.3; leave it out"
 
 
 class HttpServer(Shape):
     """OTLP over HTTP, protobuf or JSON."""
 
     endpoint: Address = "127.0.0.1:4318"
-    """Where to listen, host:port. Port 0 takes a free one. Only this machine can reach the default."""
+    """Where to listen, host:port. Port 0 takes a free one. The default accepts connections from this machine only."""
     max_message_size: Size = 64 * 2**20
     """The largest request taken, before and after decompression."""
     tls: ServerTls | None = None
@@ -179,7 +160,7 @@ class Protocols(Shape):
         return {key: {} if value is None and key in cls.model_fields else value for key, value in given.items()}
 
     def contradictions(self) -> Iterator[str]:
-        """Something must be served."""
+        """At least one protocol is required."""
         if self.grpc is None and self.http is None:
             yield "no protocol is named; write grpc, http or both"
 
@@ -190,11 +171,11 @@ class OtlpReceiver(Shape):
     protocols: Protocols = Field(default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer()))
     """Which protocols are served; both when left out."""
     max_inflight_size: Size = 256 * 2**20
-    """Bytes of requests held at one time, with what they become while they are read, before senders are told to come again."""
+    """Bytes of requests in memory at one time, decoded parts included. Beyond it clients get a retryable error."""
     max_attributes: Count = 4096
-    """Attributes of one span, event, link, log record, resource or scope; what has more is rejected and its sender told."""
+    """Attributes of one span, event, link, log record, resource or scope. What has more is rejected (partial success)."""
     auth: Auth | None = None
-    """Who is let in, by either protocol; anybody when left out."""
+    """Authentication for both protocols; left out, every client is accepted."""
 
 
 class Receivers(Shape):
@@ -265,7 +246,7 @@ class JsonlExporter(Shape):
 
 
 class ForwardExporter(Shape):
-    """Passes on what `otel-eval serve` takes, unchanged but for the scores on the runs' own spans."""
+    """Forwards everything that `otel-eval serve` receives, unchanged except for the scores on the runs' own spans."""
 
     endpoint: Target
     """http:// or https:// URL of a backend or Collector. With http/protobuf the signal's path is added to it."""
@@ -276,13 +257,13 @@ class ForwardExporter(Shape):
     tls: TlsFiles | None = None
     """Files for an https:// endpoint; the system's authorities when left out."""
     signals: Passed = ("traces", "logs", "metrics")
-    """Which signals are passed on."""
+    """Which signals are forwarded."""
     timeout: Seconds = 10.0
     """How long one attempt may take."""
     compression: Literal["none", "gzip"] = "none"
     """How requests are compressed."""
     max_queue_size: Size = 64 * 2**20
-    """Bytes of each signal that may wait to be sent before senders are told to come again."""
+    """Bytes of each signal that may be queued. Beyond it clients get a retryable error."""
 
     def contradictions(self) -> Iterator[str]:
         """Files for TLS are for an endpoint that speaks it."""
@@ -297,10 +278,46 @@ class Exporters(Shape):
     jsonl: JsonlExporter | None = None
     """A file of JSON Lines, or stdout."""
     forward: ForwardExporter | None = None
-    """A backend that gets everything `otel-eval serve` takes, with scores on the runs' spans."""
+    """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
     dead_letter: str | None = None
-    """The file that results are appended to that an exporter's endpoint refuses permanently."""
+    """The file to which results are appended that an exporter's endpoint rejected permanently."""
     dead_letter_mode: Mode = "0600"
     """Permissions of that file if it is created, in quotes."""
     max_queue: Count = 10_000
-    """Reports that may wait for an exporter of `otel-eval serve` before senders of spans are told to come again."""
+    """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a retryable error (backpressure)."""
+
+
+class MetricsOtlp(Shape):
+    """Sends the receiver's own metrics to an OTLP endpoint."""
+
+    endpoint: Target
+    """http:// or https:// URL. With http/protobuf `/v1/metrics` is added to it."""
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    """The protocol that is spoken."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    """Sent with each request, for keys and tenants."""
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
+    timeout: Seconds = 10.0
+    """How long one request may take."""
+    interval: Seconds = Field(default=60.0, gt=0)
+    """Time between two exports."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Files for TLS are for an endpoint that speaks it."""
+        yield from tls_without_https(self.tls, self.endpoint)
+
+
+class Telemetry(Shape):
+    """Health, metrics and logs of `otel-eval serve`."""
+
+    endpoint: Address | None = None
+    """host:port of /healthz, /readyz, /metrics (Prometheus) and /status; left out, they are not served."""
+    allowed_hosts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name in `endpoint`."""
+    otlp: MetricsOtlp | None = None
+    """Sends the same metrics by OTLP."""
+    log_format: Literal["text", "json"] = "text"
+    """The format of log lines on stderr: text, or one JSON object a line."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is logged; `debug` logs one line per run."""
