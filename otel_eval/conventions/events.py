@@ -26,8 +26,8 @@ _SIDES: Final = {
     "gen_ai.content.completion": Side.OUTPUT,
     "gen_ai.content.prompt": Side.HISTORY,
 }
-_ANSWER: Final = "gen_ai.tool.message"
-_ASKERS: Final = frozenset({"user", "human"})
+_TOOL_MESSAGE: Final = "gen_ai.tool.message"
+_USER_ROLES: Final = frozenset({"user", "human"})
 # azure-ai-inference, azure-ai-agents and Azure's tracers for LangChain.
 _PACKED: Final = "gen_ai.event.content"
 # 1.37 and later: one event holds a whole inference; AWS ADOT moves the same into the body of log records.
@@ -39,23 +39,21 @@ _DETAILS: Final = {
     "output": Side.OUTPUT,
     "input": Side.HISTORY,
 }
-
-
-# Claude Code's log records: what a tool was given, beside its call's id, and what the model answered.
-_TOOL_RESULT: Final = "tool_result"
-_ASSISTANT: Final = "assistant_response"
+# Claude Code's log records: a tool's input with the id of its call, and the model's answer.
+_CLAUDE_TOOL_RESULT: Final = "tool_result"
+_CLAUDE_RESPONSE: Final = "assistant_response"
 
 
 def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | ToolResult]]]:
-    """The calls and answers in an event, with the part of the conversation they belong to.
+    """The tool requests and results in an event, with the side of the conversation they are on.
 
-    An empty list says that messages were recorded and held neither.
+    An empty list means that messages were recorded and hold neither.
     """
-    held = _held(event)
-    if event.name == _ANSWER:
-        yield Side.HISTORY, _answers(held)
+    held = _content(event)
+    if event.name == _TOOL_MESSAGE:
+        yield Side.HISTORY, _tool_results(held)
         return
-    if event.name == _TOOL_RESULT and "tool_input" in held:
+    if event.name == _CLAUDE_TOOL_RESULT and "tool_input" in held:
         yield Side.HISTORY, [ToolRequest("", known_id(held.get("tool_use_id")), decode(held["tool_input"]))]
         return
     side = _SIDES.get(event.name)
@@ -65,27 +63,28 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | Tool
             yield Side.HISTORY, read_messages({"tool.result": held["tool.result"]})
         return
     for key, part in _DETAILS.items():
-        # Free text says nothing of calls, and an empty one does not say that there were none.
+        # Free text does not tell whether there were calls, and neither does an empty one.
         if key in held and not isinstance(decode(held[key], literals=False), str):
             yield part, read_messages(held[key])
 
 
 def output_of(event: SpanEvent) -> Iterator[Any]:
-    """The output messages that the event holds, as they were recorded."""
-    held = _held(event)
+    """The output messages in the event, as recorded."""
+    held = _content(event)
     yield from (held[key] for key, side in _DETAILS.items() if side is Side.OUTPUT and key in held)
     if _SIDES.get(event.name) is Side.OUTPUT:
         yield held
 
 
-def _held(event: SpanEvent) -> dict[str, Any]:
-    """What the event holds: attributes, body, and the message that some put into one attribute as JSON text."""
+def _content(event: SpanEvent) -> dict[str, Any]:
+    """Attributes and body of the event in one, with the message that some pack into one attribute as JSON text."""
     held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **adot_messages(event)}
     packed = decode(held.get(_PACKED), literals=False)
     return {**held, **packed} if isinstance(packed, dict) else held
 
 
-def _answers(held: dict[str, Any]) -> list[ToolRequest | ToolResult]:
+def _tool_results(held: dict[str, Any]) -> list[ToolRequest | ToolResult]:
+    """The results in a tool message, or its whole content as one result."""
     found = read_messages({"content": held.get("content")})
     if found or "content" not in held:
         return found
@@ -95,27 +94,27 @@ def _answers(held: dict[str, Any]) -> list[ToolRequest | ToolResult]:
 
 
 def text_in_events(events: Iterable[SpanEvent], wanted: Field) -> Any:
-    """What the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`) says, or None."""
+    """The text of the last event of the user (`Field.INPUT`) or of the model (`Field.OUTPUT`), or None."""
     found = None
     for event in events:
-        value, roles = _speech(event, asked=wanted is Field.INPUT)
+        value, roles = _event_text(event, user=wanted is Field.INPUT)
         if value is not None:
             found = message_text(decode(value), roles, last=True)
     return found
 
 
-def _speech(event: SpanEvent, *, asked: bool) -> tuple[Any, frozenset[str]]:
-    """The messages or the text that the event holds, and the roles to look for in them."""
-    name, whole = ("gen_ai.user.message", "gen_ai.input.messages") if asked else ("gen_ai.choice", "gen_ai.output.messages")
-    roles = _ASKERS if asked else frozenset[str]()
-    held = _held(event)
+def _event_text(event: SpanEvent, *, user: bool) -> tuple[Any, frozenset[str]]:
+    """The messages or the text in the event, and the roles to look for in them (none: any)."""
+    name, whole = ("gen_ai.user.message", "gen_ai.input.messages") if user else ("gen_ai.choice", "gen_ai.output.messages")
+    roles = _USER_ROLES if user else frozenset[str]()
+    held = _content(event)
     if whole in held:
         return held[whole], roles
     if event.name == name:
         return held.get("content", held.get("message")), frozenset()
-    if event.name == _ASSISTANT and not asked:
+    if event.name == _CLAUDE_RESPONSE and not user:
         return held.get("response"), frozenset()
-    value, single = adot_text(event, asked=asked)
+    value, single = adot_text(event, user=user)
     return value, frozenset() if single else roles
 
 
@@ -128,21 +127,21 @@ def exception_of(events: Iterable[SpanEvent]) -> tuple[str, str]:
     return found
 
 
-# These record all messages of a side as one attribute. Elsewhere a content can be what a user wrote: it is not read as messages.
-_ADOT_WHOLE: Final = ("amazon.opentelemetry.distro.instrumentation.", "opentelemetry.instrumentation.genai.")
+# These record all messages of a side as one attribute. Contents of others may be text of a user, which is not parsed for calls.
+_ADOT_ONE_ATTRIBUTE: Final = ("amazon.opentelemetry.distro.instrumentation.", "opentelemetry.instrumentation.genai.")
 _ADOT_SIDES: Final = {"input": "gen_ai.input.messages", "output": "gen_ai.output.messages"}
 
 
 def adot_messages(event: SpanEvent) -> dict[str, Any]:
-    """Attribute → the messages that it held before they were moved; empty where the instrumentation has other attributes."""
-    if not event.name.startswith(_ADOT_WHOLE):
+    """GenAI attribute → the messages that ADOT moved out of it; empty for instrumentations with other attributes."""
+    if not event.name.startswith(_ADOT_ONE_ATTRIBUTE):
         return {}
     found = {key: [each for content in _contents(event, side) for each in _listed(content)] for side, key in _ADOT_SIDES.items()}
     return {key: messages for key, messages in found.items() if messages}
 
 
 def adot_call_fields(event: SpanEvent) -> Iterator[tuple[Field, Any]]:
-    """The arguments and the result of a tool span, and its call's id where an event of the span held it."""
+    """The arguments and the result that ADOT moved out of a tool span, and the id of the call where an event held it."""
     for side, field in (("input", Field.ARGUMENTS), ("output", Field.RESULT)):
         content = next(_contents(event, side), None)
         if isinstance(content, dict) and "id" in content:
@@ -152,17 +151,17 @@ def adot_call_fields(event: SpanEvent) -> Iterator[tuple[Field, Any]]:
             yield field, value
 
 
-def adot_text(event: SpanEvent, *, asked: bool) -> tuple[Any, bool]:
-    """What the run was asked (the first content) or what it answered (the last), or None; and whether it is a single message."""
-    contents = [*_contents(event, "input" if asked else "output")]
+def adot_text(event: SpanEvent, *, user: bool) -> tuple[Any, bool]:
+    """The input of the run (the first content) or its output (the last), or None; and whether it is a single message."""
+    contents = [*_contents(event, "input" if user else "output")]
     if not contents:
         return None, False
-    content = contents[0 if asked else -1]
+    content = contents[0 if user else -1]
     return _inner(content), isinstance(content, dict)
 
 
 def _contents(event: SpanEvent, side: str) -> Iterator[Any]:
-    """The contents of one side but for what the system said."""
+    """The contents of one side, without system messages."""
     held = event.body.get(side) if isinstance(event.body, dict) else None
     messages = held.get("messages") if isinstance(held, dict) else None
     for message in messages if isinstance(messages, list) else ():

@@ -15,14 +15,14 @@ from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 
 __all__ = ["FAILURE_WORDS", "MEMO_BYTES", "MEMO_LIMIT", "ReadTable", "ToolFields", "ToolReader"]
 
-# More combinations than this, or longer ones, come from attributes with free text: memory matters more than speed then.
+# Memo keys beyond these limits come from attributes with free text: there memory matters more than speed.
 MEMO_LIMIT: Final = 4096
 MEMO_BYTES: Final = 1024
 _NAMES: Final = frozenset({Field.TOOL_NAME, Field.AGENT_NAME})
 
 
 class ReadTable:
-    """A convention with its globs compiled and its attributes gathered by use."""
+    """A convention with its globs compiled and its attributes grouped by use: what is decoded together."""
 
     def __init__(self, convention: Convention) -> None:
         self.convention = convention
@@ -39,7 +39,7 @@ class ReadTable:
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
         self._marks = {
-            mark: glob(mark.value.lower())
+            mark: glob(mark.value.lower())  # marks are compared without case
             for mark in (*convention.errors, *convention.not_call_marks, *convention.unreliable_finish_reasons)
         }
         self._tool_finishes = tuple(glob(each.lower()) for each in convention.tool_finish_reasons)
@@ -62,7 +62,7 @@ class ReadTable:
         return self._marked(keys)
 
     def _marked(self, keys: set[str]) -> frozenset[str]:
-        """The attributes, and those that say of some of them that their value was cut."""
+        """The attributes, and those that mark a value of theirs as truncated."""
         return frozenset(keys) | {mark for key, mark in self.convention.truncated.items() if key in keys}
 
     def keys_wanted(self, *fields: Field) -> Wanted:
@@ -70,66 +70,66 @@ class ReadTable:
         return Wanted(self._keys(*fields))
 
     def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
-        """The recorded value of a field, or None: the first of its attributes that holds anything but a placeholder."""
+        """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
         for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is None or (isinstance(value, str) and value in self.nothing and self.stands_for_nothing(key, value)):
+            if value is None or (isinstance(value, str) and value in self.nothing and self.is_placeholder(key, value)):
                 continue
             if not self.is_cut(read, key) and not self.is_masked(value):
                 return decode(value, literals=False) if self._encoded else value
         return None
 
     def is_cut(self, read: Mapping[str, Any], key: str) -> bool:
-        """Whether another attribute says that this one holds only a part of the value."""
+        """Whether another attribute marks this one as truncated."""
         mark = self.convention.truncated.get(key)
         return mark is not None and text_of(read.get(mark)).lower() == "true"
 
     def is_masked(self, value: Any) -> bool:
-        """Whether a part of the value was replaced by a word that says so."""
+        """Whether the instrumentation replaced a part of the value, for instance a password."""
         return bool(self._masks) and isinstance(value, str) and any(mask in value for mask in self._masks)
 
     def text(self, read: Mapping[str, Any], wanted: Field) -> str:
-        """The same as text, "" if there is none."""
+        """`value` as text, "" for none."""
         return text_of(self.value(read, wanted))
 
-    def stands_for_nothing(self, key: str, value: Any) -> bool:
-        """Whether the value is a word for "not recorded"."""
+    def is_placeholder(self, key: str, value: Any) -> bool:
+        """Whether the value stands for "not recorded"."""
         known = self.convention.placeholders
         return isinstance(value, str) and (value in known.get(key, ()) or value in known.get("*", ()))
 
     def fields_of(self, event: SpanEvent) -> Iterator[tuple[Field, Any]]:
-        """The fields of its tool span that an event or a log record holds."""
+        """The fields of a tool span that one of its events or log records holds."""
         body = event.body if isinstance(event.body, dict) else {}
         for pattern, row in self.events:
             match = pattern.fullmatch(event.name)
             if match is not None:
                 named = next((group for group in match.groups() if group), None) if row.key == "*" else None
                 value = event.attributes.get(row.key, body.get(row.key, named))
-                if value is not None and not self.stands_for_nothing(row.key, value):
+                if value is not None and not self.is_placeholder(row.key, value):
                     yield row.field, value
 
     def tool_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The tool's name: its attribute, else the part of the span's name that the table says, else ""."""
+        """The tool's name: from its attribute, else from the part of the span's name that the table marks, else ""."""
         return self.text(read, Field.TOOL_NAME) or captured(self._span_names, self._titled(read, span_name))
 
     def agent_name(self, read: Mapping[str, Any], span_name: str) -> str:
-        """The agent's name, found likewise."""
+        """The agent's name, found in the same way."""
         return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
 
     def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
         return text_of(read.get(self._title)) or span_name
 
     def name_in_mcp(self, name: str) -> str:
-        """The name by which an MCP server knows the tool, if the table says how it is written; else the name itself."""
+        """The name by which an MCP server knows the tool, if the table has a pattern for it; else the name itself."""
         found = next((match for each in self._mcp_names if (match := each.fullmatch(name)) is not None), None)
         return name if found is None else found.groups()[-1] or name
 
     def is_call(self, read: Mapping[str, Any], name: str) -> bool:
-        """False for tool spans that are artefacts."""
+        """False for spans that look like tool calls and are artefacts of the instrumentation."""
         return name not in self.convention.not_calls and not self.marked(read, self.convention.not_call_marks)
 
     def is_request(self, name: str) -> bool:
-        """False for names that are asked for and that no tool answers."""
+        """False for names that a model requests and no tool answers, such as output tools and handoffs."""
         return bool(name) and not any(each.fullmatch(name) for each in self._not_requests)
 
     def asks_for_tools(self, finish_reason: str) -> bool:
@@ -137,13 +137,13 @@ class ReadTable:
         return any(each.fullmatch(finish_reason.lower()) for each in self._tool_finishes)
 
     def marked(self, read: Mapping[str, Any], marks: Sequence[Mark]) -> bool:
-        """Whether one of the marks is there."""
+        """Whether one of the marks is present."""
         return bool(marks) and any(
-            mark.key in read and self._marks[mark].fullmatch(text_of(self._plain(read[mark.key])).lower()) for mark in marks
+            mark.key in read and self._marks[mark].fullmatch(text_of(self._decoded(read[mark.key])).lower()) for mark in marks
         )
 
-    def _plain(self, value: Any) -> Any:
-        return decode(value, literals=False) if self.convention.json_encoded else value
+    def _decoded(self, value: Any) -> Any:
+        return decode(value, literals=False) if self._encoded else value
 
 
 @dataclass(frozen=True, slots=True)

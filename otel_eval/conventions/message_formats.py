@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ANSWERS", "ANY", "CONTAINERS", "REQUESTS", "RESULT_WRAPPERS", "WRAPPERS", "MessageShape", "Wrapper"]
+__all__ = ["ANY", "CONTAINERS", "REQUESTS", "RESULTS", "RESULT_WRAPPERS", "WRAPPERS", "MessageShape", "Wrapper"]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:
-    """An object inside a message that is a call or an answer.
+    """An object inside a message that is a tool request or a tool result.
 
     Attributes:
         source: the format.
-        needs: dotted keys that must be there.
-        equals: keys with the texts they may have (separated by `|`).
-        call_id, name, payload: dotted keys in order of preference.
-        error: dotted keys that say that the answer is a failure (true, or "error").
+        needs: dotted keys that must be present.
+        equals: keys with the texts that they may have (separated by `|`; empty: the key may be missing).
+        call_id, name, payload: dotted keys in order of preference; the payload is the arguments or the result.
+        error: dotted keys that mark the result as a failure (true, or "error").
         within: the key of the list or object that must hold it, or "".
     """
 
@@ -32,6 +32,17 @@ class MessageShape:
     payload: tuple[str, ...] = ("arguments",)
     error: tuple[str, ...] = ()
     within: str = ""
+
+
+def _nested(source: str, key: str, *, name: str = "name", call_id: str = "id", payload: tuple[str, ...]) -> MessageShape:
+    """A shape whose fields are all in an object under one key; the name must be there."""
+    return MessageShape(
+        source,
+        needs=(f"{key}.{name}",),
+        call_id=(f"{key}.{call_id}",),
+        name=(f"{key}.{name}",),
+        payload=tuple(f"{key}.{each}" for each in payload),
+    )
 
 
 REQUESTS: Final[tuple[MessageShape, ...]] = (
@@ -47,12 +58,11 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         name=("function.name",),
         payload=("function.arguments",),
     ),
-    MessageShape(
+    _nested(
         "OpenInference semantic conventions, flattened message.tool_calls and message.contents",
-        needs=("tool_call.function.name",),
-        call_id=("tool_call.id",),
-        name=("tool_call.function.name",),
-        payload=("tool_call.function.arguments",),
+        "tool_call",
+        name="function.name",
+        payload=("function.arguments",),
     ),
     MessageShape(
         "Anthropic Messages content blocks",
@@ -60,41 +70,11 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
         equals=(("type", "tool_use|server_tool_use"),),
         payload=("input", "arguments"),
     ),
-    MessageShape(
-        "Amazon Bedrock Converse; Strands",
-        needs=("toolUse.name",),
-        call_id=("toolUse.toolUseId",),
-        name=("toolUse.name",),
-        payload=("toolUse.input",),
-    ),
-    MessageShape(
-        "Gemini parts (JSON)",
-        needs=("functionCall.name",),
-        call_id=("functionCall.id",),
-        name=("functionCall.name",),
-        payload=("functionCall.args",),
-    ),
-    MessageShape(
-        "Gemini parts (Python)",
-        needs=("function_call.name",),
-        call_id=("function_call.id",),
-        name=("function_call.name",),
-        payload=("function_call.args", "function_call.arguments"),
-    ),
-    MessageShape(
-        "Genkit parts",
-        needs=("toolRequest.name",),
-        call_id=("toolRequest.ref",),
-        name=("toolRequest.name",),
-        payload=("toolRequest.input",),
-    ),
-    MessageShape(
-        "Haystack ChatMessage contents",
-        needs=("tool_call.tool_name",),
-        call_id=("tool_call.id",),
-        name=("tool_call.tool_name",),
-        payload=("tool_call.arguments",),
-    ),
+    _nested("Amazon Bedrock Converse; Strands", "toolUse", call_id="toolUseId", payload=("input",)),
+    _nested("Gemini parts (JSON)", "functionCall", payload=("args",)),
+    _nested("Gemini parts (Python)", "function_call", payload=("args", "arguments")),
+    _nested("Genkit parts", "toolRequest", call_id="ref", payload=("input",)),
+    _nested("Haystack ChatMessage contents", "tool_call", name="tool_name", payload=("arguments",)),
     MessageShape(
         "OpenAI Responses output items",
         needs=("name",),
@@ -117,7 +97,7 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     ),
 )
 
-ANSWERS: Final[tuple[MessageShape, ...]] = (
+RESULTS: Final[tuple[MessageShape, ...]] = (
     MessageShape(
         "OpenTelemetry GenAI message parts (`response`; `result` in older texts)",
         equals=(("type", "tool_call_response|server_tool_call_response"),),
@@ -156,27 +136,9 @@ ANSWERS: Final[tuple[MessageShape, ...]] = (
         payload=("toolResult.content",),
         error=("toolResult.status",),
     ),
-    MessageShape(
-        "Gemini parts (JSON)",
-        needs=("functionResponse.name",),
-        call_id=("functionResponse.id",),
-        name=("functionResponse.name",),
-        payload=("functionResponse.response",),
-    ),
-    MessageShape(
-        "Gemini parts (Python)",
-        needs=("function_response.name",),
-        call_id=("function_response.id",),
-        name=("function_response.name",),
-        payload=("function_response.response",),
-    ),
-    MessageShape(
-        "Genkit parts",
-        needs=("toolResponse.name",),
-        call_id=("toolResponse.ref",),
-        name=("toolResponse.name",),
-        payload=("toolResponse.output",),
-    ),
+    _nested("Gemini parts (JSON)", "functionResponse", payload=("response",)),
+    _nested("Gemini parts (Python)", "function_response", payload=("response",)),
+    _nested("Genkit parts", "toolResponse", call_id="ref", payload=("output",)),
     MessageShape(
         "Haystack ChatMessage contents",
         needs=("tool_call_result.origin",),
@@ -199,7 +161,7 @@ ANSWERS: Final[tuple[MessageShape, ...]] = (
     ),
 )
 
-# Keys below which messages and their parts lie; nothing else of a message is looked into.
+# Keys under which messages and their parts are searched; the values of all other keys are skipped.
 CONTAINERS: Final = frozenset({
     "messages", "message", "parts", "content", "contents", "message_content", "tool_calls", "toolCalls", "choices",
     "generations", "kwargs", "data", "update", "output", "outputs", "input", "inputs", "candidates", "delta", "items",
@@ -252,7 +214,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "langchain_dump": Wrapper(
         (("type", "tool"), ("content", ANY), ("tool_call_id", ANY)), ("content",), call_id="tool_call_id", error="status"
     ),
-    # LangGraph's Command: a tool that hands over or changes the state answers with the last message of the update.
+    # LangGraph's Command: the result of a tool that hands over or changes the state is the last message of the update.
     "langgraph_command": Wrapper((("graph", ANY), ("update", dict), ("goto", ANY)), ("update.messages.-1", "update")),
     # LlamaIndex ToolOutput.
     "llama_index_output": Wrapper((("raw_output", ANY), ("tool_name", ANY)), ("raw_output",), error="is_error", failed="true"),
@@ -289,7 +251,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "vercel_output": Wrapper((("type", "text|json|content"), ("value", ANY)), ("value",), only=frozenset({"type", "value"})),
 }
 
-# Strict enough to be tried on every result, whoever recorded it.
+# Shapes that are strict enough to be tried on every result, whichever instrumentation recorded it.
 RESULT_WRAPPERS: Final = (
     "langchain_constructor",
     "langchain_message",

@@ -9,31 +9,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_eval.conventions.message_formats import ANSWERS, CONTAINERS, REQUESTS, RESULT_WRAPPERS, MessageShape
+from otel_eval.conventions.message_formats import CONTAINERS, REQUESTS, RESULT_WRAPPERS, RESULTS, MessageShape
 from otel_eval.conventions.values import MAX_DEPTH, decode, unwrap, value_at
 from otel_eval.model import UNRECORDED
 
 __all__ = ["ToolRequest", "ToolResult", "message_text", "nested", "read_messages"]
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
-# Where events and flattened families hold messages as JSON text. The content of a message proper is what somebody
-# said and is never read as messages, whatever it looks like: a user could write calls into it.
+# Keys whose text may be messages as JSON: events and flattened families write them so. The content of a message proper is never
+# parsed for calls, whatever it looks like: a user could inject calls by writing them into a prompt.
 _TEXT_HOLDERS: Final = frozenset(
     {"message", "messages", "parts", "tool_calls", "tool.result", "gen_ai.input.messages", "gen_ai.output.messages"}
 )
 
 
-# What stands in one of these is a request, even where so much of it is missing that no shape fits.
+# An object in one of these lists is a request, even if so much of it is missing that no shape matches.
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
 _REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
 _ANY_TEXT: Final = ""
-_WRAPPERS_OF_ANSWERS: Final = (*RESULT_WRAPPERS, "vercel_output")
+_WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A call that a model asked for. `arguments` is a JSON value or `UNRECORDED`; without a name, it was not recorded."""
+    """A tool call that a model requested. `arguments` is a JSON value or `UNRECORDED`; `name` is "" where it was not recorded."""
 
     name: str
     call_id: str = ""
@@ -42,7 +42,7 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came back for a call."""
+    """What a tool returned for a call. `result` is a JSON value or `UNRECORDED`."""
 
     call_id: str = ""
     name: str = ""
@@ -51,14 +51,14 @@ class ToolResult:
 
 
 def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | ToolResult]:
-    """Every call and answer in the messages, in the order in which they stand.
+    """Every tool request and tool result in the messages, in order.
 
     Args:
         value: messages as an attribute holds them: JSON text, or lists and objects.
-        plain: whether the value is as `decode` gives it.
+        plain: whether the value is already decoded by `decode`.
     """
     found: list[ToolRequest | ToolResult] = []
-    # (value, key it was found under, depth); a stack keeps hostile nesting off Python's own.
+    # Entries: (value, key it was found under, depth). An explicit stack, since hostile nesting could exhaust recursion.
     stack: list[tuple[Any, str, int]] = [(value if plain else decode(value), "", 0)]
     while stack:
         each, key, depth = stack.pop()
@@ -84,49 +84,50 @@ def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, i
 
 
 def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
-    shape = _ANSWERS.find(value, key)
+    """The request or result that an object is; results first, since some also match a shape of a request."""
+    shape = _RESULTS.find(value, key)
     if shape is not None:
-        return _answered(value, shape)
+        return _result(value, shape)
     shape = _REQUESTS.find(value, key)
     if shape is not None:
-        return _asked(value, shape)
+        return _request(value, shape)
     listed = key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys()
     return ToolRequest("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
 
 
-class _Shapes:
-    """Shapes by a key that an object of that shape must have, and where possible by the text under it.
+class _ShapeIndex:
+    """Shapes indexed by a key that an object of that shape must have, and where possible by the text under it.
 
-    There are two dozen shapes and most objects in a message have none, so trying each of them would be most of the work.
+    There are two dozen shapes, and most objects in a message match none; trying each shape would be most of the work.
     """
 
     def __init__(self, shapes: tuple[MessageShape, ...]) -> None:
         self._shapes: Final = shapes
         self._by_key: Final[dict[str, dict[str, list[int]]]] = {}
         for number, shape in enumerate(shapes):
-            for key, text in _marks(shape):
+            for key, text in _index_keys(shape):
                 self._by_key.setdefault(key, {}).setdefault(text, []).append(number)
 
     def find(self, value: dict[str, Any], key: str) -> MessageShape | None:
-        """The first shape that the object has; `key` is where it was found."""
+        """The first shape that the object matches; `key` is the key it was found under."""
         numbers: list[int] = []
         for held in self._by_key.keys() & value.keys():
             by_text, text = self._by_key[held], value[held]
             numbers += by_text.get(_ANY_TEXT, ())
             numbers += by_text.get(text, ()) if isinstance(text, str) else ()
         fitting = (self._shapes[number] for number in sorted(numbers))
-        return next((shape for shape in fitting if _fits(value, shape, key)), None)
+        return next((shape for shape in fitting if _matches(value, shape, key)), None)
 
 
-def _marks(shape: MessageShape) -> list[tuple[str, str]]:
-    """The key that every object of the shape has, with each text that it may have."""
+def _index_keys(shape: MessageShape) -> list[tuple[str, str]]:
+    """A key that every object of the shape has, with each text that it may hold ("": any)."""
     for name, texts in shape.equals:
         if "" not in texts.split("|"):  # such a key may also be missing
             return [(name, text) for text in texts.split("|")]
     return [(shape.needs[0].split(".")[0], _ANY_TEXT)]
 
 
-def _fits(value: dict[str, Any], shape: MessageShape, key: str) -> bool:
+def _matches(value: dict[str, Any], shape: MessageShape, key: str) -> bool:
     if shape.within and shape.within != key:
         return False
     for name, texts in shape.equals:
@@ -135,15 +136,15 @@ def _fits(value: dict[str, Any], shape: MessageShape, key: str) -> bool:
     return all(value_at(value, path) is not None for path in shape.needs)
 
 
-def _asked(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
+def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
     payload = _first(value, shape.payload)
     arguments = UNRECORDED if payload is None else decode(payload)
     return ToolRequest(name=_text(value, shape.name), call_id=known_id(_text(value, shape.call_id)), arguments=arguments)
 
 
-def _answered(value: dict[str, Any], shape: MessageShape) -> ToolResult:
+def _result(value: dict[str, Any], shape: MessageShape) -> ToolResult:
     payload = _first(value, shape.payload)
-    taken = unwrap(payload, _WRAPPERS_OF_ANSWERS)
+    taken = unwrap(payload, _WRAPPERS_OF_RESULTS)
     failed = taken.failed or any(_is_failure(value_at(value, path)) for path in shape.error)
     return ToolResult(
         call_id=known_id(_text(value, shape.call_id)),
@@ -168,21 +169,21 @@ def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
     return str(inner) if isinstance(inner, (str, int)) else ""
 
 
-_ANSWERS: Final = _Shapes(ANSWERS)
-_REQUESTS: Final = _Shapes(REQUESTS)
+_RESULTS: Final = _ShapeIndex(RESULTS)
+_REQUESTS: Final = _ShapeIndex(REQUESTS)
 
 
 def known_id(text: Any) -> str:
-    """A call id, or "" for the words that stand for none; some write it as JSON text."""
+    """A call id without the quotes that some write around it; "" for placeholders and for anything but text."""
     if not isinstance(text, str) or text in NO_ID:
         return ""
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else text
 
 
 def nested(flat: Mapping[str, Any], prefix: str) -> Any:
-    """A flattened family put together again: `{p}0.role`, `{p}0.tool_calls.1.name` become a list of objects.
+    """Rebuild a flattened family of attributes: `{p}0.role`, `{p}0.tool_calls.1.name` become a list of objects.
 
-    Parts that are all digits are places in a list; places that were dropped (attribute limits) close up.
+    Levels whose keys are all digits become lists; indices that are missing (attribute limits) close up.
     """
     root: dict[str, Any] = {}
     for key in flat:
@@ -209,9 +210,9 @@ def _listed(node: Any, depth: int) -> Any:
     return read
 
 
-# Where an object holds what was said, and a key that must stand beside it: LangChain's runs, OpenAI's responses and
+# Keys under which an object holds messages, each with a key that must stand beside it: LangChain's runs, OpenAI's responses,
 # the arguments of smolagents' `run`.
-_SPEECHES: Final = (
+_MESSAGE_KEYS: Final = (
     ("messages", ""),
     ("choices", ""),
     ("generations", ""),
@@ -224,41 +225,42 @@ _SPEECHES: Final = (
     ("raw", "tasks_output"),
     ("contents", "model"),
 )
-# An object with one of these keys and no other only wraps what was asked: BeeAI's agents, DSPy's ReAct.
+# An object with one of these keys and no other only wraps the input: BeeAI's agents, DSPy's ReAct.
 _ENVELOPES: Final = frozenset({"input", "input_args"})
 
 
 def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
-    """What somebody said in messages: the text of the last (or first) one with such a role that has any.
+    """The text of the last (or first) message with one of these roles that has text.
 
-    Where none has any it is "" if one says so, else the value itself.
+    Without such a message: "" if one of them is explicitly empty, else the value itself.
 
     Args:
-        value: decoded messages in any format, or something else that is the answer as it stands.
-        roles: lower-case roles that count; none: any.
+        value: decoded messages in any format, or a plain answer, which is returned as it is.
+        roles: lower-case roles; none: any role.
+        last: whether to search from the end.
     """
     messages = value
     if isinstance(value, dict):
         if len(value) == 1 and value.keys() <= _ENVELOPES:
             return message_text(next(iter(value.values())), roles, last=last)
-        messages = next((value[key] for key, mark in _SPEECHES if key in value and (not mark or mark in value)), [value])
+        messages = next((value[key] for key, mark in _MESSAGE_KEYS if key in value and (not mark or mark in value)), [value])
         if isinstance(messages, dict):
             return message_text(messages, roles, last=last)
         if isinstance(messages, str):
             return messages
     if not isinstance(messages, list):
         return value
-    nothing = False
+    empty = False
     for message in reversed(messages) if last else messages:
         found: Any = None
         if isinstance(message, list):
             found = message_text(message, roles, last=last)
         elif isinstance(message, dict) and (not roles or _role(message) in roles):
-            found = _content_text(message) or ("" if _says_nothing(message) else None)
+            found = _content_text(message) or ("" if _is_empty(message) else None)
         if isinstance(found, str) and found:
             return found
-        nothing = nothing or found == ""
-    return "" if nothing else value
+        empty = empty or found == ""
+    return "" if empty else value
 
 
 def _role(message: dict[str, Any]) -> str:
@@ -267,8 +269,8 @@ def _role(message: dict[str, Any]) -> str:
     return str(held.get("role", message.get("role", held.get("type", "")))).lower()
 
 
-def _says_nothing(message: dict[str, Any]) -> bool:
-    """Whether it holds an empty text and nothing else, as a call would be."""
+def _is_empty(message: dict[str, Any]) -> bool:
+    """Whether the message holds an empty text and nothing else, such as a tool call."""
     parts = message.get("parts")
     if isinstance(parts, list):
         return bool(parts) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts)

@@ -25,13 +25,13 @@ _SPACES: Final = " \t\n\r"  # JSON's
 
 @dataclass(slots=True)
 class _Read:
-    """A list of messages as text that was read.
+    """A list of messages that was parsed from text.
 
     Attributes:
-        stem: the text without its last bracket.
+        stem: the text without its last bracket: a longer history of the same conversation begins with it.
         depth: how deep brackets nest at the end of `stem`, without the list's own.
-        found: the calls and answers in it.
-        python: whether it is a Python literal; else it is JSON.
+        found: the tool requests and results in the list.
+        python: whether the text is a Python literal; else it is JSON.
     """
 
     stem: str = ""
@@ -42,17 +42,20 @@ class _Read:
 
 _NEW_JSON: Final = _Read()
 _NEW_LITERAL: Final = _Read(python=True)
-_LITERAL_STEPS: Final = 5  # of each character
-_PART_STEPS: Final = 15  # of a part of flattened messages
+# Costs of reading, in steps of the trace's budget (`Steps`), in proportion to measured CPU time.
+_LITERAL_STEPS: Final = 5  # for each character of a Python literal
+_PART_STEPS: Final = 15  # for each attribute of flattened messages
 _NEW_PART_STEPS: Final = 30
 _NEW_EVENT_STEPS: Final = 100
-_MESSAGE_STEPS: Final = 5  # for one of reading its text: each value in it is looked at
+_MESSAGE_STEPS: Final = 5  # for each step of parsing its text, since each value in it is visited
 
 
 class Histories:
-    """Reads the histories of one trace; what one of them repeats of another is read once.
+    """Reads the message histories of one trace, each part that several histories repeat only once.
 
-    The calls and answers of a repeated part are the same objects each time, so they must not be changed.
+    An agent sends the whole conversation to the model with each request, so n requests record about n² / 2 messages; reading only
+    what a history adds keeps the cost linear. Requests and results in a repeated part are the same objects each time: do not
+    change them.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -62,29 +65,29 @@ class Histories:
         self._events: Final[dict[tuple[str, _Flat], Sequence[tuple[Side, _Mentions]]]] = {}
 
     def of_text(self, conversation: Hashable, text: str) -> _Mentions:
-        """The calls and answers in messages that are one text.
+        """The tool requests and results in messages that are recorded as one text.
 
         Args:
-            conversation: equal for texts that are likely to continue one another.
-            text: as an attribute holds it.
+            conversation: a key; texts with equal keys are likely to continue one another.
+            text: the attribute's value.
         """
         known = self._texts.get(conversation)
         read = self._continued(known, text) if known is not None and text.startswith(known.stem) else None
         read = read or self._continued(_NEW_JSON, text) or self._continued(_NEW_LITERAL, text)
-        if read is None:  # no list, an empty one, or one in another text
+        if read is None:  # not a list, an empty list, or a list within a JSON string
             return read_messages(decode(text, literals=False))
         self._texts[conversation] = read
         return read.found
 
     def _continued(self, known: _Read, text: str) -> _Read | None:
-        """The list that begins as a known one does; None if it does not go on as a list does."""
+        """Read only what the text adds to a known list that it begins with; None if the rest is not that of a list."""
         tail = text[len(known.stem) :].strip(_SPACES)
         if known.stem:
             if tail == "]":
                 return known
             if tail[:1] != ",":
                 return None
-            tail = "[" + tail[1:]
+            tail = "[" + tail[1:]  # the added elements as a list of their own
         self._steps.take(len(known.found) + _MESSAGE_STEPS * steps_of_text(tail))
         messages = self._literal(tail, known, text) if known.python else json_list(tail, known.depth)
         if not messages:
@@ -100,7 +103,7 @@ class Histories:
         return literal_list(tail, known.depth, whole)
 
     def of_family(self, attributes: Mapping[str, Any], prefix: str) -> _Mentions:
-        """The same of messages that are flattened to one attribute for each of their parts."""
+        """The same for messages that are flattened into one attribute per part."""
         messages: dict[str, dict[str, Any]] = {}
         self._steps.take(_PART_STEPS * len(attributes))
         for key, value in attributes.items():
@@ -123,7 +126,7 @@ class Histories:
         return found
 
     def of_event(self, event: SpanEvent) -> Sequence[tuple[Side, _Mentions]]:
-        """The calls and answers in an event with the side they are on, as `read_event` gives them."""
+        """The tool requests and results in an event, as `read_event` returns them."""
         if event.body is not None or not _is_text(event.attributes):
             return [*read_event(event)]
         key = (event.name, tuple(event.attributes.items()))
@@ -131,24 +134,24 @@ class Histories:
         if found is None:
             self._steps.take(_NEW_EVENT_STEPS + _MESSAGE_STEPS * sum(map(steps_of_text, event.attributes.values())))
             found = [*read_event(event)]
-            if all(side is not Side.OUTPUT for side, _ in found):  # what a model answers twice is two answers
+            if all(side is not Side.OUTPUT for side, _ in found):  # equal outputs of a model are two outputs, not one repeated
                 self._events[key] = found
         return found
 
 
 def _is_text(values: Mapping[str, Any]) -> bool:
-    """Whether all values are text, so that equal ones are the same: 1 and true are equal, and are not."""
+    """Whether all values are text, so that equal keys mean equal values: in Python 1 == True, but they differ in JSON."""
     return all(type(value) is str for value in values.values())
 
 
-# Texts that tell nothing; Responses API's `completed` and `incomplete` are states, which do not tell of tools.
+# Texts without information; `completed` and `incomplete` of the Responses API are states and do not tell about tool calls.
 _NO_REASON: Final = frozenset(
     {"", "none", "null", "unknown", "unspecified", "finish_reason_unspecified", "other", "completed", "incomplete", "in_progress"}
 )
 # OpenAI and most others; Vercel and Gemini; Anthropic; Bedrock; Ollama.
 _KEYS: Final = frozenset({"finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason"})
 _WITHIN: Final = ("choices", "message", "candidates", "generations", "generation_info", "response_metadata", "raw", "kwargs")
-_MOST: Final = 1000  # objects looked at in one value
+_MOST: Final = 1000  # objects visited in one value
 
 
 class Finish(Enum):
@@ -160,7 +163,7 @@ class Finish(Enum):
 
 
 def finish_of(table: ReadTable, attributes: Mapping[str, Any]) -> Finish:
-    """What the span's attributes tell.
+    """How the model call ended, by the span's attributes.
 
     Args:
         table: the table that recognised the model span.
@@ -172,7 +175,7 @@ def finish_of(table: ReadTable, attributes: Mapping[str, Any]) -> Finish:
 def finish_of_messages(
     table: ReadTable, attributes: Mapping[str, Any], values: Iterable[Any], events: Iterable[SpanEvent]
 ) -> Finish:
-    """What the span's output messages tell.
+    """How the model call ended, by the span's output messages.
 
     Args:
         table: the table that recognised the model span.
@@ -190,7 +193,7 @@ def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[s
         if reason.lower() in _NO_REASON:
             continue
         if table.asks_for_tools(reason):
-            return Finish.TOOLS  # what follows is not decoded
+            return Finish.TOOLS  # the rest need not be decoded
         known = True
     if not known or table.marked(attributes, table.convention.unreliable_finish_reasons):
         return Finish.UNKNOWN
@@ -204,7 +207,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _within(value: Any) -> Iterator[str]:
-    """The finish reasons in output messages, of whatever format."""
+    """The finish reasons in output messages of any format."""
     stack, looked = [value], 0
     while stack and looked < _MOST:
         each, looked = stack.pop(), looked + 1

@@ -23,7 +23,7 @@ __all__ = ["DROPPED", "UNRECOGNIZED", "Classification", "ReadTable", "Reader", "
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What a span is, and the table that knew it (None: no table did); `handoff` as in `Rule`."""
+    """The kind of a span, and the table that recognised it (None: no rule matched); `handoff` as in `Rule`."""
 
     kind: Kind
     table: ReadTable | None = None
@@ -32,12 +32,12 @@ class Classification:
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """Why a span was read as what it is.
+    """Why a span was classified as it was; for `otel-eval explain`.
 
     Attributes:
-        table, rule: the convention and the first of its rules that holds; "" and None if no rule does.
+        table, rule: the convention and the first of its rules that matches; "" and None if no rule does.
         evaluation_mark: the mark by which the span belongs to an evaluation and is left out, or None.
-        looked_at: of the attributes that rules look at those that the span has, with their values.
+        looked_at: the attributes of the span that rules test, with their values.
     """
 
     table: str = ""
@@ -47,194 +47,217 @@ class Recognition:
 
 
 UNRECOGNIZED: Final = Classification(Kind.OTHER)
+# Spans of this package and of other evaluators. Compared by identity: they are left out, not merely of no interest.
 DROPPED: Final = Classification(Kind.OTHER)
 
 
 @dataclass(slots=True)
-class _Compiled:
+class _CompiledRule:
+    """A rule with its globs compiled.
+
+    Attributes:
+        value: the alternatives that the attribute's text must match; None: it must only be present.
+        result: the classification of a span that the rule matches.
+        names_span: the value contains the span's own name (`{name}`).
+        encoded: attribute values of the table are JSON text.
+    """
+
     rule: Rule
     table: ReadTable
     value: Alternatives | None
     name: re.Pattern[str] | None
-    reading: Classification = field(init=False)
-
-    own: bool = field(init=False)
+    result: Classification = field(init=False)
+    names_span: bool = field(init=False)
     encoded: bool = field(init=False)
-    _searches: bool = field(init=False)
+    _may_match_long: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reading = Classification(self.rule.kind, self.table, self.rule.handoff)
-        self.own = "{name}" in self.rule.value
+        self.result = Classification(self.rule.kind, self.table, self.rule.handoff)
+        self.names_span = "{name}" in self.rule.value
         self.encoded = self.table.convention.json_encoded
+        # A value of short literal alternatives cannot match a long text, so such a rule never has to search one.
         short = "*" not in self.rule.value and not any(map(_is_long, self.rule.value.split("|")))
-        self._searches = self.value is not None and (self.own or not short or self.encoded)
+        self._may_match_long = self.value is not None and (self.names_span or not short or self.encoded)
 
-    def is_open(self, read: Mapping[str, Any], span_name: str) -> bool:
-        """Whether it takes a long text to say if the rule holds."""
-        value = read.get(self.rule.key) if self._searches else None
-        return isinstance(value, str) and _is_long(value) and self._is_named(span_name)
+    def needs_long_text(self, attributes: Mapping[str, Any], span_name: str) -> bool:
+        """Whether the rule can be decided only by searching a long text of this span."""
+        value = attributes.get(self.rule.key) if self._may_match_long else None
+        return isinstance(value, str) and _is_long(value) and self._matches_name(span_name)
 
-    def holds(self, read: Mapping[str, Any], span_name: str) -> bool:
+    def matches(self, attributes: Mapping[str, Any], span_name: str) -> bool:
         key = self.rule.key
         if key:
-            value = read.get(key)
+            value = attributes.get(key)
             if value is None or value == "":
                 return False
-            if self.value is not None and not fits(self._value_for(span_name), _text(value, self.encoded)):
+            if self.value is not None and not fits(self._value_for(span_name), _comparable(value, self.encoded)):
                 return False
-        return self._is_named(span_name)
+        return self._matches_name(span_name)
 
     def _value_for(self, span_name: str) -> Alternatives:
         """The value with the span's name in place of `{name}`."""
         assert self.value is not None
-        if not self.own:
+        if not self.names_span:
             return self.value
         return tuple(tuple(part.replace("{name}", span_name) for part in parts) for parts in self.value)
 
-    def _is_named(self, span_name: str) -> bool:
+    def _matches_name(self, span_name: str) -> bool:
         return self.name is None or self.name.fullmatch(span_name) is not None
 
-    def bound(self, span_name: str, *, certain: bool) -> _Open:
-        """What of the rule remains to be asked of spans of this name."""
-        if certain or self.value is None:
-            return _Open(self.rule.key, None, self.encoded, self.reading)
-        return _Open(self.rule.key, self._value_for(span_name), self.encoded, self.reading)
+    def remaining(self, span_name: str, *, certain: bool) -> _Candidate:
+        """What remains to be tested for spans of this name: the long text, or nothing if the rule matches for certain."""
+        value = None if certain or self.value is None else self._value_for(span_name)
+        return _Candidate(self.rule.key, value, self.encoded, self.result)
 
 
-def _text(value: Any, encoded: bool) -> str:
-    """The text that is compared; of an object its JSON text."""
+def _comparable(value: Any, encoded: bool) -> str:
+    """The text that a rule's value is compared with; for an object its JSON text."""
     read = decode(value, literals=False) if encoded else value
     return text_of(value if isinstance(read, (dict, list)) else read)
 
 
-class _Open(NamedTuple):
-    """A rule that depends on a long text, or, without a value, the rule that holds in any case."""
+class _Candidate(NamedTuple):
+    """A rule that depends on a long text, or, without a value, one that matches in any case."""
 
     key: str
     value: Alternatives | None
     encoded: bool
-    reading: Classification
+    result: Classification
 
 
-_Rules = tuple[_Open, ...]
+_Candidates = tuple[_Candidate, ...]
 
 
 class ScopeReader:
-    """The rules that apply within one instrumentation scope.
+    """Classifies the spans of one instrumentation scope.
 
-    Decisions are remembered by the attributes without what does not matter (texts that rules only look for, such as ids) and
-    without long texts. Such an entry is a reading, or the few rules that depend on the long texts.
+    Results are memoised. The key leaves out what differs from span to span without changing the result: the values of attributes
+    that rules test only for presence, such as call ids, and long texts. The memo holds a classification, or, where rules search a
+    long text (LangChain's `metadata`), the few candidates that remain to be tested.
+
+    Attributes:
+        dropped: all spans of the scope are left out.
+        wanted: the attributes that rules test.
+        named: rules test the span's name too, so that it is part of every key.
+        marks: fingerprint → classification, also looked up by the extension.
+        unsure: a model span was seen whose instrumentation is not known to record tool spans.
     """
 
-    __slots__ = ("_memo", "_open", "_rules", "dropped", "marks", "named", "unsure", "wanted")
+    __slots__ = ("_candidates", "_memo", "_rules", "dropped", "marks", "named", "unsure", "wanted")
 
-    def __init__(self, rules: Sequence[_Compiled], *, dropped: bool) -> None:
+    def __init__(self, rules: Sequence[_CompiledRule], *, dropped: bool) -> None:
         self.dropped = dropped
         self._rules = tuple(rules)
-        self.named = any(each.name is not None or each.own for each in rules)
+        self.named = any(each.name is not None or each.names_span for each in rules)
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
         self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True)
-        self._memo: dict[Any, Classification | _Rules] = {}
-        self._open: dict[Any, _Rules] = {}
+        self._memo: dict[Any, Classification | _Candidates] = {}
+        self._candidates: dict[Any, _Candidates] = {}
         self.marks: dict[Any, Classification] = {}
-        self.unsure = False  # whether a model span was seen whose instrumentation is not known to record tool spans
+        self.unsure = False
 
-    def read(self, view: SpanReader) -> Classification:
-        """What the span is."""
-        fingerprint = getattr(view, "fingerprint", None)
+    def read(self, span: SpanReader) -> Classification:
+        """Classify the span."""
+        fingerprint = getattr(span, "fingerprint", None)
         mark = fingerprint(self.wanted) if fingerprint is not None else None
         if mark is None:
-            return self._read(view)
-        # Spans with equal fingerprints differ at most in long texts: most need not be decoded to be recognised.
-        key = (view.name, mark) if self.named else mark
+            return self._read(span)
+        # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long texts, so most spans are
+        # recognised without decoding an attribute.
+        key = (span.name, mark) if self.named else mark
         known = self.marks.get(key)
-        return self._read_marked(view, key, len(mark)) if known is None else known
+        return self._read_marked(span, key, len(mark)) if known is None else known
 
-    def _read_marked(self, view: SpanReader, key: Any, size: int) -> Classification:
-        read, name = self._looked_at(view)
-        found = self._open.get(key)
-        entry = self._decided(read, name) if found is None else found
-        if found is None and size <= MEMO_BYTES:
-            _keep(self._open if isinstance(entry, tuple) else self.marks, key, entry)
-        return self._finished(entry, read)
+    def _read_marked(self, span: SpanReader, key: Any, size: int) -> Classification:
+        attributes, name = self._tested(span)
+        candidates = self._candidates.get(key)
+        entry = self._decide(attributes, name) if candidates is None else candidates
+        if candidates is None and size <= MEMO_BYTES:
+            _remember(self._candidates if isinstance(entry, tuple) else self.marks, key, entry)
+        return self._resolve(entry, attributes)
 
-    def _read(self, view: SpanReader) -> Classification:
-        read, name = self._looked_at(view)
-        if not read and not name:
+    def _read(self, span: SpanReader) -> Classification:
+        attributes, name = self._tested(span)
+        if not attributes and not name:
             return UNRECOGNIZED
         try:
-            key = (name, *map(self._stands_for, read, read.values()))
+            key = (name, *map(self._key_part, attributes, attributes.values()))
             entry = self._memo.get(key)
         except TypeError:  # an attribute holds a list where text was expected
-            return self._finished(self._decided(read, name), read)
+            return self._resolve(self._decide(attributes, name), attributes)
         if entry is None:
-            entry = self._decided(read, name)
-            _keep(self._memo, key, entry)
-        return self._finished(entry, read)
+            entry = self._decide(attributes, name)
+            _remember(self._memo, key, entry)
+        return self._resolve(entry, attributes)
 
-    def _looked_at(self, view: SpanReader) -> tuple[dict[str, Any], str]:
-        return view.attributes(self.wanted), view.name if self.named else ""
+    def _tested(self, span: SpanReader) -> tuple[dict[str, Any], str]:
+        """What the rules test: attributes, and the span's name if any rule tests it."""
+        return span.attributes(self.wanted), span.name if self.named else ""
 
-    def _stands_for(self, key: str, value: Any) -> Any:
+    def _key_part(self, key: str, value: Any) -> Any:
+        """An attribute as a part of a memo key: its value where rules compare it and it is short, else only its presence."""
         if isinstance(value, str) and value and (key in self.wanted.presence or _is_long(value)):
             return key
         return key, type(value), value  # 1, 1.0 and True are equal, and spelt differently
 
-    def _decided(self, read: Mapping[str, Any], name: str) -> Classification | _Rules:
-        """The reading, if it does not depend on long texts; else the rules that may still decide, in order."""
-        if self._evaluation_mark(read) is not None:  # the marks are short
+    def _decide(self, attributes: Mapping[str, Any], name: str) -> Classification | _Candidates:
+        """The classification if no long text matters; else the rules that may match, in order, up to one that surely does."""
+        if self._evaluation_mark(attributes) is not None:  # the marks are short
             return DROPPED
-        left: list[_Open] = []
+        candidates: list[_Candidate] = []
         for rule in self._rules:
-            if rule.is_open(read, name):
-                left.append(rule.bound(name, certain=False))
-            elif rule.holds(read, name):
-                left.append(rule.bound(name, certain=True))
+            if rule.needs_long_text(attributes, name):
+                candidates.append(rule.remaining(name, certain=False))
+            elif rule.matches(attributes, name):
+                candidates.append(rule.remaining(name, certain=True))
                 break
-        if left and left[0].value is not None:
-            return tuple(left)
-        return self._noted(left[0].reading if left else UNRECOGNIZED)
+        if candidates and candidates[0].value is not None:
+            return tuple(candidates)
+        return self._noted(candidates[0].result if candidates else UNRECOGNIZED)
 
-    def _finished(self, entry: Classification | _Rules, read: Mapping[str, Any]) -> Classification:
+    def _resolve(self, entry: Classification | _Candidates, attributes: Mapping[str, Any]) -> Classification:
+        """Test what a memo entry leaves open against the long texts of this span."""
         if isinstance(entry, Classification):
             return entry
-        for key, value, encoded, reading in entry:
-            if value is None or fits(value, _text(read[key], encoded)):
-                return self._noted(reading)
+        for key, value, encoded, result in entry:
+            if value is None or fits(value, _comparable(attributes[key], encoded)):
+                return self._noted(result)
         return UNRECOGNIZED
 
     def _noted(self, found: Classification) -> Classification:
+        """The classification; sets `unsure` if it leaves open whether tool calls are recorded."""
         if found.kind is Kind.MODEL and found.table is not None and found.table.tool_spans is not True:
             self.unsure = True
         return found
 
-    def _evaluation_mark(self, read: Mapping[str, Any]) -> Mark | None:
-        return next((mark for mark in EVALUATION_MARKS if text_of(read.get(mark.key)).upper() == mark.value.upper()), None)
+    def _evaluation_mark(self, attributes: Mapping[str, Any]) -> Mark | None:
+        return next((mark for mark in EVALUATION_MARKS if text_of(attributes.get(mark.key)).upper() == mark.value.upper()), None)
 
-    def explain(self, view: SpanReader) -> Recognition:
-        """Why the span is what `read` returns; not remembered."""
-        read = view.attributes(self.wanted)
-        mark = self._evaluation_mark(read)
-        decided = next((rule for rule in self._rules if rule.holds(read, view.name)), None)
+    def explain(self, span: SpanReader) -> Recognition:
+        """Why `read` classifies the span as it does; not memoised."""
+        attributes = span.attributes(self.wanted)
+        mark = self._evaluation_mark(attributes)
+        decided = next((rule for rule in self._rules if rule.matches(attributes, span.name)), None)
         if mark is not None or decided is None:
-            return Recognition(evaluation_mark=mark, looked_at=read)
-        return Recognition(table=decided.table.name, rule=decided.rule, looked_at=read)
+            return Recognition(evaluation_mark=mark, looked_at=attributes)
+        return Recognition(table=decided.table.name, rule=decided.rule, looked_at=attributes)
 
 
-def _keep(memo: dict[Any, Any], key: Any, entry: Classification | _Rules) -> None:
+def _remember(memo: dict[Any, Any], key: Any, entry: Classification | _Candidates) -> None:
+    """Add an entry; a full memo is emptied, which costs less than tracking what was used last."""
     if len(memo) >= MEMO_LIMIT:
         memo.clear()
     memo[key] = entry
 
 
 def _is_long(text: str) -> bool:
-    """Whether the text has more than `LONG_TEXT` bytes, as the extension counts."""
+    """Whether the text has more than `LONG_TEXT` bytes in UTF-8, as the extension counts."""
     return len(text) > LONG_TEXT or (4 * len(text) > LONG_TEXT and len(text.encode("utf-8", "surrogatepass")) > LONG_TEXT)
 
 
 class Reader:
-    """All tables, in order: the first whose scope fits and one of whose rules holds decides."""
+    """All tables, in order: the first whose scopes match and one of whose rules matches decides."""
 
     def __init__(self, conventions: Iterable[Convention]) -> None:
         self.tables = tuple(ReadTable(each) for each in conventions)
@@ -248,7 +271,7 @@ class Reader:
         )
 
     def of_scope(self, scope_name: str) -> ScopeReader:
-        """The reader of the spans of one instrumentation scope."""
+        """The reader for the spans of one instrumentation scope."""
         known = self._scopes.get(scope_name)
         if known is None:
             if len(self._scopes) >= MEMO_LIMIT:
@@ -264,6 +287,6 @@ class Reader:
         return ScopeReader(rules, dropped=own)
 
 
-def _compile(rule: Rule, table: ReadTable) -> _Compiled:
+def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
     value = None if rule.value == "*" else alternatives_of(rule.value)
-    return _Compiled(rule, table, value, glob(rule.name) if rule.name else None)
+    return _CompiledRule(rule, table, value, glob(rule.name) if rule.name else None)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Field(StrEnum):
-    """What can be read from a span."""
+    """A piece of information that tables locate in spans."""
 
     TOOL_NAME = "tool_name"
     ARGUMENTS = "arguments"
@@ -46,18 +46,18 @@ class Field(StrEnum):
 
 
 class Side(StrEnum):
-    """Which part of a conversation a message attribute holds."""
+    """Which messages of a conversation an attribute holds, seen from its span."""
 
     OUTPUT = "output"
-    """What was produced in this span; calls found here were asked for here."""
+    """Messages produced in this span: tool calls in them were requested here."""
 
     HISTORY = "history"
-    """What was known before: it names earlier calls and holds their results."""
+    """Messages from before this span: they hold earlier tool calls and their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A span for which everything given here holds is of this kind.
+    """A span that meets all given conditions is of this kind.
 
     Attributes:
         kind: the kind.
@@ -65,7 +65,7 @@ class Rule:
         value: a glob that the attribute's text must match; alternatives are separated by `|`, and `{name}` in it stands
             for the span's own name.
         name: a glob that the span's name must match, or "".
-        handoff: the span passes the conversation to another agent: it answers a model's request like a tool call, and
+        handoff: the span passes the conversation to another agent: like a tool call it follows a model's request, but it
             is none.
     """
 
@@ -78,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An attribute whose text, compared without case, fits a glob that says something, for instance that the call failed."""
+    """An attribute whose text, compared without case, matches a glob and so marks something, for instance a failed call."""
 
     key: str
     value: str
@@ -106,7 +106,7 @@ class MessageRow:
     Attributes:
         key: an attribute; with a trailing `.` the common beginning of a flattened family.
         side: what they are to the span.
-        conclusive: whether finding no tool call in them proves that none was asked for.
+        conclusive: whether finding no tool call in them proves that none was requested.
     """
 
     key: str
@@ -139,40 +139,39 @@ UNRELIABLE: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convention:
-    """How one instrumentation writes down what an agent did.
+    """How one instrumentation records what an agent did.
 
     Attributes:
         name: unique among the tables in use.
         source: the document and revision that each row was taken from.
         scopes: globs of instrumentation scope names; none: any scope.
-        rules: what kind a span is; the first that holds wins.
+        rules: what kind a span is; the first that matches decides.
         fields: attributes that hold a field, in order of preference.
-        span_name: globs with one `*` that stands for the tool's name where no attribute has it; the first that fits.
+        span_name: globs of span names, tried in order, whose `*` is the tool's name where no attribute holds it.
         agent_span_name: the same for an agent's name.
-        title: an attribute that holds the span's name with its values filled in, or ""; where it is recorded, it is read
-            instead of the span's name for the two above.
-        mcp_names: globs of tools' names whose last `*` is the name that an MCP server knows the tool by.
-        errors: marks of a failed call beside the span's status.
-        events: fields of tool spans that events hold.
+        title: an attribute that holds the span's name with its values filled in, or ""; where it is recorded, the two above
+            are matched against it instead of the span's name.
+        mcp_names: globs of tool names whose last `*` is the tool's name on its MCP server.
+        errors: marks of a failed call, in addition to the span's status.
+        events: fields of tool spans that are recorded in events.
         messages: message attributes of model and agent spans.
-        wrappers: shapes to take arguments and results out of, tried in order: names of `message_formats.WRAPPERS`, or shapes of
-            the table's own.
-        not_calls: names of tool spans that are no calls.
-        not_requests: globs of names asked for in messages that no tool ever answers, such as output tools and handoffs.
-        not_call_marks: marks of spans that only pretend to be calls.
+        wrappers: envelopes to take arguments and results out of, tried in order: names in `message_formats.WRAPPERS`, or
+            wrappers of the table's own.
+        not_calls: tool names of spans that are no calls.
+        not_requests: globs of names requested in messages for which no tool runs, such as output tools and handoffs.
+        not_call_marks: marks of tool spans that are no calls.
         placeholders: texts that stand for "not recorded", by attribute ("*": any).
         masks: texts that an instrumentation writes in place of a part of some content, such as a password; a value that
-            holds one of them is not recorded.
-        truncated: attribute → the attribute that is true where its value was cut; such a value is not recorded.
+            contains one of them counts as not recorded.
+        truncated: attribute → the attribute that is true where its value was cut; such a value counts as not recorded.
         json_encoded: every attribute value is JSON text.
-        tool_spans: whether each tool call of a run leaves a span: then none means no call. False: it does not; None: unknown.
-        tool_finish_reasons: globs, compared without case, of the finish reasons of a model call that ended in order to
-            call tools.
-        unreliable_finish_reasons: marks of model spans whose finish reason does not tell whether tools were asked for.
-        own_content: which of `input` and `output` agent spans record wherever content is captured; of the others the first and
-            last model call tell where the agent's span does not.
-        failures_in_results: whether a failed call may show in its result only, so that without a result it is unknown
-            whether it failed.
+        tool_spans: whether each tool call of a run leaves a span, so that no span means no call; None: unknown.
+        tool_finish_reasons: globs, compared without case, of the finish reasons of a model call that requested tools.
+        unreliable_finish_reasons: marks of model spans whose finish reason does not show whether tools were requested.
+        own_content: which of `input` and `output` agent spans record whenever content is captured; one that is not listed is
+            taken from the first or last model call if the agent's span lacks it.
+        failures_in_results: whether the result alone may show that a call failed, so that without a recorded result the
+            outcome is unknown.
     """
 
     name: str
@@ -202,8 +201,8 @@ class Convention:
     failures_in_results: bool = False
 
 
+# Never evaluated: spans of this package and of other evaluators.
 OWN_SCOPE: Final = "otel_eval"
-
 EVALUATION_MARKS: Final = (
     # OpenInference spec/semantic_conventions.md @2026-08-21: span kinds.
     Mark("openinference.span.kind", "EVALUATOR"),

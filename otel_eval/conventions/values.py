@@ -36,26 +36,26 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 64
-# Longer literals, and those with more parts, are left as text: Python's own parser takes half a kilobyte for each part.
+# Longer literals, and those with more parts, stay text: Python's parser allocates half a kilobyte for each part.
 _MAX_LITERAL: Final = 262_144
 _MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
 _CLOSING: Final = ("}", "]", ")")
 _PARTS: Final = (*_OPENING, ",", ":")
-# An escape that Python does not know makes its parser warn, and a warning is output that nobody asked for.
+# Python's parser warns about an unknown escape, and a library must not print warnings about recorded content.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
 
 
 def decode(value: Any, *, literals: bool = True) -> Any:
-    """The value that a recorded one stands for.
+    """The JSON value that a recorded value represents.
 
-    Text that is JSON is read, once more if the outcome is text that itself holds an object or array; else a Python
-    literal of a container is read (as `repr` writes it); else the text is the value. NaN and infinities become
-    their names, since JSON has none.
+    Text that is JSON is parsed, and once more if the result is text with an object or array in it; else a Python literal of a
+    container is parsed (as `repr` writes it); else the text is the value. NaN and infinities become their names, since JSON has
+    no such numbers.
 
     Args:
         value: anything an attribute can hold.
-        literals: whether Python literals are tried.
+        literals: whether to try Python literals.
     """
     if not isinstance(value, str):
         return plain(value)
@@ -68,9 +68,9 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     return read
 
 
-def _json(text: str) -> Any:
-    """The JSON value of the text, or the very same text."""
-    if too_deep(text):
+def _json(text: str, depth: int = 0) -> Any:
+    """The JSON value of the text; the same text object if it is not JSON, or nests too deep."""
+    if too_deep(text, depth):
         return text
     try:
         return _DECODER.decode(text)
@@ -79,13 +79,8 @@ def _json(text: str) -> Any:
 
 
 def json_list(text: str, depth: int = 0) -> list[Any] | None:
-    """The list that the text is in JSON; None if it is anything else, or too deep below `depth` brackets."""
-    if too_deep(text, depth):
-        return None
-    try:
-        value = _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return None
+    """Parse a JSON list; None for anything else, and for one that nests too deep when `depth` brackets are open already."""
+    value = _json(text, depth)
     return value if isinstance(value, list) else None
 
 
@@ -106,13 +101,19 @@ def _literal(text: str) -> Any:
 
 
 def literal_list(text: str, depth: int, whole: str) -> list[Any] | None:
-    """The list that the text is as a Python literal, below `depth` brackets of the text `whole`, whose end it is; else None."""
+    """Parse a list that is a Python literal; None for anything else.
+
+    Args:
+        text: the end of `whole`, as a list of its own.
+        depth: how many brackets are open before it.
+        whole: the complete text, to which the limit of length applies.
+    """
     value = literal(text, depth, whole)
     return value if isinstance(value, list) else None
 
 
 def literal(text: str, depth: int = 0, whole: str = "") -> Any:
-    """The value of a Python literal, or the very same text; `depth` and `whole` as for `literal_list`."""
+    """The value of a Python literal; the same text object if it is none. `depth` and `whole` as for `literal_list`."""
     if _is_long(whole or text) or too_deep(text, depth) or _ODD_ESCAPE.search(text):
         return text
     try:
@@ -126,7 +127,7 @@ def _is_long(text: str) -> bool:
 
 
 def too_deep(text: str, depth: int = 0) -> bool:
-    """Whether brackets in the text nest deeper than `MAX_DEPTH` (brackets inside strings count too, which is safe).
+    """Whether brackets in the text nest deeper than `MAX_DEPTH`; brackets inside strings count too, which errs on the safe side.
 
     Args:
         text: the text.
@@ -151,7 +152,7 @@ def _count(text: str, characters: Iterable[str]) -> int:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The value made of dicts with text keys, lists, text, numbers, booleans and None only."""
+    """The value as JSON types: dicts with text keys, lists, text, finite numbers, booleans and None."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -175,7 +176,7 @@ def frozen(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """An attribute's value as the text that rules compare: booleans as `true` and `false`, nothing for containers."""
+    """An attribute's value as the text that rules compare: booleans as `true` and `false`, "" for containers."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -185,7 +186,14 @@ def text_of(value: Any) -> str:
 
 @dataclass(slots=True)
 class Unwrapped:
-    """What was inside, and what the wrappers said on the way; `positional` are arguments of a Python call without names."""
+    """A value taken out of its envelopes, with what they recorded beside it.
+
+    Attributes:
+        value: the decoded value.
+        call_id: the id of the call, or "".
+        failed: whether an envelope marks the call as failed.
+        positional: arguments of a Python call that were given by position.
+    """
 
     value: Any
     call_id: str = ""
@@ -213,11 +221,11 @@ _BLOCK_KEYS: Final = ("text", "json")
 
 
 def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
-    """The value without these wrappers and content blocks around it, decoded again after each of them.
+    """Take a value out of the given wrappers and of content blocks, decoding it again after each of them.
 
     Args:
         value: a recorded value.
-        wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or shapes; the first that fits is opened.
+        wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or wrappers; the first that matches is opened.
     """
     taken = Unwrapped(decode(value))
     for _ in range(MAX_DEPTH):
@@ -229,21 +237,21 @@ def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
 
 
 def named_arguments(taken: Unwrapped, parameters: Any) -> Any:
-    """The arguments that were taken out, those given by position under the names of the tool's parameters.
+    """The arguments of a call, those given by position under the names of the tool's parameters.
 
     Args:
-        taken: what `unwrap` took out of a recorded Python call.
+        taken: the result of `unwrap` for a recorded Python call.
         parameters: the tool's parameters, in order, by name, or a JSON schema of them.
 
     Returns:
-        the arguments; `UNRECORDED` if some of them cannot be named and others have names.
+        the arguments; `UNRECORDED` if only some of them have or can be given names.
     """
     known = decode(parameters)
     names = known.get("properties", known) if isinstance(known, dict) else ()
     if not taken.positional:
         return taken.value
     if not isinstance(names, dict) or len(names) < len(taken.positional):
-        # Arguments by name beside some by position that cannot be named are not all arguments.
+        # Some arguments have names and the others cannot be named: the named ones alone would pass for all of them.
         partial = isinstance(taken.value, dict) and taken.value not in taken.positional
         return UNRECORDED if partial else taken.value
     given = dict(zip(names, taken.positional, strict=False))
@@ -260,7 +268,7 @@ def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
         return value
     for each in wrappers:
         wrapper = WRAPPERS.get(each) if isinstance(each, str) else each
-        if wrapper is not None and _is_wrapped(value, wrapper):
+        if wrapper is not None and _matches(value, wrapper):
             return _take_out(taken, value, wrapper)
     return value
 
@@ -276,7 +284,7 @@ def _from_text(taken: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...])
     return text
 
 
-def _is_wrapped(value: dict[str, Any], wrapper: Wrapper) -> bool:
+def _matches(value: dict[str, Any], wrapper: Wrapper) -> bool:
     for key, needed in wrapper.needs:
         if key not in value:
             return False
@@ -306,7 +314,7 @@ def _take_out(taken: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What is at the dotted path (`0` is the first of a list, `-1` the last), or None."""
+    """The value at a dotted path (`0` is the first of a list, `-1` the last), or None."""
     for part in _path(path):
         if isinstance(value, dict):
             value = value.get(part)
@@ -317,7 +325,7 @@ def value_at(value: Any, path: str) -> Any:
     return value
 
 
-@cache  # the paths are those of tables
+@cache  # bounded: the paths are those of tables
 def _path(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
 

@@ -247,7 +247,7 @@ def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable, st
 def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
     """The value of the row's own key; None where it is a word for none, or only a part of it is there."""
     value = attributes.get(row.key)
-    hidden = table.stands_for_nothing(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value)
+    hidden = table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value)
     return None if hidden else value
 
 

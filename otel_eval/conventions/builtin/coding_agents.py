@@ -14,8 +14,8 @@ __all__ = ["CLAUDE_CODE", "GEMINI_CLI"]
 CLAUDE_CODE: Final = Convention(
     name="claude_code",
     source="Claude Code docs, monitoring (traces, beta) @2026-06: `claude_code.tool` names the call, `.tool.execution` below "
-    "it, with the same id and no name, says how it ended; a session's title is asked for in a trace of its own; arguments and "
-    "the answer only in log records; E: the CLI of claude-agent-sdk 0.2.187",
+    "it, with the same id and no name, records how it ended; a session's title is requested in a trace of its own; "
+    "arguments and the output only in log records; E: the CLI of claude-agent-sdk 0.2.187",
     scopes=("*claude*code*",),
     rules=(
         Rule(Kind.OTHER, "llm_request.context", "standalone"),

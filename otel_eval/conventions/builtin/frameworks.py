@@ -196,7 +196,7 @@ CREWAI: Final = Convention(
     ),
     fields=with_fields(GEN_AI_FIELDS, agent_name=("crewai.agent.role",)),
     messages=MESSAGES,
-    # A crew without inputs was asked nothing.
+    # A crew without inputs writes this instead of leaving its input out.
     placeholders={
         **PLACEHOLDERS,
         "gen_ai.input.messages": frozenset({'[{"role": "user", "parts": [{"type": "text", "content": "null"}]}]'}),

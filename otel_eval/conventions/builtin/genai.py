@@ -97,7 +97,7 @@ PYDANTIC_AI: Final = replace(
     source="pydantic-ai 0.2-2.68 InstrumentationSettings versions 1-6 (docs/logfire.md); E: versions 2 and 5",
     scopes=("pydantic-ai|pydantic_ai|pydantic-ai.*",),
     rules=(
-        # A function that makes the answer; it names a tool, and older versions set no operation.
+        # A function that makes the output; it names a tool, and older versions set no operation.
         Rule(Kind.OTHER, name="running output function*"),
         *RULES,
         # Before operation names were set.
@@ -117,7 +117,7 @@ PYDANTIC_AI: Final = replace(
     ),
     span_name=("running tool: *", "execute_tool *"),
     messages=(*MESSAGES, MessageRow("pydantic_ai.all_messages"), MessageRow("all_messages_events"), MessageRow("events")),
-    # A structured answer is asked for as a call of a tool that nobody runs, or that a function of the output stands for.
+    # A structured output is requested as a call of a tool that is never run, or that an output function replaces.
     not_requests=("final_result*",),
     not_call_marks=(Mark("logfire.msg", "running output function*"),),
     masks=SCRUBBED,
@@ -168,7 +168,7 @@ GOOGLE_ADK: Final = replace(
         MessageRow("gcp.vertex.agent.llm_response"),
         MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY),
     ),
-    # One more span sums up the answers of parallel calls.
+    # An additional span merges the results of parallel calls.
     not_calls=frozenset({"(merged tools)"}),
     # Written instead of the content when it is not captured.
     placeholders={
@@ -287,7 +287,7 @@ BARE_TOOL: Final = replace(
 LITELLM: Final = replace(
     GEN_AI,
     name="litellm",
-    source="litellm 1.109.1 integrations/opentelemetry.py: calls asked for stand in gen_ai.completion.N.function_call, without "
+    source="litellm 1.109.1 integrations/opentelemetry.py: requested calls are in gen_ai.completion.N.function_call, without "
     "ids, and what came back in the history of later requests; E",
     scopes=("litellm*",),
     rules=(

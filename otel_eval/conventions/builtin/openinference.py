@@ -60,12 +60,12 @@ LANGCHAIN: Final = replace(
     OPENINFERENCE,
     name="openinference_langchain",
     source="openinference-instrumentation-langchain 0.1.80: a tool of one text argument is recorded as the bare text, "
-    "its call id within the output; an agent whose name lacks the word `agent` is a CHAIN that only its metadata or LangGraph's "
-    "name tells; E",
+    "its call id within the output; an agent whose name lacks the word `agent` is a CHAIN, recognisable only by its metadata or "
+    "LangGraph's name; E",
     scopes=("openinference.instrumentation.langchain*|@arizeai/openinference-instrumentation-langchain*",),
     rules=(
         *(rule for rule in RULES if rule.kind in (Kind.TOOL, Kind.MODEL)),
-        # The agent's steps share its metadata and add their own; so does an agent within a step, which only its name tells.
+        # The agent's steps share its metadata and add their own; so does an agent within a step, recognisable only by its name.
         # Steps of `create_react_agent` and supervisors are agents to the instrumentation because of their names.
         Rule(Kind.AGENT, "metadata", '*"lc_agent_name": "{name}"*'),
         Rule(Kind.AGENT, KIND, "CHAIN", name="LangGraph"),
@@ -233,7 +233,7 @@ BEEAI_EVENTS: Final = replace(
     own_content=(Field.INPUT, Field.OUTPUT),
 )
 
-# DSPy's own modules that only ask a model or combine what other modules answer.
+# DSPy's own modules that only call a model or combine the outputs of other modules.
 _DSPY_STEPS: Final = "|".join(
     f"{name}.forward|{name}.aforward"
     for name in (

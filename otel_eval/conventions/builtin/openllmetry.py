@@ -74,7 +74,7 @@ AGNO: Final = replace(
     TRACELOOP,
     name="traceloop_agno",
     source="opentelemetry-instrumentation-agno 0.62.4: agents and teams, no model spans; results are `repr` text, and only "
-    "that says of a call that it failed; E",
+    "that text shows that a call failed; E",
     scopes=("opentelemetry.instrumentation.agno*",),
     rules=RULES,
     fields=with_fields(FIELDS, agent_name=("agno.team.name",)),

@@ -18,7 +18,7 @@ LANGFUSE: Final = Convention(
     source="langfuse-python 5.0.4 _client/attributes.py; ObservationTypeMapper.ts @2026-08-22; E",
     rules=(
         Rule(Kind.TOOL, "langfuse.observation.type", "tool"),
-        # Steps of LangGraph are agents because of their names; an agent within a step is a chain that only its name tells.
+        # Steps of LangGraph are agents because of their names; an agent within a step is a chain with its own name.
         Rule(Kind.AGENT, "langfuse.observation.metadata.lc_agent_name", '{name}|"{name}"'),
         Rule(Kind.OTHER, "langfuse.observation.metadata.langgraph_node", name="agent|call_agent|*.before_agent|*.after_agent"),
         Rule(Kind.AGENT, "langfuse.observation.type", "agent"),
@@ -112,7 +112,7 @@ MLFLOW: Final = Convention(
 MLFLOW_LANGCHAIN: Final = replace(
     MLFLOW,
     name="mlflow_langchain",
-    source="mlflow 3.18 langchain/langchain_tracer.py: an agent is a CHAIN that only its metadata or LangGraph's name tells; E",
+    source="mlflow 3.18 langchain/langchain_tracer.py: an agent is a CHAIN, known only by its metadata or LangGraph's name; E",
     scopes=("mlflow*",),
     rules=(
         *(rule for rule in MLFLOW.rules if rule.kind is not Kind.OTHER),
