@@ -136,48 +136,42 @@ class ScopeReader:
     long text (LangChain's `metadata`), the few candidates that remain to be tested.
 
     Attributes:
-        dropped: all spans of the scope are left out.
+        dropped: all spans of the scope are left out; `read` does not look at this.
         wanted: the attributes that rules test.
-        named: rules test the span's name too, so that it is part of every key.
-        marks: fingerprint → classification, also looked up by the extension.
-        unsure: a model span was seen whose instrumentation is not known to record tool spans.
     """
 
-    __slots__ = ("_candidates", "_memo", "_rules", "dropped", "marks", "named", "unsure", "wanted")
+    __slots__ = ("_memo", "_rules", "_tests_name", "dropped", "wanted")
 
     def __init__(self, rules: Sequence[_CompiledRule], *, dropped: bool) -> None:
         self.dropped = dropped
         self._rules = tuple(rules)
-        self.named = any(each.name is not None or each.names_span for each in rules)
+        self._tests_name = any(each.name is not None or each.names_span for each in rules)
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
         self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True)
         self._memo: dict[Any, Classification | _Candidates] = {}
-        self._candidates: dict[Any, _Candidates] = {}
-        self.marks: dict[Any, Classification] = {}
-        self.unsure = False
 
     def read(self, span: SpanReader) -> Classification:
         """Classify the span."""
-        fingerprint = getattr(span, "fingerprint", None)
-        mark = fingerprint(self.wanted) if fingerprint is not None else None
-        if mark is None:
-            return self._read(span)
+        fingerprint_of = getattr(span, "fingerprint", None)
+        fingerprint = fingerprint_of(self.wanted) if fingerprint_of is not None else None
+        if fingerprint is None:
+            return self._read_decoded(span)
         # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long texts, so most spans are
         # recognised without decoding an attribute.
-        key = (span.name, mark) if self.named else mark
-        known = self.marks.get(key)
-        return self._read_marked(span, key, len(mark)) if known is None else known
-
-    def _read_marked(self, span: SpanReader, key: Any, size: int) -> Classification:
+        key = (span.name, fingerprint) if self._tests_name else fingerprint
+        entry = self._memo.get(key)
+        if type(entry) is Classification:
+            return entry
         attributes, name = self._tested(span)
-        candidates = self._candidates.get(key)
-        entry = self._decide(attributes, name) if candidates is None else candidates
-        if candidates is None and size <= MEMO_BYTES:
-            _remember(self._candidates if isinstance(entry, tuple) else self.marks, key, entry)
-        return self._resolve(entry, attributes)
+        if entry is None:
+            entry = self._decide(attributes, name)
+            if len(fingerprint) <= MEMO_BYTES:
+                self._remember(key, entry)
+        return _resolve(entry, attributes)
 
-    def _read(self, span: SpanReader) -> Classification:
+    def _read_decoded(self, span: SpanReader) -> Classification:
+        """The same for a source without fingerprints: the key is made of decoded attributes."""
         attributes, name = self._tested(span)
         if not attributes and not name:
             return UNRECOGNIZED
@@ -185,15 +179,21 @@ class ScopeReader:
             key = (name, *map(self._key_part, attributes, attributes.values()))
             entry = self._memo.get(key)
         except TypeError:  # an attribute holds a list where text was expected
-            return self._resolve(self._decide(attributes, name), attributes)
+            return _resolve(self._decide(attributes, name), attributes)
         if entry is None:
             entry = self._decide(attributes, name)
-            _remember(self._memo, key, entry)
-        return self._resolve(entry, attributes)
+            self._remember(key, entry)
+        return _resolve(entry, attributes)
+
+    def _remember(self, key: Any, entry: Classification | _Candidates) -> None:
+        """Add an entry; a full memo is emptied, which costs less than tracking what was used last."""
+        if len(self._memo) >= MEMO_LIMIT:
+            self._memo.clear()
+        self._memo[key] = entry
 
     def _tested(self, span: SpanReader) -> tuple[dict[str, Any], str]:
         """What the rules test: attributes, and the span's name if any rule tests it."""
-        return span.attributes(self.wanted), span.name if self.named else ""
+        return span.attributes(self.wanted), span.name if self._tests_name else ""
 
     def _key_part(self, key: str, value: Any) -> Any:
         """An attribute as a part of a memo key: its value where rules compare it and it is short, else only its presence."""
@@ -214,22 +214,7 @@ class ScopeReader:
                 break
         if candidates and candidates[0].value is not None:
             return tuple(candidates)
-        return self._noted(candidates[0].result if candidates else UNRECOGNIZED)
-
-    def _resolve(self, entry: Classification | _Candidates, attributes: Mapping[str, Any]) -> Classification:
-        """Test what a memo entry leaves open against the long texts of this span."""
-        if isinstance(entry, Classification):
-            return entry
-        for key, value, encoded, result in entry:
-            if value is None or fits(value, _comparable(attributes[key], encoded)):
-                return self._noted(result)
-        return UNRECOGNIZED
-
-    def _noted(self, found: Classification) -> Classification:
-        """The classification; sets `unsure` if it leaves open whether tool calls are recorded."""
-        if found.kind is Kind.MODEL and found.table is not None and found.table.tool_spans is not True:
-            self.unsure = True
-        return found
+        return candidates[0].result if candidates else UNRECOGNIZED
 
     def _evaluation_mark(self, attributes: Mapping[str, Any]) -> Mark | None:
         return next((mark for mark in EVALUATION_MARKS if text_of(attributes.get(mark.key)).upper() == mark.value.upper()), None)
@@ -244,11 +229,14 @@ class ScopeReader:
         return Recognition(table=decided.table.name, rule=decided.rule, looked_at=attributes)
 
 
-def _remember(memo: dict[Any, Any], key: Any, entry: Classification | _Candidates) -> None:
-    """Add an entry; a full memo is emptied, which costs less than tracking what was used last."""
-    if len(memo) >= MEMO_LIMIT:
-        memo.clear()
-    memo[key] = entry
+def _resolve(entry: Classification | _Candidates, attributes: Mapping[str, Any]) -> Classification:
+    """Test what a memo entry leaves open against the long texts of this span."""
+    if isinstance(entry, Classification):
+        return entry
+    for key, value, encoded, result in entry:
+        if value is None or fits(value, _comparable(attributes[key], encoded)):
+            return result
+    return UNRECOGNIZED
 
 
 def _is_long(text: str) -> bool:
