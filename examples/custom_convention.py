@@ -1,4 +1,4 @@
-"""Spans that no built-in table knows: say how they spell things, in YAML or in Python, and they are understood.
+"""Read spans that no built-in convention recognises: describe their attributes in a table, in YAML or in Python.
 
 python examples/custom_convention.py
 """
@@ -43,7 +43,7 @@ IN_PYTHON = convention_from_mapping(
 
 
 def from_yaml() -> EvalConfig:
-    """As `otel-eval serve --config eval.yaml` and every other way in reads it."""
+    """The configuration as `otel-eval serve --config eval.yaml` reads it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "eval.yaml")
         path.write_text(IN_YAML, encoding="utf-8")
@@ -51,7 +51,7 @@ def from_yaml() -> EvalConfig:
 
 
 def session() -> tuple[ReadableSpan, ...]:
-    """Spans in the house's own spelling."""
+    """Spans with attributes of an in-house convention."""
     recorded = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(recorded))

@@ -1,8 +1,8 @@
-"""Have each run's own span carry its scores to the backend: wrap the exporter that is there.
+"""Export scores on each run's own span: wrap the existing exporter.
 
     python examples/exporter.py
 
-Here the spans go to the console; any exporter can stand in its place.
+Here the spans go to the console; any exporter works.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ trace.set_tracer_provider(spans)
 
 
 def agent() -> None:
-    """What an instrumentation would record of a run."""
+    """The spans that an instrumentation would record for a run."""
     tracer = trace.get_tracer("examples.agent")
     with tracer.start_as_current_span("invoke_agent support", attributes={"gen_ai.operation.name": "invoke_agent"}):
         for tool in ("search", "refund"):

@@ -1,8 +1,8 @@
-"""Agent → otel-eval → backend: everything is passed on, and each run's own span carries its scores.
+"""Agent → otel-eval → backend: everything is forwarded, and each run's own span carries its scores.
 
     python examples/forwarding.py
 
-The backend is a few lines of this program, which print what arrives; any backend that takes OTLP can stand in its place.
+The backend is a part of this program that prints what arrives; any backend that accepts OTLP works.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ scored = threading.Event()
 
 
 class Backend(BaseHTTPRequestHandler):
-    """Takes traces by OTLP/HTTP."""
+    """Accepts traces over OTLP/HTTP."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -56,7 +56,7 @@ def agent(endpoint: str) -> None:
 
 
 def show(span: Span) -> None:
-    """Its name, and the attributes of its events."""
+    """Print the span's name and the attributes of its events."""
     print(span.name)
     for event in span.events:
         print(f"  {event.name}")
@@ -76,7 +76,7 @@ config = {
 server = Server(load(config))
 try:
     agent(server.start().http or "")
-    scored.wait(10)  # a run leaves when it has been still for `decision_wait`
+    scored.wait(10)  # a run is evaluated and forwarded `decision_wait` after its last span
 finally:
     server.stop(5.0)
     backend.shutdown()

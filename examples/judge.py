@@ -1,9 +1,9 @@
-"""Have a judge score an agent: the other scores are there at once, the judge's comes when it has answered.
+"""Score an agent with an LLM judge: its result is asynchronous and arrives after the others.
 
     python examples/judge.py
 
-The judge here is a script on this machine that speaks the protocol of OpenAI-compatible endpoints, so that no key and no
-model is needed. Set JUDGE_URL, JUDGE_MODEL and JUDGE_API_KEY to ask a real one.
+The judge here is a local script with the protocol of OpenAI-compatible endpoints, so that no key and no model is needed. Set
+JUDGE_URL, JUDGE_MODEL and JUDGE_API_KEY to use a real one.
 """
 
 from __future__ import annotations

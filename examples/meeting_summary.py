@@ -1,9 +1,9 @@
-"""Score the format of a meeting's summary by a decision tree, with a judge of one's own.
+"""Score the format of a meeting summary with a decision tree and a judge of your own.
 
     python examples/meeting_summary.py
 
-The tree is that of meeting_summary_judged.yaml. The judge here answers by rule, so that the example needs no model: any
-coroutine that takes a prompt and returns JSON can be one.
+The tree is that of meeting_summary_judged.yaml. The judge here answers by rule, so that the example needs no model; any
+coroutine function that takes a prompt and returns JSON works.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADINGS = ["intro", "body", "conclusion"]
 
 
 async def judge(prompt: str) -> str:
-    """What a model would be asked, answered by rule."""
+    """Answer the prompt for a model by rule."""
     shown = json.loads(re.findall(r"^<data>\n(.*?)\n</data>$", prompt, re.DOTALL | re.MULTILINE)[-1])
     if "List the headings" in prompt:
         lines = [line.strip().lower() for line in shown["output"].splitlines()]

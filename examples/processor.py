@@ -1,8 +1,8 @@
-"""Score an agent in its own process: add one processor, and each run's scores follow it.
+"""Score an agent in its own process with one span processor.
 
     python examples/processor.py
 
-Scores go through the log pipeline of the process, here to the console.
+Scores are exported through the log pipeline of the process, here to the console.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ trace.set_tracer_provider(spans)
 
 
 def agent() -> None:
-    """What an instrumentation would record of a run."""
+    """The spans that an instrumentation would record for a run."""
     tracer = trace.get_tracer("examples.agent")
     with tracer.start_as_current_span("invoke_agent support", attributes={"gen_ai.operation.name": "invoke_agent"}):
         for tool in ("search", "refund"):

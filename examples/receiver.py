@@ -1,8 +1,8 @@
-"""Score agents from outside: run the receiver, send spans to it over OTLP, read the scores.
+"""Score agents from a separate process: run the receiver, send spans to it over OTLP, read the scores.
 
     python examples/receiver.py
 
-The agent's process knows nothing of scores; it exports its spans as usual. Results are JSON Lines on stdout.
+The agent exports its spans as usual and contains no code for scores. Results are JSON Lines on stdout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hold stored traces against a policy, as a step of CI does: it fails when a run breaks it, or when nothing was evaluated.
+"""Check stored traces against a policy in CI: fail if a run violates it or if nothing was evaluated.
 
     python examples/replay_in_ci.py [FILE...]
 
@@ -31,8 +31,8 @@ policy = load(
 recorded = str(files("otel_eval.demo") / "recorded_trace.json")
 
 
-def told(outcome: Scored | Skipped | Failed) -> str:
-    """One word or two."""
+def describe(outcome: Scored | Skipped | Failed) -> str:
+    """The outcome in a few words."""
     match outcome:
         case Scored():
             return f"{outcome.value:.2f} {'passed' if outcome.passed else 'did not pass'}"
@@ -46,7 +46,7 @@ unusable: list[str] = []
 broken = evaluated = False
 for report in app.replay(sys.argv[1:] or [recorded], policy, on_problem=unusable.append):
     for result in report.results:
-        print(report.trajectory.trace_id, result.scorer, told(result.outcome))
+        print(report.trajectory.trace_id, result.scorer, describe(result.outcome))
         broken |= isinstance(result.outcome, Failed) or (isinstance(result.outcome, Scored) and not result.outcome.passed)
         evaluated |= isinstance(result.outcome, Scored)
 for line in unusable:

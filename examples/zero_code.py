@@ -1,4 +1,4 @@
-r"""An agent that is traced and knows nothing of scores.
+r"""A traced agent without any code for scores.
 
     OTEL_EVAL_CONFIG=eval.yaml OTEL_TRACES_EXPORTER=console OTEL_LOGS_EXPORTER=console OTEL_METRICS_EXPORTER=none \
         opentelemetry-instrument python examples/zero_code.py
