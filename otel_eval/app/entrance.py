@@ -16,7 +16,7 @@ from otel_eval.sources.receiver import Certificates, Consumer, OtlpReceiver, Rel
 __all__ = ["receiver_of", "verify"]
 
 
-def receiver_of(given: Given, intake: Consumer, relay: Relay | None) -> OtlpReceiver:
+def receiver_of(given: Given, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpReceiver:
     """The receiver, not listening yet.
 
     Raises:
@@ -34,6 +34,7 @@ def receiver_of(given: Given, intake: Consumer, relay: Relay | None) -> OtlpRece
         http_tls=_tls(http.tls if http else None),
         tokens=_tokens(given.auth),
         relay=relay,
+        ready=ready,
     )
 
 

@@ -119,9 +119,11 @@ class Server:
             watch=self._diagnostics.evaluated,
         )
         relay = _relay(self._forward, self._pipeline, self._durable)
-        self._receiver: Final = receiver_of(config.receivers.otlp, _Intake(self._pipeline), relay)
+        self._receiver: Final = receiver_of(
+            config.receivers.otlp, _Intake(self._pipeline), relay, lambda: self._readiness().ready
+        )
         self._memory: Final = IdleMemory(
-            lambda: self._receiver.counters.total("requests"),
+            lambda: self._receiver.counters.get("requests"),
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
@@ -156,7 +158,7 @@ class Server:
 
     def _unseen(self) -> str:
         """Why no span may have arrived at the receiver."""
-        counted = self._receiver.counters.as_dict()
+        counted = self._receiver.counts()
         asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
         requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
         places = " and ".join(f"{name} {place}" for name, place in _addresses(self._bound) if place)
@@ -308,7 +310,7 @@ class Server:
         kept = self._durable.counts() if self._durable else {}
         waiting |= self._delivery.counts() | self._diagnostics.counts() | references.counts()
         waiting |= self._receiver.not_after() | self._certificate_ends
-        return dict(self._receiver.counters.as_dict()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
+        return dict[str, Any](self._receiver.counts()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
 
 def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:

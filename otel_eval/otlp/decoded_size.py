@@ -9,10 +9,11 @@ takes no more than a search in memory.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
+from otel_eval.native import extension
 from otel_eval.otlp.json_fields import MASK64
-from otel_eval.otlp.native import weigh
 from otel_eval.wire import read_varint
 
 __all__ = ["content_size", "excess_size", "is_dense", "json_decoded_size", "protobuf_decoded_size"]
@@ -91,7 +92,7 @@ def protobuf_decoded_size(signal: str, body: bytes, enough: int) -> int:
     Args:
         signal: traces, logs or metrics.
     """
-    return len(body) + (weigh or _weigh)(body, _COSTS[signal], enough)
+    return len(body) + _decoded_size(body, _COSTS[signal], enough)
 
 
 def json_decoded_size(body: bytes) -> int:
@@ -199,3 +200,7 @@ class _Walk:
         if number > MASK64:
             raise ValueError
         return number, after
+
+
+_native: Final = extension("_native")
+_decoded_size: Final[Callable[[bytes, tuple[int, ...], int], int]] = _weigh if _native is None else _native.weigh

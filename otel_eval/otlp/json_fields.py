@@ -10,7 +10,7 @@ import math
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from otel_eval.errors import InputError
@@ -29,6 +29,7 @@ __all__ = [
     "message",
     "read_base64",
     "read_integer",
+    "snake_case",
     "write_attributes",
     "write_enum",
     "write_fixed32",
@@ -109,6 +110,12 @@ def read_base64(value: Any) -> bytes:
         return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
     except ValueError:
         raise InputError("expected base64 text") from None
+
+
+@cache
+def snake_case(camel: str) -> str:
+    """The name of a field in the protobuf definition, from its JSON name. Only for names that stand in this package."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
 
 
 def look_up(given: Mapping[str, Any], camel: str, snake: str) -> Any:
@@ -244,10 +251,7 @@ def _field(row: Row, given: Mapping[str, Any]) -> bytes:
 
 
 def _table(*rows: tuple[int, str, Write]) -> Table:
-    def snake(camel: str) -> str:
-        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
-
-    return tuple((number, camel, snake(camel), write) for number, camel, write in rows)
+    return tuple((number, camel, snake_case(camel), write) for number, camel, write in rows)
 
 
 def _one(table: Table) -> Write:

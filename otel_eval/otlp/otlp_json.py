@@ -1,8 +1,8 @@
-"""From OTLP/JSON to frames.
+"""OTLP/JSON documents: read into batches, and rewritten as protobuf requests.
 
-Knows how the JSON documents of traces and logs nest. Every span is rewritten as protobuf bytes and framed like one that
-came as protobuf, so nothing downstream knows which of the two it was. A span with an unusable field is rejected alone;
-a document that is no OTLP at all is refused as a whole.
+Spans and log records become protobuf bytes, so nothing downstream depends on the encoding of a request. A span or a log record
+with an unusable field is rejected alone; a document that does not nest as OTLP does is refused as a whole. Fields that OTLP does
+not have cannot be kept: protobuf knows fields by their numbers.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.attribute_limits import UNLIMITED
-from otel_eval.otlp.json_fields import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, items, look_up, message, write_text
-from otel_eval.otlp.protobuf import SpanBatch, add_log, add_span, charge, charge_content, is_for_us
+from otel_eval.otlp.json_fields import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, items, look_up, message, snake_case, write_text
+from otel_eval.otlp.protobuf import SpanBatch, add_logs, add_spans, with_content_sizes
 from otel_eval.otlp.schema import parse_ids, parse_log
 from otel_eval.otlp.spans import OtlpResourceScope, resource_scope
 from otel_eval.wire import sized
 
 __all__ = [
+    "Rewritten",
     "load_json",
     "logs_request",
     "metrics_request",
@@ -33,12 +34,28 @@ __all__ = [
     "traces_request",
 ]
 
+_IDS: Final = ("traceId", "spanId")
+
+
+class Rewritten(NamedTuple):
+    """A document as a protobuf request.
+
+    Attributes:
+        body: the request.
+        rejected: the number of spans or log records that cannot be written.
+        why: the reason of the first of them, or "".
+    """
+
+    body: bytes
+    rejected: int
+    why: str
+
 
 def load_json(body: bytes) -> dict[str, Any]:
-    """The object that the UTF-8 text is.
+    """The JSON object in UTF-8 text.
 
     Raises:
-        InputError: no UTF-8 (a byte order mark before it is allowed), no JSON, nested too deeply, or no object.
+        InputError: it is not UTF-8 (a byte order mark is allowed), not JSON, nested too deeply, or not an object.
     """
     try:
         document = json.loads(body.decode("utf-8-sig"))
@@ -56,7 +73,7 @@ def load_json(body: bytes) -> dict[str, Any]:
 
 
 def read_traces_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Spans of an ExportTraceServiceRequest, or of TracesData, in OTLP/JSON; `most` as in protobuf.
+    """The spans of an ExportTraceServiceRequest, or of TracesData, in OTLP/JSON; `most` as in `read_traces`.
 
     Raises:
         InputError: the body is no such document.
@@ -65,7 +82,7 @@ def read_traces_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def read_logs_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Log records of an ExportLogsServiceRequest, or of LogsData, in OTLP/JSON; `most` as in protobuf.
+    """The log records of an ExportLogsServiceRequest, or of LogsData, in OTLP/JSON; `most` as in `read_logs`.
 
     Raises:
         InputError: the body is no such document.
@@ -74,143 +91,113 @@ def read_logs_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
 
 
 def read_document(document: dict[str, Any], *, spans: bool = True, logs: bool = True, most: int = UNLIMITED) -> SpanBatch:
-    """Spans and log records of a document that is parsed already; `resourceSpans` and `resourceLogs` may both be there.
+    """The spans and log records of a parsed document; `resourceSpans` and `resourceLogs` may both be there.
 
     Raises:
         InputError: they do not nest as OTLP does.
     """
-    framed = SpanBatch(most=most)
+    batch = SpanBatch(most=most)
     try:
-        if spans:
-            _add_spans(framed, document)
-        if logs:
-            _add_logs(framed, document)
-    except DecodeError as error:  # what we wrote ourselves: never seen, but a decoder raises InputError and nothing else
+        for scope, payloads in _scopes(document, _SPANS, batch.reject) if spans else ():
+            add_spans(batch, scope, payloads, map(parse_ids, payloads))
+        for scope, payloads in _scopes(document, _LOGS, batch.reject) if logs else ():
+            add_logs(batch, scope, payloads, map(parse_log, payloads))
+    except DecodeError as error:  # of what was written here: never seen, but a reader raises InputError and nothing else
         raise InputError(f"not OTLP: {error}") from None
-    return charge_content(framed)
+    return with_content_sizes(batch)
 
 
-def _add_spans(framed: SpanBatch, document: dict[str, Any]) -> None:
-    for envelope, members in _scopes(document, "resourceSpans", "scopeSpans", "spans"):
-        if not is_for_us(framed, envelope, len(members)):
-            continue
-        before = len(framed.spans)
-        for member in members:
-            try:
-                payload = message(SPAN, member)
-            except InputError as error:
-                framed.reject(str(error))
-                continue
-            add_span(framed, envelope, payload, parse_ids(payload))
-        charge(framed, envelope, len(framed.spans) - before)
-
-
-def _add_logs(framed: SpanBatch, document: dict[str, Any]) -> None:
-    for envelope, members in _scopes(document, "resourceLogs", "scopeLogs", "logRecords"):
-        if not is_for_us(framed, envelope, len(members)):
-            continue
-        for member in members:
-            try:
-                payload = message(LOG_RECORD, member)
-            except InputError as error:
-                framed.reject(str(error))
-                continue
-            add_log(framed, payload, parse_log(payload))
-
-
-def _scopes(document: dict[str, Any], groups: str, scopes: str, members: str) -> Iterator[tuple[OtlpResourceScope, list[Any]]]:
-    for group in _listed(document, groups):
-        resource = _part(group, "resource", RESOURCE)
-        for scope in _listed(group, scopes):
-            yield resource_scope(resource, _part(scope, "scope", SCOPE)), _listed(scope, members)
-
-
-def _listed(parent: Any, name: str) -> list[Any]:
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    found = look_up(_object(parent, name), name, snake)
-    try:
-        return [] if found is None else items(found)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-def _part(parent: Any, name: str, table: Table) -> bytes:
-    found = _object(parent, name).get(name)
-    try:
-        return b"" if found is None else message(table, found)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-def _object(parent: Any, name: str) -> dict[str, Any]:
-    if not isinstance(parent, dict):
-        raise InputError(f"{name}: expected in an object")
-    return parent
-
-
-_IDS: Final = ("traceId", "spanId")
-
-
-class _Lost:
-    """Counts items that cannot be written."""
-
-    def __init__(self) -> None:
-        self.count, self.why = 0, ""
-
-    def add(self, why: str) -> None:
-        self.count, self.why = self.count + 1, self.why or why
-
-
-def traces_request(document: dict[str, Any]) -> tuple[bytes, int, str]:
-    """An ExportTraceServiceRequest, the number of spans that cannot be written, and of the first why.
+def traces_request(document: dict[str, Any]) -> Rewritten:
+    """An ExportTraceServiceRequest.
 
     Raises:
         InputError: the document does not nest as OTLP does.
     """
-    return _request(document, ("resourceSpans", "scopeSpans", "spans"), SPAN)
+    return _request(document, _SPANS)
 
 
-def logs_request(document: dict[str, Any]) -> tuple[bytes, int, str]:
-    """The same of log records; raises as `traces_request` does."""
-    return _request(document, ("resourceLogs", "scopeLogs", "logRecords"), LOG_RECORD)
+def logs_request(document: dict[str, Any]) -> Rewritten:
+    """An ExportLogsServiceRequest; raises as `traces_request` does."""
+    return _request(document, _LOGS)
 
 
-def _request(document: dict[str, Any], names: tuple[str, str, str], table: Table) -> tuple[bytes, int, str]:
-    lost = _Lost()
+class _Names(NamedTuple):
+    """The names of the lists in a document, and the fields of an item in the innermost one."""
 
-    def item(given: Any) -> bytes:
+    groups: str
+    scopes: str
+    items: str
+    table: Table
+
+
+_SPANS: Final = _Names("resourceSpans", "scopeSpans", "spans", SPAN)
+_LOGS: Final = _Names("resourceLogs", "scopeLogs", "logRecords", LOG_RECORD)
+
+
+class _Level(NamedTuple):
+    """A resource or a scope as protobuf, its schema URL, and what is listed in it."""
+
+    head: bytes | None
+    url: str
+    listed: list[Any]
+
+
+def _levels(listed: list[Any], head: str, table: Table, name: str) -> Iterator[_Level]:
+    """Of groups their resources and scopes, of scopes these and their items."""
+    for given in listed:
+        below = _members(given, name)
+        found, url = given.get(head), look_up(given, "schemaUrl", "schema_url")
         try:
-            return sized(2, message(table, given))
+            written = None if found is None else message(table, found)
         except InputError as error:
-            lost.add(str(error))
-            return b""
-
-    def scope(given: Any) -> bytes:
-        return sized(2, _level(given, "scope", SCOPE, names[2], item))
-
-    def group(given: Any) -> bytes:
-        return sized(1, _level(given, "resource", RESOURCE, names[1], scope))
-
-    return b"".join(map(group, _members(document, names[0]))), lost.count, lost.why
+            raise InputError(f"{head}: {error}") from None
+        yield _Level(written, url if isinstance(url, str) else "", below)
 
 
-def _level(given: Any, head: str, table: Table, name: str, write: Callable[[Any], bytes]) -> bytes:
-    """One level: its head, what it lists, its schema URL."""
-    listed = b"".join(map(write, _members(given, name)))
-    try:
-        found = given.get(head)
-        start = b"" if found is None else sized(1, message(table, found))
-        url = look_up(given, "schemaUrl", "schema_url")
-        return start + listed + (b"" if url is None else write_text(3, url))
-    except InputError as error:
-        raise InputError(f"{head}: {error}") from None
+def _groups(document: dict[str, Any], names: _Names) -> Iterator[tuple[_Level, Iterator[_Level]]]:
+    for group in _levels(_members(document, names.groups), "resource", RESOURCE, names.scopes):
+        yield group, _levels(group.listed, "scope", SCOPE, names.items)
+
+
+def _written(listed: list[Any], table: Table, reject: Callable[[str], object]) -> Iterator[bytes]:
+    for given in listed:
+        try:
+            yield message(table, given)
+        except InputError as error:
+            reject(str(error))
+
+
+def _scopes(
+    document: dict[str, Any], names: _Names, reject: Callable[[str], object]
+) -> Iterator[tuple[OtlpResourceScope, list[bytes]]]:
+    for group, scopes in _groups(document, names):
+        for scope in scopes:
+            yield resource_scope(group.head or b"", scope.head or b""), list(_written(scope.listed, names.table, reject))
+
+
+def _request(document: dict[str, Any], names: _Names) -> Rewritten:
+    reasons: list[str] = []
+
+    def of_scope(scope: _Level) -> bytes:
+        items = b"".join([sized(2, each) for each in _written(scope.listed, names.table, reasons.append)])
+        return sized(2, _field(scope.head) + items + write_text(3, scope.url))
+
+    groups = [
+        sized(1, _field(group.head) + b"".join(map(of_scope, scopes)) + write_text(3, group.url))
+        for group, scopes in _groups(document, names)
+    ]
+    return Rewritten(b"".join(groups), len(reasons), reasons[0] if reasons else "")
+
+
+def _field(head: bytes | None) -> bytes:
+    """A resource or a scope in the message around it."""
+    return b"" if head is None else sized(1, head)
 
 
 def _members(parent: Any, name: str) -> list[Any]:
     if not isinstance(parent, dict):
         raise InputError(f"{name}: expected in an object")
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    found = look_up(parent, name, snake)
+    found = look_up(parent, name, snake_case(name))
     try:
         return [] if found is None else items(found)
     except InputError as error:

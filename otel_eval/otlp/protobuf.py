@@ -1,17 +1,17 @@
-"""From the bytes of an OTLP request to frames.
+"""OTLP requests in protobuf: split into spans and log records, which stay bytes, and written again from them.
 
-Knows which spans and log records can be used at all: those with sound ids, not written by this package, and, of logs,
-those that may carry what an agent read or wrote. Knows nothing of a span beyond its ids.
+A span or a log record is used if its ids are sound and it was not written by this package; a log record only if it may carry
+what an agent read or wrote.
 
-The body is parsed twice, both times in C: once with spans as opaque bytes, which is how they are kept, and once with
-nothing but their ids. That costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the
-order of fields; it also finds spans that are no messages before they are taken. Where the extension in C is there, it
-frames what nearly every encoder writes in one walk, at a third of the cost, and leaves the rest to this.
+The body is parsed twice, both times in C: once with spans as opaque bytes, as they are kept, and once for their ids only. That
+costs about a tenth more than slicing the ids out of the bytes, and it is exact whatever the order of fields; it also finds spans
+that are no messages before they are accepted. Where the extension is installed, it splits what nearly every encoder writes in
+one walk, at a third of the cost, and leaves the rest to this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import Frame, LogFrame
+from otel_eval.native import extension
 from otel_eval.otlp.attribute_limits import UNLIMITED, limit_exceeded, too_many
 from otel_eval.otlp.decoded_size import excess_size, is_dense
-from otel_eval.otlp.native import frame
 from otel_eval.otlp.schema import parse_log_ids, parse_raw_logs, parse_raw_traces, parse_span_ids
 from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resource_scope
 from otel_eval.otlp.values import text
@@ -30,40 +30,45 @@ from otel_eval.wire import sized
 __all__ = [
     "OWN_SCOPE",
     "SpanBatch",
-    "add_log",
-    "add_span",
-    "charge",
-    "charge_content",
-    "is_for_us",
+    "add_logs",
+    "add_spans",
     "read_logs",
     "read_traces",
     "reserialize_logs",
     "reserialize_traces",
+    "with_content_sizes",
 ]
 
 OWN_SCOPE: Final = "otel_eval"
-"""The instrumentation scope of all telemetry of this package: never evaluated, wherever it comes back from."""
+"""The instrumentation scope of all telemetry of this package: never evaluated, whatever way it takes here."""
 
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
 _PARENT: Final = (8, 0)
 _NO_MEMORY: Final = "Arena alloc failed"  # of protobuf's C parser
-# How the names of events begin that can hold content: GenAI's, and Claude Code's log records.
+# Prefixes of the names of events that can hold content: GenAI's, and Claude Code's log records.
 _EVENT_NAMES: Final = ("gen_ai.", "tool_result", "assistant_response")
+
+_native: Final = extension("_native")
+_split: Final[Callable[[bytes, Callable[[bytes, bytes], Any], int], list[tuple[Any, list[Any]]] | None] | None] = (
+    None if _native is None else _native.frame
+)
+"""(scope, spans) of each scope of a request; None where something in it is unusual, or has more attributes than allowed."""
 
 
 @dataclass(slots=True)
 class SpanBatch:
-    """What a request held.
+    """The usable spans and log records of a request, not decoded yet.
 
     Attributes:
-        spans: (trace id, span id, frame, size in bytes) of each usable span, in order. A great resource or scope counts with the
-            first of its spans, and content of which evaluation makes many objects counts with its span.
+        spans: (trace id, span id, frame, size in bytes) of each usable span, in order; tuples because there is one for each span.
+            The size of a large resource or scope counts with its first span, and content that takes far more memory in
+            evaluation than its bytes counts with its span.
         logs: the same of each log record that may belong to a run.
-        rejected: spans that cannot be used; `why` says of the first why ("" if there is none).
-        own: spans and records that this package wrote itself.
-        ignored: log records that tell nothing of a run.
-        origin: the request it was, for whoever keeps requests.
+        rejected: number of spans that cannot be used; `why` is the reason of the first, "" if there is none.
+        own: number of spans and records that this package wrote itself.
+        ignored: number of log records that carry nothing of a run.
+        origin: the request itself, where requests are journaled.
         most: attributes that anything in it may have: a span, an event, a link, a record, a resource, a scope.
     """
 
@@ -82,43 +87,6 @@ class SpanBatch:
         self.why = self.why or why
 
 
-def _sound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
-    """What is wrong with the ids of a span, or "". To have no parent, b"", is sound."""
-    if len(trace_id) != 16 or trace_id == _NO_TRACE:
-        return "a trace id must be 16 bytes and not all zero"
-    if len(span_id) != 8 or span_id == _NO_SPAN:
-        return "a span id must be 8 bytes and not all zero"
-    return "" if len(parent_id) in _PARENT else "a parent span id must be 8 bytes or absent"
-
-
-def is_for_us(framed: SpanBatch, envelope: OtlpResourceScope, count: int) -> bool:
-    """Whether the items of an envelope are to be looked at; otherwise they are counted."""
-    if envelope.scope_name == OWN_SCOPE:
-        framed.own += count
-    elif count and envelope.attributes > framed.most:
-        framed.reject(too_many("a resource or a scope", framed.most), count)
-    else:
-        return True
-    return False
-
-
-def charge(framed: SpanBatch, envelope: OtlpResourceScope, count: int) -> None:
-    """Have the first of the last `count` spans weigh what their resource and scope hold, where that is much.
-
-    Otherwise a span of fifty bytes could keep a resource of megabytes, and no limit would know.
-    """
-    if envelope.extra and count:
-        trace_id, span_id, frame, size = framed.spans[-count]
-        framed.spans[-count] = (trace_id, span_id, frame, size + envelope.extra)
-
-
-def charge_content(framed: SpanBatch) -> SpanBatch:
-    """Have spans and log records of which evaluation makes far more than of ordinary ones weigh more than their bytes."""
-    framed.spans = [(trace, span, frame, size + excess_size(frame[1])) for trace, span, frame, size in framed.spans]
-    framed.logs = [(trace, span, frame, size + excess_size(frame[0])) for trace, span, frame, size in framed.logs]
-    return framed
-
-
 def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     """Spans of an ExportTraceServiceRequest, or of TracesData, in protobuf.
 
@@ -130,43 +98,51 @@ def read_traces(body: bytes, most: int = UNLIMITED) -> SpanBatch:
         MemoryError: there is too little memory to parse it.
     """
     try:
-        framed = _shortcut(body, most) or _parsed(body, most)
+        batch = _shortcut(body, most) or _parsed(body, most)
     except DecodeError as error:
         raise _unreadable("traces", error) from None
-    return charge_content(framed) if is_dense(body) else framed
+    return with_content_sizes(batch) if is_dense(body) else batch
+
+
+def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
+    """Log records of an ExportLogsServiceRequest, or of LogsData, in protobuf; arguments and errors as of `read_traces`."""
+    batch = SpanBatch(most=most)
+    try:
+        for scope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
+            add_logs(batch, scope, items, records)
+    except DecodeError as error:
+        raise _unreadable("logs", error) from None
+    return with_content_sizes(batch) if is_dense(body) else batch
 
 
 def _unreadable(signal: str, error: DecodeError) -> Exception:
-    """Protobuf reports a failed allocation as it reports corrupt bytes, and only these are permanent."""
+    """Protobuf reports a failed allocation as it reports corrupt bytes, and only the latter are permanent."""
     if _NO_MEMORY in str(error):
         return MemoryError("protobuf could not allocate memory")
     return InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut")
 
 
 def _shortcut(body: bytes, most: int) -> SpanBatch | None:
-    """The same in one walk in C, unless that is not there or anything in the body is unusual."""
+    """The same in one walk by the extension; None if it is not there or anything in the body is unusual."""
     try:
-        found = frame(body, resource_scope, most) if frame is not None else None
+        found = _split(body, resource_scope, most) if _split is not None else None
     except DecodeError:  # one part of a resource that is written in several; Python joins the parts first
         return None
     if found is None:
         return None
-    framed = SpanBatch(most=most)
-    for envelope, spans in found:
-        if is_for_us(framed, envelope, len(spans)):
-            framed.spans += spans
-            charge(framed, envelope, len(spans))
-    return framed
+    batch = SpanBatch(most=most)
+    for scope, spans in found:
+        if _is_read(batch, scope, len(spans)):
+            batch.spans += spans
+            _charge_scope(batch, scope, len(spans))
+    return batch
 
 
 def _parsed(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    framed = SpanBatch(most=most)
-    for envelope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
-        if is_for_us(framed, envelope, len(items)):
-            before = len(framed.spans)
-            _add_spans(framed, envelope, items, ids)
-            charge(framed, envelope, len(framed.spans) - before)
-    return framed
+    batch = SpanBatch(most=most)
+    for scope, items, ids in _scopes(parse_raw_traces(body), parse_span_ids(body)):
+        add_spans(batch, scope, items, ids)
+    return batch
 
 
 def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any]]:
@@ -176,64 +152,85 @@ def _scopes(raw: Any, parsed: Any) -> Iterator[tuple[OtlpResourceScope, Any, Any
             yield resource_scope(resource, b"".join(scope.scope)), scope.items, scope_ids.items
 
 
-def _add_spans(framed: SpanBatch, envelope: OtlpResourceScope, items: Any, ids: Any) -> None:
-    add, small = framed.spans.append, 2 * framed.most
+def _is_read(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> bool:
+    """Whether the `count` items of a scope are read; otherwise they are counted."""
+    if scope.scope_name == OWN_SCOPE:
+        batch.own += count
+    elif count and scope.attributes > batch.most:
+        batch.reject(too_many("a resource or a scope", batch.most), count)
+    else:
+        return True
+    return False
+
+
+def _charge_scope(batch: SpanBatch, scope: OtlpResourceScope, count: int) -> None:
+    """Add the size of a large resource and scope to the first of the last `count` spans.
+
+    Otherwise a span of fifty bytes could keep a resource of megabytes in memory, beyond every limit.
+    """
+    if scope.extra and count:
+        trace_id, span_id, frame, size = batch.spans[-count]
+        batch.spans[-count] = (trace_id, span_id, frame, size + scope.extra)
+
+
+def with_content_sizes(batch: SpanBatch) -> SpanBatch:
+    """The batch with sizes that include what evaluation takes for dense content."""
+    batch.spans = [(trace, span, frame, size + excess_size(frame[1])) for trace, span, frame, size in batch.spans]
+    batch.logs = [(trace, span, frame, size + excess_size(frame[0])) for trace, span, frame, size in batch.logs]
+    return batch
+
+
+def _unsound(trace_id: bytes, span_id: bytes, parent_id: bytes) -> str:
+    """What is wrong with the ids of a span, or "". To have no parent, b"", is sound."""
+    if len(trace_id) != 16 or trace_id == _NO_TRACE:
+        return "a trace id must be 16 bytes and not all zero"
+    if len(span_id) != 8 or span_id == _NO_SPAN:
+        return "a span id must be 8 bytes and not all zero"
+    return "" if len(parent_id) in _PARENT else "a parent span id must be 8 bytes or absent"
+
+
+def add_spans(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], ids: Iterable[Any]) -> None:
+    """Add the spans of one scope, whose ids were parsed, or reject them."""
+    if not _is_read(batch, scope, len(items)):
+        return
+    before = len(batch.spans)
+    add, small = batch.spans.append, 2 * batch.most
     for payload, each in zip(items, ids, strict=True):
         trace_id, span_id, parent_id = each.trace_id, each.span_id, each.parent_span_id
-        # Nearly every span passes here; calls of functions would cost a fifth of the framing.
+        # Nearly every span passes here; calls of functions would cost a fifth of the reading.
         size = len(payload)
-        sized = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT and size < small
-        if sized and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
-            add((trace_id, span_id, (parent_id, payload, envelope), size))
+        fits = len(trace_id) == 16 and len(span_id) == 8 and len(parent_id) in _PARENT and size < small
+        if fits and trace_id != _NO_TRACE and span_id != _NO_SPAN and parent_id != _NO_SPAN:
+            add((trace_id, span_id, (parent_id, payload, scope), size))
         else:
-            add_span(framed, envelope, payload, each)
+            _add_unusual(batch, scope, payload, each)
+    _charge_scope(batch, scope, len(batch.spans) - before)
 
 
-def add_span(framed: SpanBatch, envelope: OtlpResourceScope, payload: bytes, ids: Any) -> None:
-    """Take a span whose ids were parsed, or reject it."""
+def _add_unusual(batch: SpanBatch, scope: OtlpResourceScope, payload: bytes, ids: Any) -> None:
     trace_id, span_id, parent_id = ids.trace_id, ids.span_id, ids.parent_span_id
-    if why := _sound(trace_id, span_id, parent_id) or limit_exceeded(payload, framed.most):
-        framed.reject(why)
+    if why := _unsound(trace_id, span_id, parent_id) or limit_exceeded(payload, batch.most):
+        batch.reject(why)
         return
     if parent_id == _NO_SPAN:  # some senders write a root's missing parent as zeros
         parent_id = b""
-    framed.spans.append((trace_id, span_id, (parent_id, payload, envelope), len(payload)))
+    batch.spans.append((trace_id, span_id, (parent_id, payload, scope), len(payload)))
 
 
-def read_logs(body: bytes, most: int = UNLIMITED) -> SpanBatch:
-    """Log records of an ExportLogsServiceRequest, or of LogsData, in protobuf.
-
-    Args:
-        most: attributes that anything in it may have.
-
-    Raises:
-        InputError: the body is no such message.
-        MemoryError: there is too little memory to parse it.
-    """
-    framed = SpanBatch(most=most)
-    try:
-        for envelope, items, records in _scopes(parse_raw_logs(body), parse_log_ids(body)):
-            if is_for_us(framed, envelope, len(items)):
-                _add_logs(framed, items, records)
-    except DecodeError as error:
-        raise _unreadable("logs", error) from None
-    return charge_content(framed) if is_dense(body) else framed
+def add_logs(batch: SpanBatch, scope: OtlpResourceScope, items: Sequence[bytes], records: Iterable[Any]) -> None:
+    """Add the log records of one scope, which were parsed, ignore them, or reject them."""
+    if _is_read(batch, scope, len(items)):
+        for payload, record in zip(items, records, strict=True):
+            _add_log(batch, payload, record)
 
 
-def _add_logs(framed: SpanBatch, items: Any, records: Any) -> None:
-    for payload, record in zip(items, records, strict=True):
-        add_log(framed, payload, record)
-
-
-def add_log(framed: SpanBatch, payload: bytes, record: Any) -> None:
-    """Take a parsed log record, ignore it, or reject it."""
-    if _sound(record.trace_id, record.span_id, b"") or not _may_matter(record):
-        framed.ignored += 1
-        return
-    if len(record.attributes) > framed.most:
-        framed.reject(too_many("a log record", framed.most))
-        return
-    framed.logs.append((record.trace_id, record.span_id, (payload, LOG_READER), len(payload)))
+def _add_log(batch: SpanBatch, payload: bytes, record: Any) -> None:
+    if _unsound(record.trace_id, record.span_id, b"") or not _may_matter(record):
+        batch.ignored += 1
+    elif len(record.attributes) > batch.most:
+        batch.reject(too_many("a log record", batch.most))
+    else:
+        batch.logs.append((record.trace_id, record.span_id, (payload, LOG_READER), len(payload)))
 
 
 def _may_matter(record: Any) -> bool:
@@ -255,9 +252,9 @@ def _holds_messages(record: Any) -> bool:
 def reserialize_traces(frames: Iterable[Frame]) -> bytes:
     """An ExportTraceServiceRequest of frames that came by OTLP."""
     groups: dict[tuple[bytes, bytes], list[bytes]] = {}
-    for _, payload, envelope in frames:
-        assert isinstance(envelope, OtlpResourceScope)
-        groups.setdefault(envelope.raw, []).append(sized(2, payload))
+    for _, payload, scope in frames:
+        assert isinstance(scope, OtlpResourceScope)
+        groups.setdefault(scope.raw, []).append(sized(2, payload))
     return b"".join(
         sized(1, sized(1, resource) + sized(2, sized(1, scope) + b"".join(spans))) for (resource, scope), spans in groups.items()
     )

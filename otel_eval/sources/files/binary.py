@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch, read_logs, read_traces
+from otel_eval.wire import read_varint
 
 __all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "frame_row", "placed", "starts_with_row"]
 
@@ -19,6 +20,7 @@ MAX_DOCUMENT: Final = 512 * 1024 * 1024
 
 
 _PIECE: Final = 1024 * 1024
+_LONGEST_VARINT: Final = 10  # bytes
 
 Say = Callable[[str], None]
 """Takes one line about something that was skipped."""
@@ -124,13 +126,10 @@ def _delimited(stream: Readable) -> Iterator[bytes]:
 
 
 def _length(stream: Readable) -> int:
-    """The length that stands here; 0 at the end."""
-    size = 0
-    for shift in range(0, 63, 7):
-        byte = stream.read(1)
-        if not byte:
-            return 0
-        size |= (byte[0] & 0x7F) << shift
+    """The length here; 0 at the end, and where there is none."""
+    varint = b""
+    while len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):
+        varint += byte
         if byte[0] < 0x80:
-            break
-    return size
+            return read_varint(varint, 0)[0]
+    return 0

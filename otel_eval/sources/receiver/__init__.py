@@ -6,7 +6,6 @@ Knows sockets, threads and the OTLP protocol's answers. Knows nothing of traces 
 from __future__ import annotations
 
 from otel_eval.sources.receiver.auth import Tokens
-from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.export_handler import Consumer, RawRequest, Relay, read_request
 from otel_eval.sources.receiver.rss_monitor import resident
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
@@ -17,7 +16,6 @@ __all__ = [
     "Bound",
     "Certificates",
     "Consumer",
-    "Counters",
     "OtlpReceiver",
     "RawRequest",
     "Relay",

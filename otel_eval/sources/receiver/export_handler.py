@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
+from otel_eval.counters import Counters
 from otel_eval.errors import InputError, Overloaded
 from otel_eval.otlp import (
     UNLIMITED,
@@ -28,7 +29,7 @@ from otel_eval.otlp import (
 )
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.schema import parse_metrics
-from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = [
@@ -135,7 +136,7 @@ class ExportHandler:
 
     def unauthenticated(self, transport: str) -> None:
         """Count a request that was refused before it was read."""
-        self._counters.add(transport, requests=1, unauthenticated_requests=1)
+        add_counts(self._counters, transport, requests=1, unauthenticated_requests=1)
 
     def answer(
         self, transport: str, signal: Signal, encoding: Encoding, size: int, read: Callable[[Reservation], bytes]
@@ -145,20 +146,20 @@ class ExportHandler:
         Raises:
             OSError: `read` lost the connection; there is nobody to answer.
         """
-        self._counters.add(transport, requests=1)
+        add_counts(self._counters, transport, requests=1)
         try:
             with self._admission.enter(size) as ticket:
                 body = read(ticket)
                 self._weigh(signal, encoding, body, ticket)
                 return self._take(transport, signal, encoding, body)
         except InputError as error:
-            self._counters.add(transport, bad_requests=1)
+            add_counts(self._counters, transport, bad_requests=1)
             return ExportResponse(ExportStatus.BAD, str(error))
         except TooLarge as error:
-            self._counters.add(transport, oversized_requests=1)
+            add_counts(self._counters, transport, oversized_requests=1)
             return ExportResponse(ExportStatus.TOO_LARGE, str(error))
         except Overloaded as error:
-            self._counters.add(transport, refused_requests=1)
+            add_counts(self._counters, transport, refused_requests=1)
             return ExportResponse(ExportStatus.BUSY, str(error), retry_after_s=error.retry_after_s)
 
     def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Reservation) -> None:
@@ -184,13 +185,13 @@ class ExportHandler:
         except (InputError, Overloaded):
             raise
         except Exception:  # noqa: BLE001 - a fault of ours must cost no data: the sender keeps it and comes again
-            self._counters.add(transport, internal_errors=1)
+            add_counts(self._counters, transport, internal_errors=1)
             return ExportResponse(ExportStatus.BUSY, "internal trouble, come again", retry_after_s=_RETRY_S)
 
     def _discard(self, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
         load_json(body) if encoding is Encoding.JSON else _check_metrics(body)
-        self._counters.add(transport, discarded_metrics=1)
+        add_counts(self._counters, transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.TAKEN)
 
     def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
@@ -209,7 +210,7 @@ class ExportHandler:
         request = metrics_request(load_json(body)) if encoding is Encoding.JSON else body
         _check_metrics(request)
         if not relay.metrics(request):
-            self._counters.add(transport, discarded_metrics=1)
+            add_counts(self._counters, transport, discarded_metrics=1)
         return ExportResponse(ExportStatus.TAKEN)
 
     def _acknowledge(
@@ -220,10 +221,10 @@ class ExportHandler:
         try:
             keep()
         except Overloaded:
-            self._counters.add(transport, **{f"refused_{kind}": len(items)})
+            add_counts(self._counters, transport, **{f"refused_{kind}": len(items)})
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
-        self._counters.add(transport, ignored_logs=framed.ignored, **amounts)
+        add_counts(self._counters, transport, ignored_logs=framed.ignored, **amounts)
         return ExportResponse(ExportStatus.TAKEN, _told(framed, lost), lost)
 
     def _keep(self, signal: Signal, framed: SpanBatch) -> None:

@@ -132,6 +132,7 @@ class GrpcServer:
         limits: what one client may cost.
         certificates: speaks TLS with these.
         tokens: senders need one of these.
+        ready: whether evaluation makes progress; health is NOT_SERVING while it does not.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class GrpcServer:
         *,
         certificates: Certificates | None = None,
         tokens: Tokens | None = None,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._exchange, self._limits, self._certificates = exchange, limits, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
@@ -156,7 +158,7 @@ class GrpcServer:
             # As a stream, so that waiting for the message is ours and ends: grpcio itself waits for ever.
             export = grpc.stream_unary_rpc_method_handler(self._handler(signal))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": export})])
-        health = health_handler(("", *_SERVICES.values()), exchange.is_open)
+        health = health_handler(("", *_SERVICES.values()), lambda: exchange.is_open() and ready())
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(HEALTH, {"Check": health})])
 
     def _handler(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
@@ -223,13 +225,13 @@ _SERVING: Final = b"\x08\x01"
 _NOT_SERVING: Final = b"\x08\x02"
 
 
-def health_handler(services: Iterable[str], is_open: Callable[[], bool]) -> Any:
+def health_handler(services: Iterable[str], is_serving: Callable[[], bool]) -> Any:
     """The handler of `Check` for these services; "" is the server as a whole."""
     known: Final = {sized(1, name.encode()) if name else b"" for name in services} | {b"\x0a\x00"}
 
     def check(request: bytes, context: Any) -> bytes:
         if request not in known:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-        return _SERVING if is_open() else _NOT_SERVING
+        return _SERVING if is_serving() else _NOT_SERVING
 
     return grpc.unary_unary_rpc_method_handler(check)

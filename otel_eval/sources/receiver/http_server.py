@@ -22,10 +22,11 @@ from typing import Any, Final
 
 from google.rpc import status_pb2
 
+from otel_eval.counters import Counters
 from otel_eval.descriptors import accept
 from otel_eval.errors import InputError
 from otel_eval.sources.receiver.auth import Tokens
-from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
 from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal, TooLarge
 from otel_eval.sources.receiver.http_parser import MalformedRequest, Read, body_reader, read_head
@@ -118,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         tokens = self.server.tokens
         if tokens is None or tokens.allow(self.headers.get("Authorization")):
             return True
-        self.server.counters.add("http", unauthenticated_requests=1)
+        add_counts(self.server.counters, "http", unauthenticated_requests=1)
         self.send_error(HTTPStatus.UNAUTHORIZED, "a bearer token is needed")
         return False
 
@@ -144,10 +145,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             size, read = body_reader(self.headers, self.rfile, self.server.limits.max_body_bytes)
         except InputError as error:
-            self.server.counters.add("http", requests=1, bad_requests=1)
+            add_counts(self.server.counters, "http", requests=1, bad_requests=1)
             return self._refuse(encoding, ExportResponse(ExportStatus.BAD, str(error)))
         except TooLarge as error:
-            self.server.counters.add("http", requests=1, oversized_requests=1)
+            add_counts(self.server.counters, "http", requests=1, oversized_requests=1)
             return self._refuse(encoding, ExportResponse(ExportStatus.TOO_LARGE, str(error)))
         self._unread = True
         limit_s = self.server.limits.request_s
@@ -219,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what never became an exchange; also called by the base class, for lines and headers that are no HTTP."""
         stranger = code == HTTPStatus.UNAUTHORIZED  # who is counted as such
-        self.server.counters.add("http", requests=1, bad_requests=0 if stranger else 1)
+        add_counts(self.server.counters, "http", requests=1, bad_requests=0 if stranger else 1)
         self.close_connection = True
         encoding = _TYPES.get(self.headers.get_content_type(), Encoding.JSON)
         extra = _EXTRA.get(code, {})
@@ -282,7 +283,7 @@ class HttpServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, or refuse it if there are too many."""
         if not self._places.acquire(blocking=False) and not self._make_room():
-            self.counters.add("http", refused_connections=1)
+            add_counts(self.counters, "http", refused_connections=1)
             request.setblocking(False)
             try:
                 if self.certificates is None:
@@ -342,7 +343,7 @@ class HttpServer(ThreadingHTTPServer):
             # A copy: the connection itself stays open, and is what `stop` shuts.
             return context.wrap_socket(request.dup(), server_side=True)
         except OSError:  # of which ssl's errors are some
-            self.counters.add("http", failed_handshakes=1)
+            add_counts(self.counters, "http", failed_handshakes=1)
             return None
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -9,14 +9,16 @@ import errno
 import logging
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
+from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.sources.receiver.auth import Tokens
-from otel_eval.sources.receiver.counters import Counters
+from otel_eval.sources.receiver.counters import counts_by_transport
 from otel_eval.sources.receiver.export_handler import Consumer, ExportHandler, Relay
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, GrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
@@ -66,6 +68,7 @@ class OtlpReceiver:
         tokens: bearer tokens of which every request needs one; without them anybody is let in.
         counters: where to count, to share them with an observer.
         relay: takes whole requests instead of `intake`, to pass them on.
+        ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
     """
 
     def __init__(
@@ -88,7 +91,9 @@ class OtlpReceiver:
         tokens: Tokens | None = None,
         counters: Counters | None = None,
         relay: Relay | None = None,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._ready = ready
         self.counters = counters or Counters()
         self._addresses = (grpc, http)
         self._tls = {"grpc": grpc_tls, "http": http_tls}
@@ -134,6 +139,10 @@ class OtlpReceiver:
         self._grpc_limits = replace(self._grpc_limits, connections=most.grpc)
         self._limits = replace(self._limits, connections=most.http)
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Every counter by name, then by transport; counters that were never raised are {}."""
+        return counts_by_transport(self.counters)
+
     @property
     def is_open(self) -> bool:
         """Whether requests are taken."""
@@ -143,7 +152,7 @@ class OtlpReceiver:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
         certificates = self._certificates("grpc")
-        server = GrpcServer(self._exchange, self._grpc_limits, certificates=certificates, tokens=self._tokens)
+        server = GrpcServer(self._exchange, self._grpc_limits, certificates=certificates, tokens=self._tokens, ready=self._ready)
         try:
             bound = _written(host, server.bind(_written(host, port)))
         except RuntimeError:

@@ -19,11 +19,11 @@ from costs.shapes import Request, Shape
 from otel_eval import app
 from otel_eval.assembly import Limits
 from otel_eval.config import load
+from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.otlp import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver.counters import Counters
 from otel_eval.sources.receiver.decompression import gunzip
 from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation

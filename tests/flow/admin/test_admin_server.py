@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -135,6 +136,17 @@ def wait_for(server: Server, body: str) -> tuple[int, str]:
     return answer[0], answer[2]
 
 
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
+
+
+def grpc_health(bound: Bound) -> bytes:
+    """The answer to a check of grpc.health.v1."""
+    assert bound.grpc is not None
+    with grpc.insecure_channel(bound.grpc) as channel:
+        answer: bytes = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5)
+    return answer
+
+
 _released = threading.Event()
 
 
@@ -158,6 +170,7 @@ def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.
         assert status == 503
         assert re.fullmatch(r"not ready: evaluation has made no progress for \d+ s\n", body)
         assert got(server, "/healthz")[0] == 200
+        assert grpc_health(bound) == NOT_SERVING
         told = json.loads(got(server, "/status")[2])
         assert (told["ready"], told["evaluation"]["state"], len(told["evaluation"]["trace_id"])) == (False, "stalled", 32)
         assert told["evaluation"]["trace_id"] in caplog.text
@@ -166,6 +179,7 @@ def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.
     finally:
         _released.set()
     assert wait_for(server, "ready\n") == (200, "ready\n")
+    assert grpc_health(bound) == SERVING
 
 
 def test_it_stays_ready_while_an_exporter_holds_evaluation_up(begin: Begin) -> None:

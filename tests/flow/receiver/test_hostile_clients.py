@@ -74,7 +74,7 @@ def test_a_bomb_over_grpc_costs_one_piece(start: Any, channel: Any, coding: str,
     error: Any = caught.value
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "google.rpc.retryinfo-bin" not in dict(error.trailing_metadata())
-    assert receiver.counters.total("oversized_requests") == 1
+    assert receiver.counters.get("oversized_requests") == 1
     assert peak() - before < 30_000_000
 
 
@@ -128,7 +128,7 @@ def test_depth_breaks_nothing(start: Any, intake: Any, depth: int) -> None:
     receiver, bound = start()
     status, _ = posted(bound.http, document(depth), Content_Type="application/json")
     assert status in ((200,) if depth == 50 else (200, 400))
-    assert receiver.counters.total("internal_errors") == 0
+    assert receiver.counters.get("internal_errors") == 0
     assert posted(bound.http, b"{}", Content_Type="application/json")[0] == 200
 
 

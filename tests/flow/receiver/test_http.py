@@ -185,7 +185,7 @@ def test_a_body_over_the_limit_is_refused(start: Any, opened: Any) -> None:
         connection.request("POST", "/v1/traces", body, {"Content-Type": PROTOBUF} | headers)
         reply = Reply(connection.getresponse())
         assert (reply.status, reply.type) == (413, PROTOBUF)
-    assert receiver.counters.total("oversized_requests") == 3
+    assert receiver.counters.get("oversized_requests") == 3
 
 
 def test_overload_says_when_to_come_again(post: Post, intake: Any, request_of: Any) -> None:
@@ -223,7 +223,7 @@ def test_too_many_connections_are_refused(start: Any, opened: Any) -> None:
     assert Reply(first.getresponse()).status == 200
     second.connect()
     assert second.sock.recv(100).startswith(b"HTTP/1.1 503")
-    assert receiver.counters.total("refused_connections") == 1
+    assert receiver.counters.get("refused_connections") == 1
 
 
 def test_a_connection_that_only_waits_makes_room(start: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_connection_that_only_waits_makes_room(start: Any, opened: Any, monkey
         third.request("POST", "/v1/traces", b"", {"Content-Type": PROTOBUF})
         assert Reply(third.getresponse()).status == 200
     assert (silent.sock.recv(100), half.sock.recv(100)) == (b"", b"")
-    assert receiver.counters.total("refused_connections") == 0
+    assert receiver.counters.get("refused_connections") == 0
 
 
 def raw(bound: str, data: bytes) -> bytes:

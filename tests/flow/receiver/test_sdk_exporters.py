@@ -56,7 +56,7 @@ def test_spans_of_the_sdk_arrive_whole(start: Any, intake: Any, exporter: Any, t
     assert view.attributes(Wanted(frozenset({"cities"}))) == {"cities": ["Paris", "Rome"]}
     assert [(event.name, event.attributes) for event in view.events()] == [("done", {"ok": True})]
     assert (envelope.service, envelope.scope_name) == ("shop", "agent")
-    assert receiver.counters.as_dict()["accepted_spans"] == {transport: 2}
+    assert receiver.counts()["accepted_spans"] == {transport: 2}
 
 
 LOG_WAYS = [
@@ -81,7 +81,7 @@ def test_events_of_the_sdk_arrive_and_other_logs_do_not(start: Any, intake: Any,
     [(_, span_id, (payload, envelope), _)] = framed.logs
     assert int.from_bytes(span_id, "big") == span.get_span_context().span_id
     assert envelope.event(payload).attributes == {"messages": [{"role": "user"}]}
-    assert receiver.counters.total("ignored_logs") == 1
+    assert receiver.counters.get("ignored_logs") == 1
 
 
 METRIC_WAYS = [
@@ -98,7 +98,7 @@ def test_metrics_are_taken_and_discarded(start: Any, intake: Any, exporter: Any,
     provider.get_meter("agent").create_counter("n").add(1)
     assert provider.force_flush()
     provider.shutdown()
-    assert receiver.counters.total("discarded_metrics") >= 1
+    assert receiver.counters.get("discarded_metrics") >= 1
     assert intake.taken == []
     assert caplog.text == ""
 
@@ -117,7 +117,7 @@ def test_exporters_come_again_after_overload(
     intake.retry_after_s = None
     provider.shutdown()
     assert intake.names() == ["a"]
-    counts = receiver.counters.as_dict()
+    counts = receiver.counts()
     assert (counts["refused_spans"][transport] >= 1, counts["accepted_spans"]) == (True, {transport: 1})
 
 
@@ -139,6 +139,6 @@ def test_exporters_give_up_what_is_too_great(
     tracer.start_span("small").end()
     provider.shutdown()
     assert intake.names() == ["small"]
-    assert receiver.counters.total("refused_requests") == 0
+    assert receiver.counters.get("refused_requests") == 0
     if transport == "http":
-        assert receiver.counters.total("requests") == 2
+        assert receiver.counters.get("requests") == 2

@@ -13,15 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import native
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.attribute_limits import UNLIMITED
-from otel_eval.otlp.spans import OtlpSpanReader
+from otel_eval.otlp.spans import NATIVE, OtlpSpanReader
 from otel_eval.otlp.values import decode
 from otel_eval.wire import sized, varint
 
 extension = pytest.importorskip("otel_eval._native", reason="installed without a compiler")
-if not native.NATIVE:
+if not NATIVE:
     extension.configure(OtlpSpanReader, decode, DecodeError)
 
 KEYS = (b"gen_ai.tool.name", b"input.value", b"k", b"", b"k\xff", b"\xff", "ключ".encode(), b"k" * 130, b"llm.input.0.role")
