@@ -3,7 +3,8 @@
 OtelEvalError
 ├── ConfigError      the configuration is invalid: raised at start, never later
 ├── InputError       a file or a payload is malformed; a retry cannot help
-└── Overloaded       there is no room now; the client should retry later
+├── Overloaded       there is no room now; the client should retry later
+└── RequestTooLarge  a request exceeds a limit for one request; a retry cannot help
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-__all__ = ["ConfigError", "InputError", "OtelEvalError", "Overloaded", "collect_errors"]
+__all__ = ["ConfigError", "InputError", "OtelEvalError", "Overloaded", "RequestTooLarge", "collect_errors"]
 
 T = TypeVar("T")
 
@@ -60,6 +61,10 @@ class Overloaded(OtelEvalError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class RequestTooLarge(OtelEvalError):
+    """A request is, or would take, more than one request may; sending it again cannot help."""
 
 
 def collect_errors(calls: Iterable[Callable[[], T]]) -> list[T]:

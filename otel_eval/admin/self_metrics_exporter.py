@@ -62,7 +62,7 @@ class SelfMetricsExporter:
         self._exporter, self._counts, self._resource, self._interval_s = exporter, counts, resource, interval_s
         self._begun_ns: Final = time.time_ns()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="otel-eval-beat", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="otel-eval-self-metrics", daemon=True)
         self._failed = False
 
     def start(self) -> None:

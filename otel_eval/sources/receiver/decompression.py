@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from otel_eval.errors import InputError
-from otel_eval.sources.receiver.export_handler import TooLarge
+from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.sources.receiver.memory_limiter import Reservation
 
 __all__ = ["decompress", "detect_compression", "gunzip", "supported_encodings"]
@@ -46,7 +45,7 @@ def decompress(coding: str, data: bytes, limit: int, ticket: Reservation) -> byt
 
     Raises:
         InputError: it is not in this encoding, or it is cut.
-        TooLarge: it unpacks to more than `limit` bytes; not more than `limit` and one piece were ever unpacked.
+        RequestTooLarge: it unpacks to more than `limit` bytes; not more than `limit` and one piece were ever unpacked.
         Overloaded: there is no room for it now.
     """
     pieces = _zstd_pieces(data) if coding == "zstd" else _inflated(data, coding)
@@ -55,7 +54,7 @@ def decompress(coding: str, data: bytes, limit: int, ticket: Reservation) -> byt
     for piece in pieces:
         total += len(piece)
         if total > limit:
-            raise TooLarge(f"the body unpacks to more than {limit} bytes")
+            raise RequestTooLarge(f"the body unpacks to more than {limit} bytes")
         ticket.grow(len(piece))
         parts.append(piece)
     return b"".join(parts)

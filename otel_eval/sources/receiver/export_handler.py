@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from google.protobuf.message import DecodeError
 
 from otel_eval.counters import Counters
-from otel_eval.errors import InputError, Overloaded
+from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.otlp import (
     UNLIMITED,
     SpanBatch,
@@ -41,7 +41,6 @@ __all__ = [
     "RawRequest",
     "Relay",
     "Signal",
-    "TooLarge",
     "read_request",
 ]
 
@@ -78,10 +77,6 @@ class ExportResponse:
     message: str = ""
     rejected: int = 0
     retry_after_s: float = 0.0
-
-
-class TooLarge(Exception):
-    """A body is, or becomes, more than one request may hold. Sending it again cannot help."""
 
 
 _DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], SpanBatch]]] = {
@@ -155,7 +150,7 @@ class ExportHandler:
         except InputError as error:
             add_counts(self._counters, transport, bad_requests=1)
             return ExportResponse(ExportStatus.BAD, str(error))
-        except TooLarge as error:
+        except RequestTooLarge as error:
             add_counts(self._counters, transport, oversized_requests=1)
             return ExportResponse(ExportStatus.TOO_LARGE, str(error))
         except Overloaded as error:
@@ -166,7 +161,7 @@ class ExportHandler:
         """Ask for the room that reading and evaluating will take, before anything is read."""
         weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, self._most)
         if weight > self._most:
-            raise TooLarge(
+            raise RequestTooLarge(
                 f"so many parts are in it that reading it would take more than {self._most} bytes of memory, which is the limit "
                 "here (receivers.otlp.max_inflight_size); send less at once"
             )

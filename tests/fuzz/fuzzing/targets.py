@@ -23,8 +23,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_eval import app
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
-from otel_eval.errors import InputError
+from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.exporters.result_rows import line_of, result_fields
+from otel_eval.http1.parser import body_reader
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp import SpanBatch, load_json, read_logs, read_logs_json, read_traces, read_traces_json
 from otel_eval.otlp import attribute_limits as crowding
@@ -34,8 +35,6 @@ from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_reque
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.export_handler import TooLarge
-from otel_eval.sources.receiver.http_parser import body_reader
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
 from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan
 
@@ -164,7 +163,7 @@ def gzipped(data: bytes) -> None:
     """Unpacked within the limit to what the standard library unpacks it to."""
     try:
         body = gunzip(data, UNPACKED, MemoryLimiter(10 * UNPACKED).enter(0))
-    except (InputError, TooLarge):
+    except (InputError, RequestTooLarge):
         return
     assert len(body) <= UNPACKED
     if 0 < len(data) < FEW:  # the standard library takes quadratic time for many members
@@ -178,8 +177,8 @@ def chunked(data: bytes) -> None:
     headers["Transfer-Encoding"] = "chunked"
     _, read = body_reader(headers, io.BufferedReader(io.BytesIO(data)), UNPACKED)  # type: ignore[arg-type]
     try:
-        body = read(MemoryLimiter(10 * UNPACKED).enter(0))
-    except (InputError, TooLarge, ConnectionError):
+        body = read(MemoryLimiter(10 * UNPACKED).enter(0).grow)
+    except (InputError, RequestTooLarge, ConnectionError):
         return
     assert len(body) <= len(data)
 

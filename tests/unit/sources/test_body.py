@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.errors import InputError, Overloaded
+from otel_eval.errors import InputError, Overloaded, RequestTooLarge
+from otel_eval.http1.parser import body_reader
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.export_handler import TooLarge
-from otel_eval.sources.receiver.http_parser import body_reader
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 LIMIT = 10_000
@@ -30,7 +29,7 @@ def read(stream: bytes, **headers: str) -> bytes:
     for name, value in headers.items():
         message[name.replace("_", "-")] = value
     _, reader = body_reader(message, io.BytesIO(stream), LIMIT)
-    return reader(ticket())
+    return reader(ticket().grow)
 
 
 def chunked(*chunks: bytes) -> bytes:
@@ -84,9 +83,9 @@ def test_headers_that_do_not_say_where_the_body_ends_are_refused(headers: dict[s
 
 def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
     """By what it announces, or as soon as its chunks pass the limit."""
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         read(b"", Content_Length=str(LIMIT + 1))
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         read(chunked(b"x" * LIMIT, b"y"), Transfer_Encoding="chunked")
 
 
@@ -99,7 +98,7 @@ def test_gzip_of_several_members_is_unpacked(members: list[bytes]) -> None:
 def test_a_bomb_is_unpacked_no_further_than_its_limit() -> None:
     """Two hundred megabytes of zeros cost a fraction of that."""
     admission = MemoryLimiter(10**9)
-    with pytest.raises(TooLarge), admission.enter(0) as room:
+    with pytest.raises(RequestTooLarge), admission.enter(0) as room:
         gunzip(gzip.compress(bytes(200_000_000), 1), LIMIT, room)
 
 

@@ -15,9 +15,7 @@ from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Final
 
-from otel_eval.errors import InputError
-from otel_eval.sources.receiver.export_handler import TooLarge
-from otel_eval.sources.receiver.memory_limiter import Reservation
+from otel_eval.errors import InputError, RequestTooLarge
 
 __all__ = ["MalformedRequest", "RequestHead", "body_reader", "read_head"]
 
@@ -63,7 +61,7 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
     """The request that begins with this line.
 
     Raises:
-        BadHead: it cannot be taken.
+        MalformedRequest: it cannot be taken.
         ConnectionError: it has no end.
     """
     if line == b"\r\n":  # some clients end a body so; one is forgiven
@@ -130,7 +128,7 @@ _LINE: Final = 1024  # of a chunk's size or of a trailer
 _TRAILERS: Final = 64
 _EXTENSIONS: Final = 16 * 1024  # of all chunks, which nobody needs
 
-Read = Callable[[Reservation], bytes]
+Read = Callable[[Callable[[int], object]], bytes]
 
 
 def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[int, Read]:
@@ -138,16 +136,16 @@ def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[i
 
     Raises:
         InputError: the headers do not say unambiguously where the body ends.
-        TooLarge: they announce more than `limit`.
+        RequestTooLarge: they announce more than `limit`.
     """
     lengths, coding = headers.get_all("Content-Length", []), headers.get("Transfer-Encoding")
     if coding is not None:
         if lengths or coding.lower() != "chunked":
             raise InputError("the body must be chunked or have a Content-Length, not both")
-        return 0, lambda ticket: _chunks(stream, limit, ticket)
+        return 0, lambda reserve: _chunks(stream, limit, reserve)
     size = _length(lengths)
     if size > limit:
-        raise TooLarge(f"the body has {size} bytes, the limit is {limit}")
+        raise RequestTooLarge(f"the body has {size} bytes, the limit is {limit}")
     return size, lambda _: _exactly(stream, size)
 
 
@@ -175,7 +173,7 @@ def _line(stream: BufferedIOBase) -> bytes:
     return line[:-2]
 
 
-def _chunks(stream: BufferedIOBase, limit: int, ticket: Reservation) -> bytes:
+def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]) -> bytes:
     body = bytearray()  # and no list: chunks of two bytes would take twenty times their size
     beside = 0
     while True:
@@ -187,8 +185,8 @@ def _chunks(stream: BufferedIOBase, limit: int, ticket: Reservation) -> bytes:
         if not size:
             break
         if len(body) + size > limit:
-            raise TooLarge(f"the body has more than {limit} bytes")
-        ticket.grow(size)
+            raise RequestTooLarge(f"the body has more than {limit} bytes")
+        reserve(size)
         body += _exactly(stream, size)
         if _line(stream):
             raise InputError("a chunk is longer than it says")

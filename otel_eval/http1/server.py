@@ -1,0 +1,306 @@
+"""A threaded HTTP/1.1 server whose connections are bounded in number and in time; the receiver and the admin server build on it.
+
+A connection has a thread. When all are taken, the client that is late the longest loses its connection to the next one.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from email.message import Message
+from http import HTTPStatus
+from http.client import LineTooLong
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from otel_eval.descriptors import accept
+from otel_eval.http1.parser import MalformedRequest, read_head
+
+__all__ = ["ConnectionHandler", "ConnectionServer", "TimedReader"]
+
+_WRITE_S: Final = 10.0  # for a client to take a response
+_ROOM_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
+_LINGER_S: Final = 2.0
+_HEADER_BYTES: Final = 192 * 1024  # read for one request line and its headers, with what the reader reads ahead
+_TOO_MANY: Final = "too many headers, or one is too long"
+_SLOWEST: Final = 1024.0  # bytes a second: a fraction of the slowest mobile network
+_USUAL: Final = 64 * 1024.0  # bytes a second that any ordinary line has
+
+
+class TimedReader(io.RawIOBase):
+    """A socket to read from until a deadline, however few bytes come at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._began = 0.0
+        self._seconds = 0.0
+        self._grace: float | None = None
+        self._received = 0
+        self._left = sys.maxsize
+
+    def allow(self, seconds: float, size: int = sys.maxsize) -> None:
+        """Begin anew: so many seconds to a deadline, and so many bytes until then."""
+        self._began, self._seconds, self._grace = time.monotonic(), seconds, None
+        self._received, self._left = 0, size
+
+    def go_on(self, seconds: float, grace: float) -> None:
+        """A new deadline, and a pace: from `grace` seconds on whoever sends less than 1 KiB a second is too slow.
+
+        What was read since `allow` counts, since some of it may belong to what is read now.
+        """
+        self._began, self._seconds, self._grace, self._left = time.monotonic(), seconds, grace, sys.maxsize
+
+    @property
+    def late_since(self) -> float:
+        """The monotonic time at which a client on an ordinary line would have sent what this one did."""
+        return self._began + self._received / _USUAL
+
+    def _deadline(self) -> float:
+        if self._grace is None:
+            return self._began + self._seconds
+        return self._began + min(self._seconds, self._grace + self._received / _SLOWEST)
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Whatever came, as soon as something did.
+
+        Raises:
+            TimeoutError: the deadline has passed, or too little came.
+            LineTooLong: more was sent than may be; the base class answers 431 where that is a header.
+        """
+        if self._left <= 0:
+            raise LineTooLong("header")
+        left = self._deadline() - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the client is too slow")
+        self._connection.settimeout(left)
+        size = self._connection.recv_into(buffer)
+        self._left -= size
+        self._received += size
+        return size
+
+
+class ConnectionHandler(BaseHTTPRequestHandler):
+    """The requests of one connection. Subclasses define `do_…` and `send_error`, and answer by `reply`."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 65536
+    server: ConnectionServer
+    raw_requestline: bytes
+    unread = True  # whether the client may still be sending a body that is not read
+
+    def setup(self) -> None:
+        """Read by deadline instead of by a timeout of each read."""
+        super().setup()
+        self.timed = TimedReader(self.connection)
+        self.rfile = io.BufferedReader(self.timed, 65536)
+        self.headers = Message()
+
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it."""
+        self.timed.allow(self.server.idle_s, _HEADER_BYTES)
+        self.wait_for_client()
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the head instead of the base class, which repairs what it cannot read."""
+        self.close_connection = True
+        self.command, self.headers, self.request_version = "", Message(), self.protocol_version
+        try:
+            head = read_head(self.raw_requestline, self.rfile)
+        except MalformedRequest as error:
+            self.send_error(error.code, str(error))
+            return False
+        except LineTooLong:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_MANY)
+            return False
+        finally:
+            self.server.works()
+        self.command, self.path, self.request_version, self.headers = head.method, head.path, head.version, head.headers
+        self.close_connection = head.last
+        return True
+
+    def wait_for_client(self) -> None:
+        """From now on the client is waited for: it may lose its connection to another one if it is late."""
+        self.server.waits(lambda: self.timed.late_since)
+
+    def reply(self, code: int, content_type: str, body: bytes, extra: Mapping[str, str] | None = None) -> None:
+        """Send a response."""
+        self.close_connection = self.close_connection or self.server.stopping
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (extra or {}).items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.timed.allow(0.0)
+        self.wait_for_client()  # to take it
+        self.connection.settimeout(_WRITE_S)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+        if self.close_connection and self.unread:
+            self._linger()
+        self.unread = True
+
+    def _linger(self) -> None:
+        """Read what the client still sends: closing the connection at once would destroy the response before it is read."""
+        self.connection.shutdown(socket.SHUT_WR)
+        self.timed.allow(_LINGER_S)
+        while self.rfile.read1(65536):
+            pass
+
+    def version_string(self) -> str:
+        """The `Server` header, without versions."""
+        return "otel-eval"
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing: requests are counted, not logged."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+class ConnectionServer(ThreadingHTTPServer):
+    """Accepts connections and gives each a thread.
+
+    Args:
+        address: host and port.
+        handler: of the requests of a connection.
+        connections: at once.
+        idle_s: how long a connection may wait for the next request, its headers included.
+        patience_s: how late a client must be to lose its connection when all are taken.
+        name: of the accepting thread.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[ConnectionHandler],
+        *,
+        connections: int,
+        idle_s: float,
+        patience_s: float,
+        name: str,
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+        self.idle_s: Final = idle_s
+        self.stopping = False
+        self._patience_s: Final = patience_s
+        self._places = threading.BoundedSemaphore(connections)
+        self._lock = threading.Lock()  # guards _open and _waiting
+        self._open: dict[Any, threading.Thread] = {}
+        self._waiting: dict[threading.Thread, Callable[[], float]] = {}  # for a client: since when it is late
+        self._loop = threading.Thread(target=self.serve_forever, args=(0.05,), name=name, daemon=True)
+
+    def start(self) -> None:
+        """Serve, on threads of its own."""
+        self._loop.start()
+
+    def server_bind(self) -> None:
+        """Bind without looking up the host's name, as the base class does."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> Any:
+        """Accept a connection; not at once again if the process has no file descriptor left."""
+        return accept(super().get_request)
+
+    def refuse(self, request: Any) -> None:
+        """Called before a connection is closed for which there is no room."""
+
+    def secure(self, request: Any) -> Any:
+        """The connection to serve, with TLS if that is spoken; None if the handshake failed."""
+        return request
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread, or refuse it if there are too many."""
+        if not self._places.acquire(blocking=False) and not self._make_room():
+            try:
+                self.refuse(request)
+            finally:
+                self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def _make_room(self) -> bool:
+        """End the connection whose client is late the longest."""
+        before = time.monotonic() - self._patience_s
+        with self._lock:
+            late = {request: since() for request, thread in self._open.items() if (since := self._waiting.get(thread))}
+            latest = min(late, key=late.__getitem__, default=None)
+            if latest is None or late[latest] >= before:
+                return False
+            _close(latest, socket.SHUT_RDWR)
+        return self._places.acquire(timeout=_ROOM_S)
+
+    def waits(self, since: Callable[[], float]) -> None:
+        """The connection of this thread waits for its client; `since` tells from when on the client is late."""
+        with self._lock:
+            self._waiting[threading.current_thread()] = since
+
+    def works(self) -> None:
+        """The connection of this thread no longer waits for its client."""
+        with self._lock:
+            self._waiting.pop(threading.current_thread(), None)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection to its end."""
+        with self._lock:
+            self._open[request] = threading.current_thread()
+        secured = None
+        try:
+            secured = self.secure(request)
+            if secured is not None:
+                super().process_request_thread(secured, client_address)
+        finally:
+            if secured is not request:
+                self.shutdown_request(request)
+            with self._lock:
+                del self._open[request]
+                self._waiting.pop(threading.current_thread(), None)
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a client whose connection broke sends again what was not answered."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End the connections; those that still write a response have so long to finish."""
+        deadline = time.monotonic() + timeout_s
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            left = dict(self._open)
+        for connection in left:
+            _close(connection, socket.SHUT_RD)
+        for connection, thread in left.items():
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _close(connection, socket.SHUT_RDWR)
+
+
+def _close(connection: Any, how: int) -> None:
+    try:
+        connection.shutdown(how)
+    except OSError:
+        return  # it is closed already
