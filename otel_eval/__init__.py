@@ -19,7 +19,7 @@ from otel_eval.versions import VERSION
 
 if TYPE_CHECKING:
     from otel_eval.app.exporter import EvalSpanExporter
-    from otel_eval.app.inprocess import EvalSpanProcessor, trajectories
+    from otel_eval.app.processor import EvalSpanProcessor, trajectories
     from otel_eval.config import EvalConfig
     from otel_eval.errors import ConfigError, InputError, OtelEvalError
     from otel_eval.merging import merge_results
@@ -53,7 +53,7 @@ __all__ = [
 
 _ROOMS: Final = {
     "app.exporter": ("EvalSpanExporter",),
-    "app.inprocess": ("EvalSpanProcessor", "trajectories"),
+    "app.processor": ("EvalSpanProcessor", "trajectories"),
     "config": ("EvalConfig",),
     "errors": ("ConfigError", "InputError", "OtelEvalError"),
     "merging": ("merge_results",),

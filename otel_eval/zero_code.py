@@ -60,6 +60,6 @@ class EvalInstrumentor:
 
 
 def _processor(config: str | Mapping[str, Any]) -> Any:
-    from otel_eval.app.inprocess import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
+    from otel_eval.app.processor import EvalSpanProcessor  # deferred: a program without a configuration loads nothing
 
     return EvalSpanProcessor(config)

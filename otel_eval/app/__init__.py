@@ -5,10 +5,9 @@ The only room that sees every other; it connects and decides nothing else.
 
 from __future__ import annotations
 
-from otel_eval.app.compose import engine_of, limits_of, tables_of
 from otel_eval.app.coverage import Coverage
-from otel_eval.app.explaining import EvaluationOfRun, ExplainedRun, ExplainedTrace, explain
-from otel_eval.app.stored import replay, understand
+from otel_eval.app.stored_traces import EvaluationOfRun, ExplainedRun, ExplainedTrace, explain, replay, understand
+from otel_eval.app.wiring import engine_of, limits_of, tables_of
 
 __all__ = [
     "Coverage",

@@ -18,15 +18,13 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_eval.app import references
-from otel_eval.app.compose import engine_of, later_of, limits_of
-from otel_eval.app.diagnostics import Diagnostics
-from otel_eval.app.guard import MOST_HUNG, Guard
-from otel_eval.app.judges import Clients
-from otel_eval.app.outlets import DELIVERY_S, exporter_sinks
+from otel_eval.app.judge_clients import Clients, dataset_counts
+from otel_eval.app.scorer_isolation import MOST_HUNG, Guard
+from otel_eval.app.wiring import DELIVERY_S, engine_of, exporter_sinks, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters, Warnings
+from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import Overloaded
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.fanout import Fanout
@@ -268,7 +266,7 @@ class EvalSpanExporter(SpanExporter):
     def counts(self) -> dict[str, Any]:
         """What every part counted, and how many spans wait."""
         waiting = self._diagnostics.counts() | self._outlet.counts() | {"exporter.held_spans": len(self._held)}
-        return self._core.counts() | self._tally.snapshot() | references.counts() | waiting
+        return self._core.counts() | self._tally.snapshot() | dataset_counts() | waiting
 
 
 class _OnSpans:

@@ -11,27 +11,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
-from otel_eval.app import references
-from otel_eval.app.asking_again import AskingAgain
-from otel_eval.app.compose import engine_of, later_of, limits_of
-from otel_eval.app.diagnostics import Diagnostics
-from otel_eval.app.durable import Durable
-from otel_eval.app.entrance import receiver_of
-from otel_eval.app.guard import Guard
-from otel_eval.app.idle_memory import IdleMemory
-from otel_eval.app.judges import Clients
-from otel_eval.app.operating import Operating
-from otel_eval.app.outlets import certificate_ends, delivery_of, metric_sinks, writes_lines
-from otel_eval.app.recovery import Recovery
-from otel_eval.app.resuming import Resuming
+from otel_eval.app.judge_clients import Clients, dataset_counts
+from otel_eval.app.scorer_isolation import Guard
+from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_of
+from otel_eval.app.wiring import certificate_ends, delivery_of, engine_of, later_of, limits_of, metric_sinks, writes_lines
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
+from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters.fanout import Fanout
+from otel_eval.forwarding.recovery import ForwardingRecovery
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
+from otel_eval.sources.receiver.idle_memory import IdleMemory
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.pending_results import PendingResults
+from otel_eval.storage.recovery import Recovery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,11 +89,11 @@ class Server:
         self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
         self._warnings: Final = Warnings()
-        self._asking_again: AskingAgain | None = None
+        self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
         self._certificate_ends: Final = certificate_ends(config)
         self._durable: Final = Durable(config.storage) if config.storage else None
-        self._forward: Final = _forward_of(config, engine, self._counters, self._durable)
+        self._forward: Final = forward_of(config, engine, self._counters, self._durable)
         accepted = self._durable.accepted if self._durable else None
         self._delivery: Final = delivery_of(config, self._counters, self._settled, accepted)
         forward: list[Sink] = [self._forward] if self._forward else []
@@ -127,7 +124,7 @@ class Server:
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self.operating: Final = Operating(config.telemetry, self.counts, self._readiness)
+        self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness)
 
     def _readiness(self) -> Readiness:
         now = self._pipeline.evaluation()
@@ -192,7 +189,7 @@ class Server:
             return
         self._durable.takers = self._delivery.takers
         self._durable.attempts.set_aside = self._set_aside
-        resuming = Resuming(self._durable.onward, self._forward) if self._forward else None
+        resuming = ForwardingRecovery(self._durable.onward, self._forward) if self._forward else None
         recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes, resuming)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
@@ -200,10 +197,10 @@ class Server:
         unfinished = recovery.unfinished(self._engine) if self._later is not None else []
         if self._later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout
-            self._asking_again = AskingAgain(
+            self._pending_results = PendingResults(
                 unfinished, self._durable, self._later, self._emit, self._pipeline.caught_up, timeout_s
             )
-            self._asking_again.start()
+            self._pending_results.start()
 
     def start(self) -> Bound:
         """Listen; the addresses that were bound.
@@ -221,7 +218,7 @@ class Server:
         tune_malloc()
         tune_gc()
         self._receiver.fit(raise_limit())
-        self.operating.start()  # first, to say that the rest is not ready yet
+        self.admin.start()  # first, to say that the rest is not ready yet
         self._recover()
         self._delivery.start()
         self._pipeline.start()
@@ -236,7 +233,7 @@ class Server:
         self._delivery.start()
         if self._forward:
             self._forward.start()
-        while self._asking_again and not self._asking_again.is_over and not told.is_set():
+        while self._pending_results and not self._pending_results.is_over and not told.is_set():
             self._pipeline.step()
             told.wait(_MOMENT_S)
         done = self._pipeline.stop(timeout_s=_DRAIN_S)
@@ -261,7 +258,7 @@ class Server:
         delivered = self._deliver(deadline)
         if self._durable:
             self._durable.close()
-        self.operating.stop(max(0.2, min(2.0, deadline - time.monotonic())))
+        self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
         if self._bound is not None:  # else it never began
             self._diagnostics.end()
         return scored and delivered and passed_on
@@ -308,7 +305,7 @@ class Server:
         """What every part counted."""
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
-        waiting |= self._delivery.counts() | self._diagnostics.counts() | references.counts()
+        waiting |= self._delivery.counts() | self._diagnostics.counts() | dataset_counts()
         waiting |= self._receiver.not_after() | self._certificate_ends
         return dict[str, Any](self._receiver.counts()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
 
@@ -317,17 +314,9 @@ def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:
     return [("grpc", bound.grpc), ("http", bound.http)] if bound is not None else []
 
 
-def _forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
-    if config.exporters.forward is None:
-        return None
-    from otel_eval.app.passing import forward_of  # deferred: it loads grpc's client and HTTP's
-
-    return forward_of(config, engine, counters, durable)
-
-
 def _relay(forward: Forwarder | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:
     if forward is None:
         return None
-    from otel_eval.app.passing import Passing
+    from otel_eval.forwarding.relay import ForwardingRelay  # deferred: it loads the clients of gRPC and HTTP
 
-    return Passing(forward, pipeline, durable)
+    return ForwardingRelay(forward, pipeline, durable)

@@ -93,8 +93,8 @@ def serve(config: str | None, last: bool) -> int:
 @click.argument("config")
 def check(config: str) -> int:
     """Say whether a configuration can be used."""
-    from otel_eval.app.checking import check as verify
-    from otel_eval.app.checking import suggestions
+    from otel_eval.app.server_wiring import check as verify
+    from otel_eval.app.server_wiring import suggestions
     from otel_eval.config import load
 
     loaded = load(config)
@@ -109,7 +109,7 @@ def check(config: str) -> int:
 @cli.command()
 def schema() -> int:
     """Print the JSON Schema of the configuration."""
-    from otel_eval.app.schema import config_schema
+    from otel_eval.app.wiring import config_schema
 
     click.echo(json.dumps(config_schema(), indent=2))
     return 0

@@ -37,8 +37,8 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     """
     # gRPC's core writes a line for each broken handshake and bad header: at the pace of a stranger, past our limits on lines.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from otel_eval.app.checking import check
     from otel_eval.app.server import Server
+    from otel_eval.app.server_wiring import check
 
     config = read()
     check(config)
@@ -49,7 +49,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     asked.tell(server.note_stop)
     bound = server.start()
     try:
-        places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.operating.address)]
+        places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.admin.address)]
         addresses = " ".join(f"{name}={place}" for name, place in places if place)
         write_line(f"ready {addresses}", prefix="", level=logging.INFO)
         described = *_described(config, source), addresses, *build_info().values()

@@ -132,7 +132,6 @@ def _logs(collected: Any) -> _Made:
     from opentelemetry.sdk._logs import LoggerProvider
 
     from otel_eval.exporters.log_events import LogEventExporter
-    from otel_eval.exporters.otlp import own_resource
 
     provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(collected)
@@ -145,7 +144,6 @@ def _spans(collected: Any) -> _Made:
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
     from otel_eval.exporters import attributes as names
-    from otel_eval.exporters.otlp import own_resource
     from otel_eval.exporters.spans import ReportIds, SpanExporter
 
     ids = ReportIds()

@@ -40,7 +40,7 @@ Judge = Callable[[str], Awaitable[str]]
 
 _EXAMPLE: Final = "{base_url: https://models.example/v1, model: name, api_key_env: JUDGE_API_KEY}"
 _LONGEST_NAME: Final = 40  # that a remedy repeats
-_CLIENTS: Final = "otel_eval.app.judges"  # named, not imported: it is loaded only where an endpoint is a judge
+_CLIENTS: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where an endpoint is a judge
 
 
 @runtime_checkable
@@ -125,7 +125,7 @@ def resolve_judge(spec: object, where: str) -> Judge:
     if isinstance(spec, str) and spec:
         return _by_name.get()(spec, where)
     if isinstance(spec, Mapping):
-        opened: Judge = import_module(_CLIENTS).opened(spec, where)
+        opened: Judge = import_module(_CLIENTS).open_judge(spec, where)
         return opened
     raise invalid_value(where, spec, "a judge", f"write the name of one of `judges`, or {where}: {_EXAMPLE}")
 

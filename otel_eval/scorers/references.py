@@ -35,7 +35,7 @@ __all__ = ["Records", "Reference", "is_file", "reference", "references_of"]
 Records = Callable[[str], Mapping[str, Any] | None]
 """Gives the record of a key, or None. Called for each run: it must not wait."""
 
-_FILES: Final = "otel_eval.app.references"  # named, not imported: it is loaded only where a file is a dataset
+_FILES: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where a file is a dataset
 _FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*(\.\w+)*")
 _EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
 _KNOWN: Final = ("dataset", "key", "field", "column")
@@ -153,7 +153,7 @@ def _within(where: str, dataset: Any, *, key: str, field: str = "expected", colu
     if isinstance(dataset, str) and _FUNCTION.fullmatch(dataset):
         dataset = import_path(f"{where}.dataset", dataset)
     if is_file(dataset):
-        return Reference(key, import_module(_FILES).opened(fspath(dataset), column or key, field, where), field)
+        return Reference(key, import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where), field)
     if column is not None:
         raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
     if isinstance(dataset, Mapping):

@@ -65,7 +65,7 @@ print(server.counts(), file=sys.stderr, flush=True)
 
 COUNTING = """
 import sys, time
-from otel_eval.app.compose import engine_of, limits_of
+from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver import OtlpReceiver, tune_gc, tune_malloc

@@ -94,8 +94,8 @@ def test_late_spans_do_not_make_a_joined_run_complete(tmp_path: Path) -> None:
 
 def test_a_server_with_storage_knows_since_when_it_took_spans(tmp_path: Path) -> None:
     """Its first start, not its last one."""
-    from otel_eval.app.durable import Durable
     from otel_eval.config import Storage
+    from otel_eval.storage.durable import Durable
 
     before = time.time_ns()
     starts = []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from otel_eval.app import replay
-from otel_eval.app.compose import engine_of
+from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError

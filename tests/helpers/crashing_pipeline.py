@@ -8,14 +8,14 @@ from typing import Any
 
 from receiver_process import request
 
-from otel_eval.app.compose import engine_of, limits_of
-from otel_eval.app.durable import Durable
-from otel_eval.app.recovery import Recovery
+from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
 from otel_eval.otlp import read_traces
+from otel_eval.otlp.requests import RawRequest
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import RawRequest
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.recovery import Recovery
 
 
 class Lives:

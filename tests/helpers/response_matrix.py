@@ -13,9 +13,7 @@ from typing import Any, Final, Protocol
 import grpc
 from failing_endpoint import MISREAD, PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
 
-from otel_eval.app.compose import engine_of
-from otel_eval.app.durable import Durable
-from otel_eval.app.onward import Kept
+from otel_eval.app.wiring import engine_of
 from otel_eval.config import Storage, load
 from otel_eval.counters import Counters
 from otel_eval.exporters.dead_letter import DeadLetterFile
@@ -26,8 +24,10 @@ from otel_eval.forwarding import Forwarder
 from otel_eval.model import Report, Result, Scored
 from otel_eval.otlp.endpoint import ClientTls
 from otel_eval.otlp.endpoint import Endpoint as To
+from otel_eval.otlp.requests import RawRequest
 from otel_eval.retry import RetryPolicy
-from otel_eval.sources.receiver import RawRequest
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.forwarded_requests import AcknowledgedRequest
 from otel_eval.testing import trajectory
 
 ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))
@@ -199,7 +199,9 @@ class Forwarding:
 
     def _keep(self, ticket: Any) -> None:
         if self._durable is not None:
-            self._durable.safe(self._durable.taken(Kept(RawRequest(self._signal, "protobuf", b"\x0a\x00"), ticket), ()))
+            self._durable.safe(
+                self._durable.taken(AcknowledgedRequest(RawRequest(self._signal, "protobuf", b"\x0a\x00"), ticket), ())
+            )
 
     def push(self) -> None:
         self._forward.wait(0.01)

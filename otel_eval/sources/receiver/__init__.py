@@ -6,7 +6,7 @@ Knows sockets, threads and the OTLP protocol's answers. Knows nothing of traces 
 from __future__ import annotations
 
 from otel_eval.sources.receiver.auth import Tokens
-from otel_eval.sources.receiver.export_handler import Consumer, RawRequest, Relay, read_request
+from otel_eval.sources.receiver.export_handler import Consumer, Relay
 from otel_eval.sources.receiver.rss_monitor import resident
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
 from otel_eval.sources.receiver.tls import Certificates, Tls
@@ -17,11 +17,9 @@ __all__ = [
     "Certificates",
     "Consumer",
     "OtlpReceiver",
-    "RawRequest",
     "Relay",
     "Tls",
     "Tokens",
-    "read_request",
     "resident",
     "trim_malloc",
     "tune_gc",

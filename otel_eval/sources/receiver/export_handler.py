@@ -6,58 +6,35 @@ answer in their own words. Nothing raises across this line but a connection that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
-from typing import Final, NamedTuple, Protocol
+from enum import Enum
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
 from otel_eval.counters import Counters
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.otlp import (
-    UNLIMITED,
     SpanBatch,
     content_size,
     json_decoded_size,
     load_json,
     protobuf_decoded_size,
-    read_logs,
-    read_logs_json,
-    read_traces,
-    read_traces_json,
 )
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
+from otel_eval.otlp.requests import Encoding, RawRequest, Signal, read_request
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = [
     "Consumer",
-    "Encoding",
     "ExportHandler",
     "ExportResponse",
     "ExportStatus",
-    "RawRequest",
     "Relay",
-    "Signal",
-    "read_request",
 ]
-
-
-class Signal(StrEnum):
-    """What a request carries."""
-
-    TRACES = "traces"
-    LOGS = "logs"
-    METRICS = "metrics"
-
-
-class Encoding(StrEnum):
-    """How it is written."""
-
-    PROTOBUF = "protobuf"
-    JSON = "json"
 
 
 class ExportStatus(Enum):
@@ -79,25 +56,8 @@ class ExportResponse:
     retry_after_s: float = 0.0
 
 
-_DECODERS: Final[Mapping[tuple[Signal, Encoding], Callable[[bytes, int], SpanBatch]]] = {
-    (Signal.TRACES, Encoding.PROTOBUF): read_traces,
-    (Signal.TRACES, Encoding.JSON): read_traces_json,
-    (Signal.LOGS, Encoding.PROTOBUF): read_logs,
-    (Signal.LOGS, Encoding.JSON): read_logs_json,
-}
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
-
-
-def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBatch:
-    """What a request of traces or logs holds; anything with more attributes than that is rejected.
-
-    Raises:
-        InputError: its body cannot be read.
-    """
-    framed = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body, max_attributes)
-    framed.origin = origin
-    return framed
 
 
 class ExportHandler:
@@ -241,14 +201,6 @@ def _check_metrics(body: bytes) -> None:
 def _told(framed: SpanBatch, lost: int) -> str:
     fate = "rejected" if lost == framed.rejected else "rejected or passed on without being evaluated"
     return f"{framed.rejected} {fate}, the first: {framed.why}" if framed.rejected else ""
-
-
-class RawRequest(NamedTuple):
-    """A request as it was decoded: what it carries, how it is written, its bytes."""
-
-    signal: str
-    encoding: str
-    body: bytes
 
 
 class Consumer(Protocol):

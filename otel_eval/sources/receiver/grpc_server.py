@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import grpc
 
+from otel_eval.otlp.requests import Encoding, Signal
 from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.deadlines import Deadlines
 from otel_eval.sources.receiver.decompression import decompress, detect_compression
-from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory_limiter import Reservation
 from otel_eval.sources.receiver.responses import retry_info, status, success
 from otel_eval.sources.receiver.rss_monitor import RssMonitor

@@ -12,7 +12,8 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from otel_eval.sources.receiver.export_handler import Encoding, ExportResponse, ExportStatus, Signal
+from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
 from otel_eval.wire import sized, varint
 
 __all__ = ["failure", "retry_info", "status", "success"]

@@ -23,9 +23,10 @@ from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.otlp import content_size, json_decoded_size, protobuf_decoded_size
+from otel_eval.otlp.requests import Encoding, Signal
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.export_handler import Encoding, ExportHandler, ExportResponse, ExportStatus, Signal
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]

@@ -52,8 +52,8 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
     """Status, type and body of a page."""
-    assert server.operating.address is not None
-    connection = http.client.HTTPConnection(server.operating.address, timeout=10)
+    assert server.admin.address is not None
+    connection = http.client.HTTPConnection(server.admin.address, timeout=10)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -65,8 +65,8 @@ def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
 def test_health_is_told_while_strangers_hold_every_place(begin: Begin) -> None:
     """A probe that gets no answer ends the process: whoever is there the longest without having asked makes room."""
     server, _ = begin()
-    assert server.operating.address is not None
-    host, port = server.operating.address.rsplit(":", 1)
+    assert server.admin.address is not None
+    host, port = server.admin.address.rsplit(":", 1)
     silent = [socket.create_connection((host, int(port)), 5) for _ in range(20)]
     for each in silent:
         each.sendall(b"GET /healthz HTTP/1.0\r\nX: ")
@@ -113,8 +113,8 @@ def test_addresses_and_names_that_are_configured_are_answered(begin: Begin) -> N
 def test_a_request_without_a_host_is_answered(begin: Begin) -> None:
     """Simple probes speak HTTP/1.0."""
     server, _ = begin()
-    assert server.operating.address is not None
-    host, _, port = server.operating.address.rpartition(":")
+    assert server.admin.address is not None
+    host, _, port = server.admin.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert b" 200 " in connection.recv(4096)
@@ -329,8 +329,8 @@ def metrics_text(server: Server) -> list[str]:
 def test_pages_answer_while_a_client_holds_connections(begin: Begin) -> None:
     """A silent client is let go."""
     server, _ = begin()
-    assert server.operating.address is not None
-    host, port = server.operating.address.rsplit(":", 1)
+    assert server.admin.address is not None
+    host, port = server.admin.address.rsplit(":", 1)
     silent = [socket.create_connection((host, int(port)), 5) for _ in range(4)]
     assert got(server, "/healthz")[0] == 200
     for each in silent:
@@ -341,7 +341,7 @@ def test_an_address_that_is_taken_stops_the_start(begin: Begin, tmp_path: Path) 
     """In one line that names the key."""
     server, _ = begin()
     with pytest.raises(ConfigError, match=r"^telemetry\.endpoint: .*cannot listen there") as caught:
-        begin(telemetry={"endpoint": server.operating.address}, exporters={"jsonl": {"path": str(tmp_path / "other")}})
+        begin(telemetry={"endpoint": server.admin.address}, exporters={"jsonl": {"path": str(tmp_path / "other")}})
     assert "\n" not in str(caught.value)
 
 

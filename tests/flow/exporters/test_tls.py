@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_eval import ConfigError, EvalSpanProcessor
-from otel_eval.app.checking import check
-from otel_eval.app.judges import judges_of
+from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.server import Server
+from otel_eval.app.server_wiring import check
 from otel_eval.config import load
 from otel_eval.scorers.judge import JudgeError
 
@@ -165,7 +165,7 @@ def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, prot
     server = Server(load({"receivers": receiver, "telemetry": own, "exporters": exporters}))
     try:
         server.start()
-        text = urllib.request.urlopen(f"http://{server.operating.address}/metrics", timeout=5).read().decode()
+        text = urllib.request.urlopen(f"http://{server.admin.address}/metrics", timeout=5).read().decode()
     finally:
         server.stop(2)
     ends = dict(re.findall(r"^otel_eval_(\w+_certificate_not_after\{.*\}) (\d+)$", text, re.MULTILINE))

@@ -20,7 +20,7 @@ import os, time
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from otel_eval import EvalSpanProcessor
-from otel_eval.app import diagnostics
+from otel_eval import diagnostics
 diagnostics.CHECK_AFTER_S = 1.0
 provider = TracerProvider()
 trace.set_tracer_provider(provider)

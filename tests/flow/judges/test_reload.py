@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.admin.self_metrics import collect_self_metrics, prometheus_text
 from otel_eval.admin.status import Readiness, status_fields
-from otel_eval.app.compose import engine_of
-from otel_eval.app.judges import Clients
+from otel_eval.app.judge_clients import Clients
 from otel_eval.app.server import Server
+from otel_eval.app.wiring import engine_of
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from receiver_process import request
 
-from otel_eval.app.durable import Durable
-from otel_eval.app.moving import records_of
-from otel_eval.app.recovery import Recovery
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Completeness, Report, Result, Skipped
 from otel_eval.otlp import read_logs, read_traces
-from otel_eval.sources.receiver import RawRequest
+from otel_eval.otlp.requests import RawRequest
+from otel_eval.storage.compaction import records_of
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.recovery import Recovery
 from otel_eval.testing import trajectory
 
 TRACE = (1).to_bytes(16)

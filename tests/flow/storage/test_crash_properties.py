@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from receiver_process import request
 
-from otel_eval.app.compose import engine_of, limits_of
-from otel_eval.app.durable import Durable
-from otel_eval.app.passing import Passing
-from otel_eval.app.recovery import Recovery
-from otel_eval.app.resuming import Resuming
+from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.forwarding import Forwarder
+from otel_eval.forwarding.recovery import ForwardingRecovery
+from otel_eval.forwarding.relay import ForwardingRelay
 from otel_eval.otlp import read_traces
 from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.requests import RawRequest, read_request
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import RawRequest, read_request
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES
 
 ALLOWED = 3
@@ -87,9 +87,9 @@ class Lives:
             keeper=self.durable,
             judged=self.forward.judged,
         )
-        self.relay = Passing(self.forward, self.pipeline, self.durable)
+        self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
         owed: list[Any] = []
-        resuming = Resuming(onward, self.forward)
+        resuming = ForwardingRecovery(onward, self.forward)
         resuming._told = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that nobody knows what was said of these
         self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
         for report, _ in owed:

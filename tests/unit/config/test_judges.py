@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_eval import app
-from otel_eval.app.judges import judges_of
+from otel_eval.app.judge_clients import judges_of
 from otel_eval.cli import main
 from otel_eval.config import EvalConfig, Evaluation, JudgeEndpoint, load
 from otel_eval.errors import ConfigError

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_eval.app.gathering import Gathering
+from otel_eval.app.late_results import LateResults
 from otel_eval.judges import AsyncEvaluator, async_evaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Scored, Trajectory
 from otel_eval.testing import call, trajectory
@@ -281,7 +281,7 @@ def test_what_happens_meanwhile_is_in_no_trace_of_the_program():
 
 def test_reports_made_whole_keep_their_order_and_ask_ahead():
     """Twenty runs whose judges take their time are done in the time of a few."""
-    gathering = Gathering(lambda emit: AsyncEvaluator(emit, concurrency=20))
+    gathering = LateResults(lambda emit: AsyncEvaluator(emit, concurrency=20))
     reports = [report_of(after(0.2 if i % 2 else 0.1, i / 20), run=i) for i in range(20)]
     began = time.monotonic()
     whole = list(gathering.whole(reports))
@@ -294,4 +294,4 @@ def test_reports_made_whole_keep_their_order_and_ask_ahead():
 def test_reports_are_as_they_were_where_nothing_comes_later():
     """No thread, no wait."""
     reports = [report_of()]
-    assert list(Gathering(lambda emit: None).whole(reports)) == reports
+    assert list(LateResults(lambda emit: None).whole(reports)) == reports

@@ -23,15 +23,15 @@ __all__ = ["killed_at", "passing_on", "sigkill"]
 STEPS: Final = (
     "os:pwritev",  # a record of the journal
     "os:fdatasync",  # its sync
-    "otel_eval.app.durable:Durable.taken",
-    "otel_eval.app.durable:Durable.closing",
-    "otel_eval.app.durable:Durable.note",
-    "otel_eval.app.durable:Durable.judged",
+    "otel_eval.storage.durable:Durable.taken",
+    "otel_eval.storage.durable:Durable.closing",
+    "otel_eval.storage.durable:Durable.note",
+    "otel_eval.storage.durable:Durable.judged",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that nobody needs
     "os:rename",  # of its file, which is written over, and of one that is begun
     "otel_eval.exporters.jsonl:JsonLinesSink.sync",
     "otel_eval.exporters.jsonl:JsonLinesSink.write",
-    "otel_eval.app.durable:Durable.delivered",
+    "otel_eval.storage.durable:Durable.delivered",
 )
 
 

@@ -1,4 +1,4 @@
-"""Why scores are missing: counts of what was not evaluated, and one warning per process when nothing was."""
+"""Explains why scores are missing: counts of what was not evaluated, and one warning per process if nothing was."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
-from otel_eval.app.lost_context import LostContext
-from otel_eval.app.result_counts import ResultCounts
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
+from otel_eval.exporters.result_counts import ResultCounts
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import Completeness, Report, Trajectory
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["CHECK_AFTER_S", "Diagnostics"]
+__all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext"]
 
 _log = logging.getLogger("otel_eval")
+
 
 CHECK_AFTER_S: Final = 60.0
 _END_IT: Final = "a run is evaluated when its own span has ended"
@@ -256,3 +256,49 @@ def _note_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_note_fork)
+
+
+_REMEMBERED: Final = 256  # runs and tool spans whose times are compared
+
+
+class LostContext:
+    """Finds tool spans that are roots of their own traces although they started while a run was open.
+
+    A thread that is started without the run's context begins a new trace. In a process such a trace holds a tool call at
+    its top and nothing around it, and it lies within the time of the run that made the call.
+
+    Attributes:
+        spans: how many were found.
+    """
+
+    def __init__(self) -> None:
+        self.spans = 0
+        self._warnings: Final = Warnings()
+        self._alone: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start, number of calls
+        self._runs: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # start, end
+
+    def add(self, run: Trajectory) -> None:
+        """A run was found. Called for one run at a time."""
+        if run.start_ns is None or run.end_ns is None:
+            return
+        if any(call.span_id == run.span_id for call in run.calls):
+            if any(first <= run.start_ns <= last for first, last in self._runs):
+                self._report(len(run.calls))
+            else:
+                self._alone.append((run.start_ns, len(run.calls)))
+            return
+        self._runs.append((run.start_ns, run.end_ns))
+        within = [each for each in self._alone if run.start_ns <= each[0] <= run.end_ns]
+        if within:
+            self._alone = deque([each for each in self._alone if each not in within], maxlen=_REMEMBERED)
+            self._report(sum(calls for _, calls in within))
+
+    def _report(self, spans: int) -> None:
+        self.spans += spans
+        self._warnings.say(
+            "context",
+            "context was lost: %d tool spans started in threads without the run's context and are missing from it; "
+            "propagate it with opentelemetry-instrumentation-threading or contextvars.copy_context().run; %d so far",
+            spans,
+            self.spans,
+        )

@@ -1,7 +1,4 @@
-"""Judges from the configuration: endpoints and whoever was given from Python.
-
-Knows the keys of an endpoint and where its key is; connects to nothing.
-"""
+"""Clients of judges and datasets of references, opened as the configuration names them."""
 
 from __future__ import annotations
 
@@ -10,25 +7,29 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.validation import joined, lines_of
+from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.scorers.judge import Judge, resolve_judge
+from otel_eval.scorers.spec.parameters import did_you_mean, redacted_repr
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient
 
     _Kept = tuple[tuple[str, JudgeEndpoint, str | None], JudgeClient]
 
-__all__ = ["Clients", "judges_of", "opened"]
+__all__ = ["Clients", "dataset_counts", "judges_of", "open_dataset", "open_judge"]
 
 _log = logging.getLogger("otel_eval")
+
 
 _LONGEST_KEY: Final = 16 * 1024
 
@@ -47,7 +48,7 @@ def _judge(given: JudgeEndpoint | Judge, where: str) -> Judge:
     return _client(given, where) if isinstance(given, JudgeEndpoint) else resolve_judge(given, where)
 
 
-def opened(spec: Mapping[str, Any], where: str) -> Judge:
+def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
     """The judge behind an endpoint.
 
     Raises:
@@ -182,3 +183,50 @@ def _file(path: str, where: str) -> str:
             return file.read(_LONGEST_KEY + 1).decode("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file that holds the key") from None
+
+
+_KEPT: Final = 8  # configurations build their scorers more than once
+_in_use: Final[WeakSet[Dataset]] = WeakSet()
+
+
+def open_dataset(path: str, column: str, field: str, where: str) -> Dataset:
+    """The records of a file.
+
+    Args:
+        path: of the file; relative to the working directory (`load` makes paths in a configuration file absolute).
+        column, field: hold the keys and the references.
+        where: the key it stands under, for errors.
+
+    Raises:
+        ConfigError: the file cannot be used, or no record has the field.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise ConfigError(
+            f"{where}.dataset: {redacted_repr(path)} is no file of records; name one that ends in {', '.join(FORMATS)}"
+        )
+    try:
+        dataset = _dataset(Path(path).absolute(), column)
+        dataset.check()
+    except InvalidDataset as error:
+        raise ConfigError(f"{where}.dataset: {redacted_repr(path)} {error}") from None
+    fields = dataset.fields()
+    if fields and field not in fields:
+        raise ConfigError(
+            f"{where}.field: {redacted_repr(field)} is in no record of {path}; {did_you_mean(field, sorted(fields))}"
+        )
+    return dataset
+
+
+@lru_cache(maxsize=_KEPT)
+def _dataset(path: Path, column: str) -> Dataset:
+    dataset = Dataset(path, column)
+    _in_use.add(dataset)
+    return dataset
+
+
+def dataset_counts() -> dict[str, int]:
+    """How often files of references were read again in this process, and how often the new version could not be used."""
+    used = list(_in_use)
+    if not used:
+        return {}
+    return {"references.reread": sum(each.changes for each in used), "references.broken": sum(each.broken for each in used)}

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.app.attempts import WHY, Attempts
-from otel_eval.app.durable import Durable
 from otel_eval.model import Failed, Report
 from otel_eval.pipeline_ports import MOST_CRASHES, Later
+from otel_eval.storage.attempts import WHY, Attempts
+from otel_eval.storage.durable import Durable
 
-__all__ = ["AskingAgain"]
+__all__ = ["PendingResults"]
 
 _log = logging.getLogger("otel_eval")
 _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for the result")
 
 
-class AskingAgain:
+class PendingResults:
     """Puts reports with pending results, on a thread of its own.
 
     Those that were worked on at a crash come first and one by one, once the closed traces were evaluated, so that nothing else

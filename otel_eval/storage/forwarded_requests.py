@@ -8,25 +8,43 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from otel_eval.storage import Journal, Segment, SegmentRefs
 from otel_eval.storage.record_types import ForwardedRequest, RecordKind, pack_forwarded
 
-if TYPE_CHECKING:
-    from otel_eval.forwarding import Ack, Forwarder, PendingSpan
-
-__all__ = ["Kept", "Onward"]
+__all__ = ["AcknowledgedRequest", "ForwardedRequests"]
 
 
-class Kept(NamedTuple):
+class AckState(Protocol):
+    """What of a request is still to be forwarded, as the forwarding stage keeps it (`forwarding.Ack`)."""
+
+    rest: bool
+    cut: int
+    left: int
+    place: Any
+
+
+class PendingSpans(Protocol):
+    """The forwarding stage, which holds the spans that wait for scores."""
+
+    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
+        """The spans of a trace that wait, and a request that contains them."""
+        ...
+
+    def moved(self, roots: Sequence[Any], place: Any) -> bool:
+        """Those that still wait belong to the record at this place; False if none waits any more."""
+        ...
+
+
+class AcknowledgedRequest(NamedTuple):
     """A request that is to be passed on as well: what it is, and the ack of what is still to go."""
 
     origin: Any
-    ack: Ack
+    ack: AckState
 
 
-class Onward:
+class ForwardedRequests:
     """The forwarding stage's keeper.
 
     Args:
@@ -37,10 +55,10 @@ class Onward:
 
     def __init__(self, journal: Journal, ledger: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
         self._journal, self._ledger, self._unwritten = journal, ledger, unwritten
-        self.forward: Forwarder | None = None
+        self.forward: PendingSpans | None = None
         self._lock = threading.Lock()  # guards all acks
 
-    def kept(self, ack: Ack, segment: Segment, end: int) -> None:
+    def kept(self, ack: AckState, segment: Segment, end: int) -> None:
         """The request stands there. Before anybody can pass on anything of it."""
         ack.place = (segment, end)
         self.needed(segment)
@@ -49,7 +67,7 @@ class Onward:
         """A request that is not passed on, or not whole, stands in the segment."""
         self._ledger.hold(segment)
 
-    def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
+    def passed(self, requests: Sequence[AckState], spans: Sequence[AckState]) -> None:
         """Note what was passed on, and let go of the segments that were needed for it."""
         with self._lock:
             for ack in requests:
@@ -61,7 +79,7 @@ class Onward:
             notes = [(*each.place, each.cut if each.left else 0) for each in noted if each.place is not None]
         self._note(notes)
 
-    def dropped(self, ack: Ack) -> None:
+    def dropped(self, ack: AckState) -> None:
         """Nothing is to be passed on of the request, though its spans may be under way."""
         with self._lock:
             place, ack.place = ack.place, None
@@ -82,12 +100,12 @@ class Onward:
 
     # ------------------------------------------- traces that are written again
 
-    def waiting(self, trace_id: bytes) -> tuple[Sequence[PendingSpan], list[tuple[RecordKind, bytes]]]:
+    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
         """The spans of the trace that wait to be passed on, and the record of them."""
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
         return roots, [(RecordKind.HELD, request)] if roots else []
 
-    def moved(self, roots: Sequence[PendingSpan], segment: Segment, end: int) -> None:
+    def moved(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
         """That record stands there."""
         if self.forward is None or not roots:
             return

@@ -8,49 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from otel_eval.app.durable import Durable
-from otel_eval.app.onward import Kept
-from otel_eval.config import EvalConfig, client_tls
-from otel_eval.counters import Counters
-from otel_eval.engine import Engine
 from otel_eval.forwarding import Ack, Forwarder
 from otel_eval.interfaces import Frame
 from otel_eval.otlp import SpanBatch
-from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.requests import RawRequest
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import RawRequest
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.forwarded_requests import AcknowledgedRequest
 
-__all__ = ["Passing", "forward_of"]
+__all__ = ["ForwardingRelay"]
 
 Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 
 
-def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
-    """The forwarding stage, if one is configured; what it has to pass on is kept if anything is.
-
-    Raises:
-        ConfigError: a TLS file cannot be used.
-    """
-    given = config.exporters.forward
-    if given is None:
-        return None
-    to = Endpoint(
-        endpoint=given.endpoint,
-        protocol=given.protocol,
-        headers=given.headers,
-        timeout_s=given.timeout,
-        compression=given.compression,
-        tls=client_tls(given.tls, "exporters.forward.tls"),
-    )
-    keeper = durable.onward if durable else None
-    kept: dict[str, Any] = {"keeper": keeper, "before": durable.accepted if durable else None}
-    forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
-    if keeper is not None:
-        keeper.forward = forward
-    return forward
-
-
-class Passing:
+class ForwardingRelay:
     """Takes whole requests from the receiver."""
 
     def __init__(self, forward: Forwarder, pipeline: Pipeline, durable: Durable | None) -> None:
@@ -74,11 +45,11 @@ class Passing:
     def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
         """Requests that assembly does not see."""
         if self._durable is not None and ack is not None:
-            self._durable.safe(self._durable.taken(Kept(RawRequest(signal, "protobuf", body), ack), ()))
+            self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, "protobuf", body), ack), ()))
 
 
 def _kept(origin: Any, ack: Ack | None) -> Any:
-    return origin if ack is None else Kept(origin, ack)
+    return origin if ack is None else AcknowledgedRequest(origin, ack)
 
 
 class _Assembly:

@@ -15,17 +15,17 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 from sys import maxsize
-from typing import Any, Final
+from typing import IO, Any, Final
 
-from otel_eval.app.spill import Spill
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.otlp import SpanBatch
+from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
 from otel_eval.sources.files import Gap, LastPositions, Source, read_pieces, trace_ids
 
-__all__ = ["whole_traces"]
+__all__ = ["Spill", "whole_traces"]
+
 
 Say = Callable[[str], None]
 
@@ -171,3 +171,48 @@ def _slices(items: Sequence[Any], most_bytes: int) -> Iterator[tuple[Any, int]]:
         if size >= most_bytes or end == len(items):
             yield items[begin:end], size
             begin, size = end, 0
+
+
+_NUMBER: Final = 8  # bytes
+_NONE: Final = 2**64 - 1
+
+
+class Spill:
+    """Parts of traces. Each is written after the place of the part of the same trace before it, so that memory holds only
+    the place of the last one.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file: Final = file
+        self._last: Final[dict[bytes, int]] = {}
+
+    def __contains__(self, trace_id: bytes) -> bool:
+        return trace_id in self._last
+
+    def put(self, trace: ClosedTrace) -> None:
+        """Write what is held of a trace."""
+        bodies = (
+            reserialize_traces(trace.frames.values()),
+            reserialize_logs(record for records in trace.logs.values() for record in records),
+        )
+        before = self._last.get(trace.trace_id, _NONE)
+        self._last[trace.trace_id] = self._file.seek(0, 2)
+        self._file.write(b"".join(each.to_bytes(_NUMBER) for each in (before, *map(len, bodies))) + b"".join(bodies))
+
+    def take(self, trace_id: bytes) -> Iterator[SpanBatch]:
+        """The parts of a trace in the order in which they were written; nothing is known of it afterwards."""
+        places = []
+        place = self._last.pop(trace_id, _NONE)
+        while place != _NONE:
+            places.append(place)
+            self._file.seek(place)
+            place = int.from_bytes(self._file.read(_NUMBER))
+        for each in reversed(places):
+            self._file.seek(each + _NUMBER)
+            spans, logs = (int.from_bytes(self._file.read(_NUMBER)) for _ in range(2))
+            yield read_traces(self._file.read(spans))
+            yield read_logs(self._file.read(logs))
+
+    def ids(self) -> list[bytes]:
+        """The traces of which parts are here."""
+        return list(self._last)

@@ -10,19 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from otel_eval.app.attempts import Attempts
-from otel_eval.app.forms import form_of
-from otel_eval.app.moving import records_of, weight_of
-from otel_eval.app.onward import Kept, Onward
 from otel_eval.assembly import Closing, TraceBuffer
-from otel_eval.config import Storage
 from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
-from otel_eval.sources.receiver import RawRequest
+from otel_eval.otlp.requests import RawRequest
 from otel_eval.storage import (
     SEGMENT_BYTES,
     AcceptedSignals,
@@ -36,6 +31,9 @@ from otel_eval.storage import (
     evaluator_identity,
     key_of,
 )
+from otel_eval.storage.attempts import Attempts
+from otel_eval.storage.compaction import records_of, weight_of
+from otel_eval.storage.forwarded_requests import AcknowledgedRequest, ForwardedRequests
 from otel_eval.storage.record_types import (
     EvaluatedTrace,
     RecordKind,
@@ -46,11 +44,31 @@ from otel_eval.storage.record_types import (
     pack_parts,
     pack_tombstones,
 )
+from otel_eval.storage.request_format import form_of
 
 __all__ = ["Durable"]
 
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _AGAIN_S: Final = 0.5  # between attempts to write what was judged
+
+
+class StorageOptions(Protocol):
+    """The `storage` of the configuration."""
+
+    @property
+    def directory(self) -> str:
+        """For this process alone."""
+        ...
+
+    @property
+    def max_size(self) -> int:
+        """Bytes on disk."""
+        ...
+
+    @property
+    def sync(self) -> bool:
+        """Whether a request is acknowledged after fsync."""
+        ...
 
 
 class Durable:
@@ -68,7 +86,7 @@ class Durable:
 
     def __init__(
         self,
-        given: Storage,
+        given: StorageOptions,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
@@ -80,7 +98,7 @@ class Durable:
         self.ledger: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._claim, sync=given.sync)
         self.attempts: Final = Attempts(self._in_progress)
-        self.onward: Final = Onward(self.journal, self.ledger, self._unwritten)
+        self.onward: Final = ForwardedRequests(self.journal, self.ledger, self._unwritten)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = given.max_size
@@ -96,9 +114,9 @@ class Durable:
 
     # ------------------------------------------------------- for the pipeline
 
-    def taken(self, origin: RawRequest | Kept, trace_ids: Iterable[bytes]) -> int:
+    def taken(self, origin: RawRequest | AcknowledgedRequest, trace_ids: Iterable[bytes]) -> int:
         """Write the request down."""
-        origin, ticket = origin if isinstance(origin, Kept) else (origin, None)
+        origin, ticket = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
         form = form_of(origin.signal, origin.encoding, onward=ticket is not None)
         try:
             mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from otel_eval.app.forms import form_of
 from otel_eval.interfaces import ClosedTrace, Part, Released
 from otel_eval.model import Completeness
 from otel_eval.otlp import reserialize_logs, reserialize_traces
 from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, pack_closings, pack_evaluated, pack_parts, pack_released
+from otel_eval.storage.request_format import form_of
 
 __all__ = ["records_of", "weight_of"]
 

@@ -14,13 +14,13 @@ from typing import Final
 from otel_eval.model import Report, Result
 from otel_eval.pipeline_ports import Later
 
-__all__ = ["Gathering"]
+__all__ = ["LateResults"]
 
 _AHEAD: Final = 64
 _LOOK_S: Final = 1.0  # how often a wait is broken, so that an interrupt is heard
 
 
-class Gathering:
+class LateResults:
     """Waits for what comes later.
 
     Args:

@@ -10,19 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Final, Protocol
 
-from otel_eval.app.durable import Durable
-from otel_eval.app.forms import is_onward, origin_of
-from otel_eval.app.resuming import Resuming
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Verdict
 from otel_eval.model import Report, Stamp
 from otel_eval.otlp import UNLIMITED, SpanBatch, read_traces
-from otel_eval.sources.receiver import RawRequest, read_request
+from otel_eval.otlp.requests import RawRequest, read_request
 from otel_eval.storage import JournalRecord, Segment, key_of
+from otel_eval.storage.durable import Durable
 from otel_eval.storage.record_types import (
     ClosingRecord,
     EvaluatedTrace,
@@ -35,10 +33,31 @@ from otel_eval.storage.record_types import (
     unpack_released,
     unpack_tombstones,
 )
+from otel_eval.storage.request_format import is_onward, origin_of
 
 __all__ = ["Recovered", "Recovery"]
 
 _log = logging.getLogger("otel_eval")
+
+
+class ForwardingRecords(Protocol):
+    """Collects what the journal has of requests that are to be forwarded (`forwarding.recovery.ForwardingRecovery`)."""
+
+    def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
+        """A request, or the spans of one trace that wait."""
+        ...
+
+    def judged(self, judgement: EvaluatedTrace) -> None:
+        """A trace was evaluated."""
+        ...
+
+    def passed(self, payload: bytes) -> None:
+        """Requests were forwarded."""
+        ...
+
+    def take_over(self, undecided: Callable[[bytes], bool]) -> int:
+        """Forward the rest; the number of requests."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +94,7 @@ class Recovery:
         durable: Durable,
         deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None],
         max_attributes: int = UNLIMITED,
-        resuming: Resuming | None = None,
+        resuming: ForwardingRecords | None = None,
     ) -> None:
         self._durable: Final = durable
         self._max_attributes: Final = max_attributes

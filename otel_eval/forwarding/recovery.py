@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from otel_eval.app.onward import Onward
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
-from otel_eval.sources.receiver import RawRequest
+from otel_eval.otlp.requests import RawRequest
 from otel_eval.storage import JournalRecord, Segment
+from otel_eval.storage.forwarded_requests import ForwardedRequests
 from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 
 if TYPE_CHECKING:
     from otel_eval.forwarding import Forwarder
 
-__all__ = ["Resuming"]
+__all__ = ["ForwardingRecovery"]
 
 _TOLD: Final = 1024  # reports that spans which are sent again may need
 
@@ -43,7 +43,7 @@ class _Request:
         return max(1, len(framed.spans) + len(framed.logs) + framed.own + framed.ignored + framed.rejected)
 
 
-class Resuming:
+class ForwardingRecovery:
     """Gathers what the journal says of requests that are passed on.
 
     Args:
@@ -51,7 +51,7 @@ class Resuming:
         forward: passes them on.
     """
 
-    def __init__(self, onward: Onward, forward: Forwarder) -> None:
+    def __init__(self, onward: ForwardedRequests, forward: Forwarder) -> None:
         self._onward, self._forward = onward, forward
         self._requests: Final[dict[tuple[int, int], _Request]] = {}
         self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)

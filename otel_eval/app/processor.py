@@ -12,15 +12,13 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app import references
-from otel_eval.app.compose import engine_of, later_of, limits_of, plan_of
-from otel_eval.app.diagnostics import Diagnostics
-from otel_eval.app.guard import Guard
-from otel_eval.app.judges import Clients
-from otel_eval.app.outlets import DELIVERY_S, exporter_sinks, window_limits
+from otel_eval.app.judge_clients import Clients, dataset_counts
+from otel_eval.app.scorer_isolation import Guard
+from otel_eval.app.wiring import DELIVERY_S, engine_of, exporter_sinks, later_of, limits_of, plan_of, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
+from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
@@ -187,7 +185,7 @@ class EvalSpanProcessor(InProcessSource):
 
     def counts(self) -> dict[str, Any]:
         """What every part counted: what was dropped, closed, scored, sent and lost."""
-        mine = self._diagnostics.counts() | self._outlet.counts() | self._counters.snapshot() | references.counts()
+        mine = self._diagnostics.counts() | self._outlet.counts() | self._counters.snapshot() | dataset_counts()
         core, source = self._core.counts(), super().counts()
         held = {"held_bytes": core["held_bytes"] + source["held_bytes"]}
         return core | source | mine | held

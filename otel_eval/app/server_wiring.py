@@ -1,0 +1,233 @@
+"""Builds the parts of `otel-eval serve` from the configuration, and checks the files, keys and datasets that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.admin import AdminServer, Readiness
+from otel_eval.app.wiring import engine_of, otlp_endpoint
+from otel_eval.config import Auth, EvalConfig, MetricsOtlp, ServerTls, Telemetry, client_tls, refuse_credentials
+from otel_eval.config import OtlpReceiver as Given
+from otel_eval.datasets import Dataset
+from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.model import Skipped
+from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
+from otel_eval.sources.receiver import Certificates, Consumer, OtlpReceiver, Relay, Tls, Tokens
+
+if TYPE_CHECKING:
+    from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
+    from otel_eval.counters import Counters
+    from otel_eval.engine import Engine
+    from otel_eval.forwarding import Forwarder
+    from otel_eval.storage.durable import Durable
+
+__all__ = ["AdminServices", "check", "forward_of", "metrics_endpoint", "receiver_of", "suggestions", "verify"]
+
+
+def receiver_of(given: Given, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpReceiver:
+    """The receiver, not listening yet.
+
+    Raises:
+        ConfigError: a token cannot be had.
+    """
+    grpc, http = given.protocols.grpc, given.protocols.http
+    return OtlpReceiver(
+        grpc=grpc.endpoint if grpc else None,
+        http=http.endpoint if http else None,
+        intake=intake,
+        max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
+        max_inflight_bytes=given.max_inflight_size,
+        max_attributes=given.max_attributes,
+        grpc_tls=_tls(grpc.tls if grpc else None),
+        http_tls=_tls(http.tls if http else None),
+        tokens=_tokens(given.auth),
+        relay=relay,
+        ready=ready,
+    )
+
+
+def verify(given: Given) -> None:
+    """See whether the files that the receiver needs can be used.
+
+    Raises:
+        ConfigError: some cannot; each is named.
+    """
+    servers = (("grpc", given.protocols.grpc), ("http", given.protocols.http))
+    tls = [(_tls(server.tls), f"receivers.otlp.protocols.{protocol}.tls") for protocol, server in servers if server]
+    readings: list[Callable[[], object]] = [partial(Certificates, files, where) for files, where in tls if files]
+    readings.append(partial(_tokens, given.auth))
+    collect_errors(readings)
+
+
+def _tls(given: ServerTls | None) -> Tls | None:
+    if given is None:
+        return None
+    return Tls(
+        cert_file=given.cert_file,
+        key_file=given.key_file,
+        client_ca_file=given.client_ca_file,
+        min_version=given.min_version,
+        reload_s=given.reload_interval,
+    )
+
+
+def _tokens(given: Auth | None) -> Tokens | None:
+    return Tokens(given.token_files, given.token_env, where="receivers.otlp.auth") if given else None
+
+
+class AdminServices:
+    """The pages and the metrics of one receiver.
+
+    Args:
+        given: the configuration's `telemetry`.
+        counts: what every part counted.
+        readiness: whether the receiver works.
+
+    Raises:
+        ConfigError: the endpoint for metrics cannot be used.
+    """
+
+    def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], readiness: Callable[[], Readiness]) -> None:
+        self._site: Final = AdminServer(given.endpoint, counts, readiness, given.allowed_hosts) if given.endpoint else None
+        self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
+        self.address: str | None = None
+
+    def start(self) -> None:
+        """Serve the pages and begin to send.
+
+        Raises:
+            ConfigError: the address cannot be had.
+        """
+        self.address = self._site.start() if self._site else None
+        if self._beat:
+            self._beat.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Send once more, then close the address."""
+        if self._beat:
+            self._beat.stop(timeout_s)
+        if self._site:
+            self._site.stop()
+
+
+def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
+    """Where `telemetry.otlp` sends to."""
+    return Endpoint(
+        endpoint=given.endpoint,
+        protocol=given.protocol,
+        headers=given.headers,
+        timeout_s=given.timeout,
+        tls=client_tls(given.tls, "telemetry.otlp.tls"),
+    )
+
+
+def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
+    # Deferred: the exporters load grpc's client or requests.
+    from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
+    from otel_eval.exporters.otlp import metric_exporter, own_resource
+
+    return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)
+
+
+_MOST_PROBLEMS: Final = 20
+
+
+def check(config: EvalConfig) -> None:
+    """See whether all of it can be had.
+
+    Raises:
+        ConfigError: something cannot; every such thing is named, and no secret.
+    """
+    readings: list[Callable[[], object]] = [partial(verify, config.receivers.otlp), partial(refuse_credentials, config)]
+    readings += _client_files(config)
+    if config.judges:
+        from otel_eval.app.judge_clients import judges_of  # deferred: it loads every scorer
+
+        readings.append(partial(judges_of, config))
+    readings.append(partial(_check_datasets, config))
+    collect_errors(readings)
+
+
+def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
+    """Read the files for TLS of every endpoint that results, spans or metrics are sent to."""
+    forward, otlp, metrics = config.exporters.forward, config.exporters.otlp, config.telemetry.otlp
+    if forward and forward.tls:
+        yield client_tls(forward.tls, "exporters.forward.tls").context
+    ways = [(otlp_endpoint(otlp), otlp.signals)] if otlp else []
+    ways += [(metrics_endpoint(metrics), ("metrics",))] if metrics else []
+    yield from (for_signal(to, signal).tls.context for to, signals in ways if is_secure(to) for signal in signals)
+
+
+def _check_datasets(config: EvalConfig) -> None:
+    """Read every record of the files of references as the scorer that uses it does."""
+    found = [
+        problem
+        for evaluation in engine_of(config).evaluations
+        for scorer in evaluation.scorers
+        for problem in _unusable_records(scorer)
+    ]
+    if found:
+        more = [f"and {len(found) - _MOST_PROBLEMS} more records that cannot be used"] if len(found) > _MOST_PROBLEMS else []
+        raise ConfigError(*dict.fromkeys(found[:_MOST_PROBLEMS]), *more)
+
+
+def _unusable_records(scorer: Any) -> Iterator[str]:
+    reference: Any = getattr(scorer, "reference", None)
+    read = getattr(scorer, "read_reference", None)
+    dataset = getattr(reference, "records", None)
+    if isinstance(dataset, Dataset) and read is not None:
+        for key in dataset.record_keys():
+            place = dataset.place_of(key)
+            for problem in _problems(reference.value_of(key), reference.field, read):
+                yield f"{place['dataset']} line {place['line']}: {problem}"
+    for further in getattr(scorer, "scorers", ()):
+        yield from _unusable_records(further)
+
+
+def _problems(value: Any, field: str, read: Callable[[Any], object]) -> Sequence[str]:
+    if isinstance(value, Skipped):
+        return (f"{field}: missing; add it, or remove the record",)
+    try:
+        read(value)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def suggestions(config: EvalConfig) -> list[str]:
+    """What scorers may be meant to do otherwise than they are configured, each with its place in the configuration."""
+    return [
+        f"evaluations[{row}].scorers[{column}]: {suggestion}"
+        for row, evaluation in enumerate(engine_of(config).evaluations)
+        for column, scorer in enumerate(evaluation.scorers)
+        for suggestion in getattr(scorer, "suggestions", ())
+    ]
+
+
+def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
+    """The forwarding stage, if one is configured; what it has to pass on is kept if anything is.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+    from otel_eval.forwarding import Forwarder  # deferred: it loads the clients of gRPC and HTTP
+
+    given = config.exporters.forward
+    if given is None:
+        return None
+    to = Endpoint(
+        endpoint=given.endpoint,
+        protocol=given.protocol,
+        headers=given.headers,
+        timeout_s=given.timeout,
+        compression=given.compression,
+        tls=client_tls(given.tls, "exporters.forward.tls"),
+    )
+    keeper = durable.onward if durable else None
+    kept: dict[str, Any] = {"keeper": keeper, "before": durable.accepted if durable else None}
+    forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
+    if keeper is not None:
+        keeper.forward = forward
+    return forward
