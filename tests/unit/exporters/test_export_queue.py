@@ -260,3 +260,27 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
         assert len(outbox) == 1
         assert getattr(outcome, "tell", None) is None
         assert outcome.explanation == "1 of 1 expected call matched; extra: search (0)"
+
+
+def test_the_wait_that_an_endpoint_asks_for_is_kept(numbered: Callable[[int], Report]):
+    """No attempt is made before it is over, and then the result is delivered."""
+    answers = iter([ExportResult("retryable", "429", after_s=0.3), SENT])
+    carrier = Told(lambda _: next(answers))
+    with delivering(carrier, retry=RetryPolicy(first_s=0.001)) as (delivery, _, _tally):
+        began = time.monotonic()
+        delivery.emit(numbered(1))
+        assert delivery.flush(5.0)
+        assert time.monotonic() - began >= 0.3
+    assert carrier.given == [ids(1), ids(1)]
+
+
+def test_what_is_queued_when_the_process_ends_is_delivered(numbered: Callable[[int], Report]):
+    """More than one batch of it, without waiting for others to be sent with it."""
+    carrier = Told(lambda _: SENT)
+    with delivering(carrier, limit=1000, linger_s=60.0) as (delivery, outbox, _):
+        for number in range(600):
+            delivery.emit(numbered(number))
+        delivery.stop()
+        assert delivery.flush(5.0)
+        assert len(outbox) == 0
+    assert carrier.taken == ids(*range(600))

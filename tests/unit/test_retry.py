@@ -1,0 +1,104 @@
+"""Waits between attempts, and what responses mean for an endpoint that did or did not accept the signal before."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from otel_eval.retry import Backoff, ExportResult, RetryPolicy, SignalHistory
+
+
+class Recording(threading.Event):
+    """Ends every wait at once and keeps how long it should have been."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append(timeout)
+        return self.is_set()
+
+
+def test_waits_grow_with_jitter_up_to_the_longest():
+    """Each is within half of its size."""
+    stopping = Recording()
+    backoff = Backoff(RetryPolicy(first_s=1, factor=2, longest_s=8), stopping)
+    for _ in range(6):
+        backoff.wait()
+    for wait, expected in zip(stopping.waits, (1, 2, 4, 8, 8, 8), strict=True):
+        assert 0.5 * expected <= wait <= 1.5 * expected
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3600.0, 60.0)])
+def test_an_endpoint_may_ask_for_a_longer_wait(asked: float, waited: float):
+    """Up to a limit."""
+    stopping = Recording()
+    Backoff(RetryPolicy(first_s=0.001, most_s=60), stopping).wait(asked)
+    assert stopping.waits == [waited]
+
+
+def test_what_is_left_of_a_deadline_is_the_longest_wait():
+    """Also where the endpoint asks for more."""
+    stopping = Recording()
+    Backoff(RetryPolicy(), stopping).wait(50.0, at_most_s=0.25)
+    assert stopping.waits == [0.25]
+
+
+def test_while_the_process_ends_waits_are_short():
+    """Whatever the endpoint asks for."""
+    stopping = Recording()
+    stopping.set()
+    Backoff(RetryPolicy(last_s=0.001), stopping).wait(50.0)
+    assert stopping.waits == []
+
+
+def meanings(history: SignalHistory, *statuses: str) -> list[str]:
+    return [history.resolve(ExportResult(status, status)).status for status in statuses]  # type: ignore[arg-type]
+
+
+def test_responses_of_an_endpoint_that_accepted_the_signal_are_outages():
+    """A 404 in the middle is retried."""
+    history = SignalHistory()
+    statuses = ("ok", "not_found", "unsupported", "server_error", "denied", "permanent", "retryable")
+    assert meanings(history, *statuses) == ["ok", *["retryable"] * 3, "permanent", "permanent", "retryable"]
+    assert history.unsupported == ""
+
+
+def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
+    """One attempt is allowed in each minute; a success ends that."""
+    now = [0.0]
+    history = SignalHistory(clock=lambda: now[0])
+    assert meanings(history, "not_found") == ["unsupported"]
+    assert not history.allows()
+    now[0] += 60
+    assert history.allows()
+    assert meanings(history, "permanent") == ["unsupported"]
+    now[0] += 60
+    assert meanings(history, "ok", "not_found") == ["ok", "retryable"]
+    assert history.allows()
+
+
+def test_what_an_earlier_process_had_accepted_counts():
+    """It is asked for by key, and a first success is remembered."""
+    accepted: set[str] = set()
+
+    class Before:
+        def has(self, key: str) -> bool:
+            return key in accepted
+
+        def add(self, key: str) -> None:
+            accepted.add(key)
+
+    assert meanings(SignalHistory(key="a", before=Before()), "not_found") == ["unsupported"]
+    assert meanings(SignalHistory(key="a", before=Before()), "ok") == ["ok"]
+    assert meanings(SignalHistory(key="a", before=Before()), "not_found") == ["retryable"]
+    assert meanings(SignalHistory(key="b", before=Before()), "not_found") == ["unsupported"]
+
+
+def test_forwarding_follows_the_list_of_otlp():
+    """A server error is permanent there; with storage a refusal of the sender is retried, since it can be repaired."""
+    assert meanings(SignalHistory(forwards=True), "server_error", "denied") == ["permanent", "permanent"]
+    assert meanings(SignalHistory(keeps=True), "denied") == ["retryable"]
