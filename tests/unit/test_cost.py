@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Callable
-
 import pytest
+from cpu_time import is_in_proportion
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.otlp import read_logs, read_traces
@@ -18,21 +15,6 @@ from otel_eval.wire import read_varint, sized, varint
 SMALL = 50_000
 TIMES = 8
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
-FLOOR_S = 1e-3  # below it other processes on the machine decide
-
-
-def cpu(work: Callable[[], object]) -> float:
-    """CPU seconds of this thread, the best of five; without garbage collection, whose cost depends on all other tests."""
-    found = []
-    gc.disable()
-    try:
-        for _ in range(5):
-            began = time.thread_time()
-            work()
-            found.append(time.thread_time() - began)
-    finally:
-        gc.enable()
-    return max(min(found), FLOOR_S)
 
 
 def unterminated(place: str, size: int) -> bytes:
@@ -57,7 +39,7 @@ def test_an_unterminated_number_in_an_attribute_costs_time_in_proportion_to_its_
     small, great = unterminated(place, SMALL), unterminated(place, TIMES * SMALL)
     other = sized(1, b"a") + sized(2, sized(1, b"b"))
     assert decode_all([great, other]) == {"a": "b"}
-    assert cpu(lambda: decode_all([great])) < MOST * cpu(lambda: decode_all([small]))
+    assert is_in_proportion(lambda: decode_all([small]), lambda: decode_all([great]), MOST)
 
 
 @PLACES
@@ -65,7 +47,7 @@ def test_a_log_record_with_an_unterminated_number_is_framed_in_time_in_proportio
     """Records are read before the request is acknowledged."""
     small, great = (log_record(unterminated(place, size)) for size in (SMALL, TIMES * SMALL))
     assert read_logs(great).ignored == 1
-    assert cpu(lambda: read_logs(great)) < MOST * cpu(lambda: read_logs(small))
+    assert is_in_proportion(lambda: read_logs(small), lambda: read_logs(great), MOST)
 
 
 @pytest.mark.parametrize("number", [0, 127, 128, 2**32, 2**63, 2**64 - 1])
@@ -102,7 +84,7 @@ def pushed(count: int) -> TraceBuffer:
 def test_log_records_of_one_span_cost_time_in_proportion_to_their_number() -> None:
     """They are taken under the lock of the intake."""
     assert len(pushed(len(RECORDS)).drain(0.0)[0].logs[b"s" * 8]) == len(RECORDS)
-    assert cpu(lambda: pushed(len(RECORDS))) < MOST * cpu(lambda: pushed(len(RECORDS) // TIMES))
+    assert is_in_proportion(lambda: pushed(len(RECORDS) // TIMES), lambda: pushed(len(RECORDS)), MOST)
 
 
 def repeated(size: int) -> TraceBuffer:
@@ -117,7 +99,7 @@ def repeated(size: int) -> TraceBuffer:
 def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
     """What is compared of the span that is held is read once."""
     assert repeated(SMALL).tally.spans_duplicate == SMALL // 300
-    assert cpu(lambda: repeated(TIMES * SMALL)) < MOST * cpu(lambda: repeated(SMALL))
+    assert is_in_proportion(lambda: repeated(SMALL), lambda: repeated(TIMES * SMALL), MOST)
 
 
 def damaged(count: int) -> memoryview:
@@ -134,4 +116,4 @@ def test_many_damaged_places_of_a_segment_cost_time_in_proportion_to_their_numbe
     """The next sound record is looked for behind each of them."""
     small, great = damaged(1000), damaged(TIMES * 1000)
     assert len(list(scan(great, Damage()))) == TIMES * 1000
-    assert cpu(lambda: list(scan(great, Damage()))) < MOST * cpu(lambda: list(scan(small, Damage())))
+    assert is_in_proportion(lambda: list(scan(small, Damage())), lambda: list(scan(great, Damage())), MOST)

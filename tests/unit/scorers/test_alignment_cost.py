@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from typing import Any
 
 import pytest
+from cpu_time import is_in_proportion
 
 from otel_eval import create_scorer
 from otel_eval.model import Outcome, Scored, Skipped, ToolCall, Trajectory
@@ -50,18 +49,13 @@ def expected(count: int, shape: Any, group: int) -> list[Any]:
     return [calls[at : at + group] if group > 1 else calls[at] for at in range(0, count, group)]
 
 
-def cpu(scorer: Any, of: Trajectory) -> tuple[float, Outcome]:
-    """CPU seconds of this thread, the best of five, and the outcome."""
-    found = []
-    gc.disable()
-    try:
-        for _ in range(5):
-            began = time.thread_time()
-            outcome = scorer(of)
-            found.append(time.thread_time() - began)
-    finally:
-        gc.enable()
-    return max(min(found), FLOOR_S), outcome
+def is_linear(small: tuple[Any, Trajectory], great: tuple[Any, Trajectory], *kinds: type[Outcome]) -> bool:
+    """Whether scoring the great run costs what it should, and both have an outcome of one of the kinds."""
+    for scorer, of in (small, great):
+        outcome = scorer(of)
+        assert isinstance(outcome, kinds)
+        assert not isinstance(outcome, Skipped) or outcome.reason == "too_large"
+    return is_in_proportion(lambda: small[0](small[1]), lambda: great[0](great[1]), MOST, FLOOR_S)
 
 
 ORDERS = [("any_order", 1, 1), ("in_order", 1, 1), ("in_order", 3, 1), ("in_order", 1, 3), ("in_order", 3, 4)]
@@ -74,13 +68,11 @@ def test_eight_times_as_many_calls_cost_less_than_twenty_times_as_much(
     match: str, mode: str, shape: Any, group: int, parallel: int
 ) -> None:
     """Of expected and actual calls."""
-    costs = []
+    work = []
     for count in (SMALL, TIMES * SMALL):
         spec = {"type": "trajectory_match", "match": match, "arguments": mode, "expected": expected(count, shape, group)}
-        took, outcome = cpu(create_scorer(spec), run(count, shape, parallel))
-        assert isinstance(outcome, Scored) or (isinstance(outcome, Skipped) and outcome.reason == "too_large")
-        costs.append(took)
-    assert costs[1] < MOST * costs[0]
+        work.append((create_scorer(spec), run(count, shape, parallel)))
+    assert is_linear(*work, Scored, Skipped)
 
 
 @pytest.mark.parametrize(("wanted", "made"), [(3, 24_000), (2000, 5)])
@@ -90,9 +82,4 @@ def test_calls_on_one_side_alone_are_scored_however_many_there_are(mode: Any, wa
     for match in ("in_order", "any_order"):
         spec = {"type": "trajectory_match", "match": match, "arguments": mode, "expected": expected(wanted, distinct, 1)}
         scorer = create_scorer(spec)
-        costs = []
-        for count in (made // TIMES or 1, made):
-            took, outcome = cpu(scorer, run(count, distinct, 1))
-            assert isinstance(outcome, Scored)
-            costs.append(took)
-        assert costs[1] < MOST * costs[0]
+        assert is_linear(*((scorer, run(count, distinct, 1)) for count in (made // TIMES or 1, made)), Scored)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cpu_time import is_in_proportion
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import Evaluation
@@ -20,7 +21,6 @@ from otel_eval.trajectory import ALL_NEEDS, Plan, build
 TIMES = 8
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
 LONG = 10**9
-Cpu = Callable[[Callable[[], object]], float]
 SHAPES: dict[str, Callable[[int], Iterator[FakeSpan]]] = {}
 
 
@@ -152,12 +152,12 @@ def calls_of_tools_that_were_asked_for_once_each(count: int) -> Iterator[FakeSpa
 @pytest.mark.parametrize("needs", [frozenset[str](), ALL_NEEDS], ids=["names", "all"])
 @pytest.mark.parametrize("spans", SHAPES.values(), ids=SHAPES)
 def test_a_trace_is_read_in_time_in_proportion_to_its_size(
-    spans: Callable[[int], Iterator[FakeSpan]], needs: frozenset[str], cpu: Cpu
+    spans: Callable[[int], Iterator[FakeSpan]], needs: frozenset[str]
 ) -> None:
     """Also where each span has to be compared with the others."""
     plan, small, great = Plan(needs=needs), closed(*spans(100)), closed(*spans(100 * TIMES))
     assert not any(run.trajectory.too_large for run in build(great, plan))
-    assert cpu(lambda: build(great, plan)) < MOST * cpu(lambda: build(small, plan))
+    assert is_in_proportion(lambda: build(small, plan), lambda: build(great, plan), MOST)
 
 
 def as_json(count: int) -> Iterator[FakeSpan]:
@@ -176,11 +176,11 @@ def as_literals(count: int) -> Iterator[FakeSpan]:
 
 
 @pytest.mark.parametrize("spans", [as_json, as_literals])
-def test_a_history_that_each_model_call_repeats_is_read_once(spans: Callable[[int], Iterator[FakeSpan]], cpu: Cpu) -> None:
+def test_a_history_that_each_model_call_repeats_is_read_once(spans: Callable[[int], Iterator[FakeSpan]]) -> None:
     """Eight times as many model calls have 64 times as much text in all, of which an eighth of an eighth is new."""
     small, great = closed(*spans(25)), closed(*spans(25 * TIMES))
     assert len(build(great, Plan())[0].trajectory.calls) == 25 * TIMES
-    assert cpu(lambda: build(great, Plan())) < MOST * cpu(lambda: build(small, Plan()))
+    assert is_in_proportion(lambda: build(small, Plan()), lambda: build(great, Plan()), MOST)
 
 
 def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
