@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-all lint fix bench mutants peers sdk-range fuzz faults examples audit clean
+.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults examples audit clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,10 @@ QUICK := tests/unit tests/conformance tests/traces tests/content tests/cost test
 PURE := tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
 	tests/unit/scorers/test_alignment_by_hashing.py tests/unit/scorers/test_expression.py tests/flow/test_same_everywhere.py \
 	tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder
-test: lint ## format, lint, types, layers and all quick tests, in JOBS processes; downloads nothing
+test: style ## format, lint, types, layers and all quick tests, in JOBS processes; downloads nothing
+	@$(MAKE) --no-print-directory -j2 types quick
+
+quick: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow" $(QUICK)
 
 test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, without extensions, other SDKs, frameworks; downloads them
@@ -34,9 +37,13 @@ test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, wi
 test-all: ## test, test-integration, other libraries, and faults and fuzz in their long forms; hours
 	@for part in test test-integration peers faults fuzz; do $(MAKE) --no-print-directory $$part || exit 1; done
 
-lint: $(VENV)/.installed-dev ## format, lint, types and layers, without the tests
+lint: style types ## format, lint, types and layers, without the tests
+
+style: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev
 	@$(BIN)/mypy
 	@PYTHONPATH=. $(BIN)/lint-imports
 
