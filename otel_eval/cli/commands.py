@@ -29,11 +29,11 @@ _FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE..
 
 
 class OutputClosed(Exception):
-    """Whoever read our output went away."""
+    """The reader of standard output closed it (a broken pipe)."""
 
 
 class _Commands(click.Group):
-    """Takes a broken pipe away from click, which would end the process with an exit code that means something else."""
+    """Keeps a broken pipe from click, which would end the process with exit code 1: that means that a score did not pass."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -42,8 +42,8 @@ class _Commands(click.Group):
             raise OutputClosed from error
 
 
-def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if not asked or context.resilient_parsing:
+def _version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    if not requested or context.resilient_parsing:
         return
     from otel_eval.versions import build_info
 
@@ -66,33 +66,33 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
 def cli(context: click.Context) -> None:
     """Score the tool calls of traced agents.
 
-    Live from OpenTelemetry spans (serve), or from stored traces (replay). Exit codes: 0 good, 1 a score did not pass or
-    a scorer failed (replay), 2 the configuration or the input cannot be used, 3 nothing was evaluated (replay).
+    Evaluate live OpenTelemetry spans (serve) or stored traces (replay). Exit codes: 0 success, 1 a score did not pass or a
+    scorer failed (replay), 2 the configuration or an input is invalid, 3 nothing was evaluated (replay).
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @cli.command()
-@click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
-@click.option("--drain", "last", is_flag=True, help="Take nothing: score and deliver what storage kept, then end.")
-def serve(config: str | None, last: bool) -> int:
-    """Take OTLP spans and score each run.
+@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--drain", "drains", is_flag=True, help="Do not listen: score and deliver what storage kept, then exit.")
+def serve(config: str | None, drains: bool) -> int:
+    """Receive OTLP spans and score each run.
 
-    Prints one line when it listens: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores what is pending and ends; with
-    storage it leaves what is undecided to the next start. SIGHUP reads the evaluations, judges and conventions of the file
-    again.
+    Prints one line when it is ready: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores pending traces, delivers the scores and
+    exits; with storage, open traces stay there for the next start. SIGHUP reloads evaluations, judges and conventions from the
+    file.
     """
     from otel_eval.cli.serving import drain, run
     from otel_eval.config import load
 
-    return drain(load(config)) if last else run(lambda: load(config), config)
+    return drain(load(config)) if drains else run(lambda: load(config), config)
 
 
 @cli.command()
 @click.argument("config")
 def check(config: str) -> int:
-    """Say whether a configuration can be used."""
+    """Check a configuration file and report every problem."""
     from otel_eval.app.server_wiring import check as verify
     from otel_eval.app.server_wiring import suggestions
     from otel_eval.config import load
@@ -102,7 +102,7 @@ def check(config: str) -> int:
     for suggestion in suggestions(loaded):
         click.echo(f"otel-eval: {suggestion}", err=True)
     scorers = sum(len(each.scorers) for each in loaded.evaluations)
-    click.echo(f"{config}: good; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
+    click.echo(f"{config}: valid; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
     return 0
 
 
@@ -125,14 +125,17 @@ def scorers() -> int:
     rows = [(name, _scorer_summary(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
     for entry_point in unused_entry_points():
-        click.echo(f"otel-eval: not used: {entry_point}; the name is ours, so let its package choose another", err=True)
+        click.echo(
+            f"otel-eval: ignored: {entry_point}; the name belongs to a built-in scorer: choose another name in its package",
+            err=True,
+        )
     return 0
 
 
 @cli.command()
 @click.argument("config")
-@click.option("--evaluation", metavar="NAME", help="Only the trees of this evaluation.")
-@click.option("--scorer", metavar="NAME", help="Only the trees of scorers of this name.")
+@click.option("--evaluation", metavar="NAME", help="Draw only the trees of this evaluation.")
+@click.option("--scorer", metavar="NAME", help="Draw only the trees of scorers with this name.")
 def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
     """Draw the decision trees of a configuration as Mermaid flowcharts."""
     from otel_eval.cli.trees import drawings
@@ -144,7 +147,7 @@ def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
 
 @cli.command()
 def conventions() -> int:
-    """List the instrumentations that are understood."""
+    """List the supported instrumentations and the sources of their conventions."""
     from otel_eval.cli.render import columns
     from otel_eval.conventions import TABLES
 
@@ -156,12 +159,14 @@ def conventions() -> int:
 @cli.command()
 @_FILES
 @_FORMAT
-@click.option("--runs", type=click.Choice(["outermost", "all"]), default="outermost", show_default=True, help="Runs in runs too?")
-@click.option("--config", metavar="FILE", help="YAML file with conventions of your own.")
+@click.option(
+    "--runs", type=click.Choice(["outermost", "all"]), default="outermost", show_default=True, help="Show also runs within runs."
+)
+@click.option("--config", metavar="FILE", help="YAML file; its conventions are used too.")
 def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
-    """Show what is understood of stored traces: each run and its tool calls.
+    """Show the runs in stored traces with their tool calls.
 
-    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and what the Python SDK's console exporter prints, each
+    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and the output of the Python SDK's console exporter, each
     optionally gzipped.
     """
     from otel_eval.cli.stored import show_trajectories
@@ -173,14 +178,15 @@ def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None)
 @cli.command()
 @_FILES
 @_FORMAT
-@click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
-@click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins so.")
-@click.option("--redact", is_flag=True, help="Names and structure only, no values: for a bug report.")
+@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this.")
+@click.option("--redact", is_flag=True, help="Leave out all values, for a bug report: names and structure only.")
 def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Explain why there is a score, or none.
 
-    Shows for each trace the scopes and spans, which convention recognised them and why others were ignored, why there is a
-    run or not, which evaluations match, which condition failed, and what each skipped scorer lacked. Judges are not asked.
+    Shows for each trace the scopes and spans, the convention that recognised each span, why other spans were ignored, why there
+    is a run or none, the evaluations that match, the condition that failed otherwise, and what each skipped scorer lacked. Judges
+    are not called.
     """
     from otel_eval.cli.stored import show_explanations
     from otel_eval.config import load
@@ -191,17 +197,17 @@ def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @cli.command()
 @_FILES
 @_FORMAT
-@click.option("--config", metavar="FILE", help="YAML file; without it the default evaluation.")
-@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer that had something to score was skipped.")
-@click.option("--export", is_flag=True, help="Send the scores to the exporters of the configuration too.")
+@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply.")
+@click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
 @click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
-@click.option("--allow-empty", is_flag=True, help="Exit 0 although nothing was evaluated.")
-@click.option("--allow-unused", is_flag=True, help="Exit 0 although a record of a dataset file matched no run.")
+@click.option("--allow-empty", is_flag=True, help="Exit 0 even if nothing was evaluated.")
+@click.option("--allow-unused", is_flag=True, help="Exit 0 even if a record of a dataset file matched no run.")
 def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
     """Score stored traces.
 
-    Exit 0: every score passed; 1: one did not, or a scorer failed; 2: the configuration or an input cannot be used;
-    3: nothing was evaluated, or a record of a dataset file matched no run.
+    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the configuration or an input is invalid;
+    3 nothing was evaluated, or a record of a dataset file matched no run.
     """
     from otel_eval.cli.stored import show_scores
     from otel_eval.config import load
@@ -212,10 +218,10 @@ def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
 @cli.command()
 @_FILES
 def merge(files: tuple[str, ...]) -> int:
-    """Merge results that several evaluators gave.
+    """Merge the results of several evaluators.
 
-    Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Where evaluators knew different
-    spans of a trace, its lines have "split": true: they may be wrong. Exit 2: a file or a line cannot be used.
+    Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Lines of a trace of which the evaluators
+    received different spans have "split": true: they may be wrong. Exit code 2: a file or a line is invalid.
     """
     from otel_eval.cli.merging import merge as merge_files
 
@@ -223,14 +229,14 @@ def merge(files: tuple[str, ...]) -> int:
 
 
 def _scorer_summary(name: str) -> str:
-    """What a scorer says of itself; of one whose package is broken, that it is: the others are listed all the same."""
+    """The first paragraph of a scorer's docstring, or why the scorer cannot be loaded, so that the others are still listed."""
     from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
     from otel_eval.scorers.outcomes import describe_import_error
 
     try:
         thing = get_scorer(name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's package does when it is imported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything on import
         return f"(cannot be loaded: {error if isinstance(error, ConfigError) else describe_import_error(error)})"
     return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
 
@@ -239,32 +245,32 @@ def _first_line(documented: Any) -> str:
     return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
 
 
-UNUSABLE: Final = 2  # the configuration, the input or the command line
-INTERRUPTED: Final = 130  # as a shell says of SIGINT
-NO_READER: Final = 141  # as a shell says of SIGPIPE
+UNUSABLE: Final = 2  # the configuration, an input or the command line is invalid
+INTERRUPTED: Final = 130  # the exit code of shells for SIGINT
+NO_READER: Final = 141  # the exit code of shells for SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        arguments: words after the command's name; those of the process if None.
+        arguments: the words after the command's name; None: those of the process.
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
     if early_log_format(sys.argv[1:] if arguments is None else arguments) == "json":
         configure_logging("json")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file may be of an encoding that has no arrow
+        sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a file may lack a character, such as an arrow
     try:
         code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
         sys.stdout.flush()
     except (OutputClosed, BrokenPipeError):
-        # Nothing is said, now or when the interpreter flushes at its end.
+        # No message, neither now nor when the interpreter flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return NO_READER
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last door: whatever it is, a person gets one line
+    except Exception as error:  # noqa: BLE001 - the last handler: every error becomes one line
         return _report(error)
     return code if isinstance(code, int) else 0
 

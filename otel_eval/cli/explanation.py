@@ -22,26 +22,26 @@ _NO_RUN: Final = "no span was recognised as an agent, a model call or a tool cal
 
 
 class Disclosure:
-    """What of a trace is shown: everything, or with `redact` names and structure only.
+    """Which values of a trace are shown: all, or with `redact` none.
 
-    Redacted, names of spans, scopes, agents, tools, evaluations and scorers and keys of attributes stay; ids become short
-    hashes, services numbers, values the names of their types, and texts of user-defined scorers are left out.
+    Redaction keeps the names of spans, scopes, agents, tools, evaluations and scorers and the keys of attributes. Ids become
+    short hashes, services numbers, values the names of their types, and texts of user-defined scorers are left out.
     """
 
     def __init__(self, *, redact: bool) -> None:
         self.redact: Final = redact
 
     def id(self, text: str) -> str:
-        """An id, or what tells it from others."""
+        """An id, or a short hash of it that still distinguishes it from others."""
         return text if not self.redact or not text else f"#{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
     def services(self, names: Iterable[str]) -> list[str]:
-        """The services that took part; redacted only how many, since a hash of a name can be guessed."""
+        """The names of the services; redacted they are numbered, since the hash of a name can be guessed."""
         known = sorted({*names} - {""})
         return [f"#{number}" for number in range(1, len(known) + 1)] if self.redact else known
 
     def value(self, value: Any) -> Any:
-        """A value, of a long text its beginning; null for one that was not recorded."""
+        """A value; of a long text only its beginning; None for one that was not recorded."""
         if value is UNRECORDED:
             return None
         if self.redact:
@@ -49,7 +49,7 @@ class Disclosure:
         return value if not isinstance(value, str) or len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
 
     def rule(self, recognition: Recognition) -> dict[str, str] | None:
-        """The attribute, its pattern and the pattern of the span's name that decided; of a redacted rule only the attribute."""
+        """The attribute and the patterns of the rule that matched; redacted only the attribute."""
         decided = recognition.rule or recognition.evaluation_mark
         if decided is None:
             return None
@@ -58,7 +58,7 @@ class Disclosure:
 
 
 def explanation_fields(explained: ExplainedTrace, disclosure: Disclosure) -> dict[str, Any]:
-    """The trace, its spans as a tree in order of time, and its runs with what each evaluation did."""
+    """The trace, its spans as a tree in order of time, and its runs with the outcome of each evaluation."""
     trace, shown = explained.trace, disclosure
     unread = {span.scope for span in trace.spans if span.ignored is Ignored.NO_RULE}
     return {
@@ -104,7 +104,7 @@ def _span_fields(span: SpanExplanation, shown: Disclosure, *, is_run: bool) -> d
         "convention": span.recognition.table,
         "rule": shown.rule(span.recognition),
         "ignored": str(span.ignored or ""),
-        "looked_at": {key: shown.value(value) for key, value in span.recognition.looked_at.items()},
+        "looked_at": {key: shown.value(value) for key, value in sorted(span.recognition.looked_at.items())},
         "attribute_keys": list(span.keys),
     }
 
@@ -149,7 +149,7 @@ def _result_fields(result: Result, shown: Disclosure, *, safe: bool) -> dict[str
 
 
 def _outcome_fields(outcome: Scored | Skipped | Failed) -> Iterator[tuple[str, Any]]:
-    """`text` is why there is no score; what a failed scorer raised stays in the process."""
+    """`text` is why there is no score. Of a failed scorer only the type of the error: its message may quote content."""
     scored, skipped = isinstance(outcome, Scored), isinstance(outcome, Skipped)
     yield "outcome", "scored" if scored else "skipped" if skipped else "failed"
     yield "value", outcome.value if isinstance(outcome, Scored) else None
@@ -173,7 +173,7 @@ _REMEDY: Final = (
 
 
 def explanation_block(fields: Mapping[str, Any]) -> list[str]:
-    """The fields of `explanation_fields` as lines: scopes, tree, what was not recognised, runs."""
+    """The fields of `explanation_fields` as lines: scopes, tree, unrecognised spans, runs."""
     parts = [_scopes(fields), _tree(fields), _unrecognised(fields), _missing_parents(fields), *map(_run, fields["runs"])]
     if fields["no_run"]:
         parts.append(_indented(f"no agent run: {fields['no_run']}. {_REMEDY}"))
@@ -181,9 +181,9 @@ def explanation_block(fields: Mapping[str, Any]) -> list[str]:
 
 
 def closing_lines(traces: int, with_run: int, looked_for: Iterable[str]) -> list[str]:
-    """How many traces there were and how many had a run; the attributes that rules look at, where spans fit none of them."""
+    """The number of traces and of those with a run; before it the attributes that rules test, if spans matched no rule."""
     keys = ", ".join(sorted(looked_for))
-    looked = _indented(f"Attributes that rules look at: {keys}", 0) if keys else []
+    looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
     return [*looked, f"{_count(traces, 'trace')}, {with_run} with an agent run"]
 
 
@@ -228,7 +228,7 @@ def _kind(span: Mapping[str, Any]) -> str:
 
 
 def _why(span: Mapping[str, Any]) -> str:
-    """The convention and rule that decided, and why the span was left out if it was."""
+    """The convention and rule that matched, and why the span was ignored, if it was."""
     rule, ignored = _rule(span), f"ignored: {span['ignored']}"
     if not span["ignored"]:
         return rule
@@ -241,7 +241,7 @@ def _why(span: Mapping[str, Any]) -> str:
 
 
 def _rule(span: Mapping[str, Any]) -> str:
-    """The rule with the span's own value where it is short; it may hold content, so the pattern stands for a long one."""
+    """The rule with the span's own value; the pattern instead of a long value, which may be content."""
     rule = span["rule"]
     if rule is None:
         return ""
@@ -260,7 +260,7 @@ def _unrecognised(fields: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     for scope, unread in list(spans.items())[:_MOST_SCOPES]:
         keys = sorted({key for span in unread for key in span["attribute_keys"]})
-        lines += _indented(f"{_count(len(unread), 'span')} of {scope or '(unnamed scope)'} fit no rule; their attributes:")
+        lines += _indented(f"{_count(len(unread), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
         lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
     return [*lines, *_more(len(spans) - _MOST_SCOPES, "more scope")]
 
@@ -293,7 +293,7 @@ def _run(run: Mapping[str, Any]) -> list[str]:
 
 
 def _evaluation(evaluation: Mapping[str, Any], known: list[str]) -> Iterator[str]:
-    """The lines of an evaluation; a reason that stands with the run already is not repeated for every scorer."""
+    """The lines of an evaluation; a reason that is shown with the run is not repeated for every scorer."""
     name = evaluation["evaluation"]
     if not evaluation["matched"]:
         failed = "; ".join(map(_failed_condition, evaluation["failed_conditions"]))
@@ -305,19 +305,18 @@ def _evaluation(evaluation: Mapping[str, Any], known: list[str]) -> Iterator[str
         for each in evaluation["results"]
     ]
     rows += [
-        (scorer, "not asked", "it waits for a judge or coroutine; `otel-eval replay` asks it")
-        for scorer in evaluation["not_asked"]
+        (scorer, "not run", "it waits for a judge or coroutine; `otel-eval replay` runs it") for scorer in evaluation["not_asked"]
     ]
-    yield from (f"      {line}" for line in columns(("scorer", "outcome", "what it lacked"), rows, width=WIDTH - 6))
+    yield from (f"      {line}" for line in columns(("scorer", "outcome", "reason"), rows, width=WIDTH - 6))
 
 
 def _failed_condition(condition: Mapping[str, Any]) -> str:
     key, wanted, actual = condition["condition"], _json(condition["wanted"]), condition["actual"]
     if key == "sample":
-        return f"sample is {wanted}, and the trace id draws {_json(actual)}"
+        return f"sample is {wanted}, and the hash of the trace id is {_json(actual)}"
     if key == "match.runs":
-        return f"{key} wants {wanted}, and this run is inside another one"
-    return f"{key} wants {wanted}, and the run {'has none' if actual is None else f'has {_json(actual)}'}"
+        return f"{key} requires {wanted}, and this run is inside another one"
+    return f"{key} requires {wanted}, and the run {'has none' if actual is None else f'has {_json(actual)}'}"
 
 
 def _outcome(result: Mapping[str, Any]) -> str:
@@ -335,7 +334,7 @@ def _indented(text: str, indent: int = 2) -> list[str]:
 
 
 def _hanging(start: str, text: str) -> list[str]:
-    """A row whose last cell wraps below itself."""
+    """A row whose last cell wraps with a hanging indent."""
     wrapped = textwrap.wrap(plain(text), max(20, WIDTH - len(start)), max_lines=3, placeholder=" …", break_on_hyphens=False) or [
         ""
     ]

@@ -1,4 +1,4 @@
-"""Log lines on stderr: as text or JSON, limited in number, whoever writes them.
+"""Log lines on stderr: as text or JSON, and with a limit on repeated lines, also for lines of libraries.
 
 With JSON every line is one object: also warnings of libraries, errors at the start and uncaught exceptions.
 """
@@ -32,8 +32,8 @@ _MOST_READ: Final = 2**20
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time` (RFC 3339), `level`, `logger`, `message`.
 
-    A record with an exception has its type as `exception`, and the traceback, which may quote content, only where
-    OTEL_EVAL_DEBUG=1 asks for it.
+    A record with an exception has its type as `exception`. The traceback, which may quote content, is added only with
+    OTEL_EVAL_DEBUG=1.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -54,21 +54,21 @@ class JsonFormatter(logging.Formatter):
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - a library's call whose arguments do not fit its text
+    except Exception:  # noqa: BLE001 - a library's log call whose arguments do not match its format
         return str(record.msg)
 
 
 class RateLimitFilter(logging.Filter):
-    """Lets so many lines of one kind through in any `every_s` seconds; the next one then tells how many were left out.
+    """Limits log lines of one kind to `most` in `every_s` seconds; the first line after that gives the number left out.
 
-    A kind is a logger and the text of its message before values are put in. What is only for debugging is not limited.
+    A kind is a logger and its message before formatting. Debug messages are not limited.
     """
 
     def __init__(self, most: int = 10, every_s: float = 60.0) -> None:
         super().__init__()
         self._most, self._every_s = most, every_s
         self._lock = threading.Lock()  # guards _seen
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # when counting began, and how many came
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # kind → (start of the window, lines in it)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
@@ -88,7 +88,7 @@ class RateLimitFilter(logging.Filter):
 
 
 def configure_logging(form: str, level: str = "info") -> None:
-    """Give every handler of the process this form ("text" or "json") and the limit, and our own logger the level."""
+    """Set the format ("text" or "json") and the rate limit for every handler of the process, and the level of our logger."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(each, RateLimitFilter) for each in handler.filters):
             handler.addFilter(RateLimitFilter())
@@ -102,7 +102,7 @@ def _everything_as_json() -> None:
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())
     logging.captureWarnings(True)
-    logging.raiseExceptions = False  # a record that cannot be written would be told in many lines
+    logging.raiseExceptions = False  # a record that cannot be written would print a traceback of many lines
     sys.excepthook = lambda kind, error, trace: _uncaught("", kind, error, trace)
     threading.excepthook = lambda found: _uncaught(
         f" in thread {found.thread.name if found.thread else '?'}", found.exc_type, found.exc_value, found.exc_traceback
@@ -118,10 +118,10 @@ def _uncaught(where: str, kind: type[BaseException], error: BaseException | None
 
 
 def early_log_format(arguments: Sequence[str]) -> Literal["text", "json"]:
-    """The form that the configuration of `serve` asks for, before it is read: it may be what cannot be used.
+    """The log format that the configuration of `serve` sets, before it is loaded, so that errors in it are in that format.
 
     Args:
-        arguments: words of the command line.
+        arguments: the words of the command line.
     """
     if "serve" not in arguments:
         return "text"
@@ -139,7 +139,7 @@ def _wants_json(path: str) -> bool:
 
 
 def write_line(message: str, *, prefix: str = "otel-eval: ", level: int = logging.ERROR, exc_info: Any = None) -> None:
-    """Write a line to stderr in the form of the log lines, whatever the levels are."""
+    """Write a line to stderr in the format of the log lines, regardless of log levels."""
     record = logging.LogRecord("otel_eval", level, "", 0, message, (), exc_info)
     line = JsonFormatter().format(record) if writes_json() else f"{prefix}{message}"
     sys.stderr.write(f"{line}\n")

@@ -18,7 +18,7 @@ __all__ = ["merge"]
 
 
 def merge(files: Sequence[str]) -> int:
-    """Print the results of the files as one; 0, or 2 if a file or a line cannot be used: then the others are merged."""
+    """Print the merged results of the files; 0, or 2 if a file or a line is invalid: then the others are merged."""
     problems: list[str] = []
     for row in merge_results(*(_rows(file, problems) for file in files)):
         click.echo(line_of(row))
@@ -28,7 +28,7 @@ def merge(files: Sequence[str]) -> int:
 
 
 def _rows(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """The results in a file, "-" being standard input."""
+    """The results in a file; "-" is standard input."""
     name = "standard input" if file == "-" else file
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as lines:

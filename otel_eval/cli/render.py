@@ -28,7 +28,7 @@ __all__ = [
 
 
 def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
-    """The run with its calls; whatever was not recorded is null, and what is unknown is there only where it is."""
+    """The run with its calls. Values that were not recorded are null; `calls_unknown` is present only if set."""
     return {
         "trace_id": trajectory.trace_id,
         "span_id": trajectory.span_id,
@@ -67,8 +67,8 @@ def _error_fields(error: ToolError | None) -> dict[str, str] | None:
 def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     """For each call the indices of those it overlapped in time.
 
-    Two calls overlap if neither was made within the other and each starts strictly before the other ends; a call
-    without both times overlaps none. Calls are looked at in order of start, so that the cost follows the overlaps found.
+    Two calls overlap if neither was made within the other and each starts strictly before the other ends; a call without both
+    times overlaps none. Calls are visited in order of start, so the cost is proportional to the calls and the overlaps found.
 
     >>> from otel_eval.testing import call
     >>> overlaps((call("a", start_ns=0, end_ns=5), call("b", start_ns=4, end_ns=9), call("c", start_ns=9, end_ns=10)))
@@ -96,7 +96,7 @@ def _related(one: ToolCall, other: ToolCall) -> bool:
 
 
 def json_line(fields: dict[str, Any]) -> str:
-    """The object as one line of ASCII JSON; what JSON has no word for, such as NaN and the infinities, becomes text."""
+    """The object as one line of ASCII JSON; values that JSON cannot represent, such as NaN, become text."""
     try:
         return json.dumps(fields, allow_nan=False, default=str)
     except ValueError:
@@ -115,19 +115,20 @@ def _finite(value: Any) -> Any:
 
 WIDTH: Final = 100
 _NO_CASE: Final[Mapping[str, Any]] = {}
-_SCORE_HEADER: Final = ("scorer", "value", "verdict", "reason")
+_SCORE_HEADER: Final = ("scorer", "value", "outcome", "reason")
 
 
 def run_block(
     trajectory: Trajectory, *, arguments: bool = True, case: Mapping[str, Any] = _NO_CASE, full_ids: bool = False
 ) -> list[str]:
-    """The run in a line or two, then its calls, one a line, numbered from 0 as explanations number them.
+    """A headline of the run, then its calls, one per line, numbered from 0 as in explanations.
 
     Args:
-        case: attributes of the run that are shown, such as the id of a test case.
-        full_ids: whether the ids of trace and span are shown in full; otherwise the first half of the trace's.
-        arguments: whether the arguments of calls are shown. Where scores are shown they are not: they are content, and
-            only what a scorer needs is read at all.
+        trajectory: the run.
+        arguments: whether to show the arguments of calls. They are content, so they are read, and shown beside scores, only where
+            a scorer needs them.
+        case: attributes of the run to show, such as the id of a test case.
+        full_ids: whether to show the ids of trace and span in full; otherwise half of the trace id.
     """
     return [
         *_headlines(trajectory, case, full_ids=full_ids),
@@ -167,7 +168,7 @@ def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
 
 
 def _moment(trajectory: Trajectory) -> str:
-    """When the run began, to the second."""
+    """The start of the run, to the second."""
     begun = start_time(trajectory)
     return "" if begun is None else f"{begun[:10]} {begun[11:19]}Z"
 
@@ -188,7 +189,7 @@ def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
 
 
 def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
-    """How long it took, the numbers of the calls beside it, how it ended."""
+    """Duration, numbers of overlapping calls, and outcome."""
     beside = f"with {', '.join(str(j) for j in others[:3])}{'…' if len(others) > 3 else ''}" if others else ""
     end = f"error {call.error.type}" if call.error else "outcome unknown" if call.failure_unknown else "ok"
     return _duration(call.start_ns, call.end_ns), beside, cut(plain(end), 32)
@@ -205,12 +206,12 @@ def _call_text(call: ToolCall) -> str:
 
 
 def score_block(results: Sequence[Result]) -> list[str]:
-    """The scores as a table: scorer, value, verdict, reason."""
+    """The scores as a table: scorer, value, outcome, reason."""
     return score_table([(result.scorer, *_cells(result)) for result in results])
 
 
 def score_table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows of scorer, value, verdict and reason under their header, indented to stand below a run."""
+    """Rows of scorer, value, outcome and reason under their header, indented below a run."""
     return [f"  {line}" for line in columns(_SCORE_HEADER, rows, width=WIDTH - 2)]
 
 
@@ -224,7 +225,7 @@ def _cells(result: Result) -> tuple[str, str, str]:
 
 
 def _place(details: Mapping[str, Any]) -> str:
-    """Which record of a dataset could not be used, and what to do; "" if it was something else that failed."""
+    """The dataset record that is invalid, and what to do; "" if something else failed."""
     if not {"dataset", "line", "problems"} <= details.keys():
         return ""
     remedies = "; ".join(f"{each['key']}: {each['remedy']}" for each in details["problems"])
@@ -232,7 +233,7 @@ def _place(details: Mapping[str, Any]) -> str:
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = WIDTH, widest: int = 32) -> list[str]:
-    """Lines of aligned columns of at most `widest` characters; the last one wraps within what is left of the width."""
+    """Lines of aligned columns of at most `widest` characters; the last column wraps within the rest of the width."""
     rows = [tuple(map(plain, row)) for row in rows]
     widths = [min(widest, max(len(row[i]) for row in (tuple(header), *rows))) for i in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
@@ -245,13 +246,13 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
 
 
 def tally_line(results: Iterable[tuple[str, int]], runs: int) -> str:
-    """The last line: how many runs there were and how the scores fell."""
+    """The last line: the number of runs and of scores by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
     return f"{runs} run{'' if runs == 1 else 's'}: " + (", ".join(parts) if parts else "no scores")
 
 
 def label_line(summary: Mapping[str, Any]) -> str:
-    """A distribution of labels in a line: each label with its count and share, and how uneven they are."""
+    """A distribution of labels in a line: each label with its count and share, and the skew."""
     counted = zip(summary["labels"], summary["fractions"], strict=True)
     shares = [f"{label} {summary['counts'][label]} ({fraction:.0%})" for label, fraction in counted]
     skew = f"; skew {summary['skew']:.2f}"
@@ -270,10 +271,10 @@ def _json(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """One line without control characters: names come from traces and must not drive the terminal."""
+    """The text on one line, without control characters: names come from traces and must not control the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def cut(text: str, width: int) -> str:
-    """The text, or its beginning and an ellipsis where it is longer."""
+    """The text, shortened to the width with an ellipsis."""
     return text if len(text) <= width else text[: width - 1] + "…"

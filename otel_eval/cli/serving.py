@@ -23,19 +23,19 @@ __all__ = ["drain", "run"]
 
 _log = logging.getLogger("otel_eval")
 
-STOP_S: Final = 10.0  # for taking no more, scoring what is pending and flushing
+STOP_S: Final = 10.0  # for closing the listeners, scoring pending traces and flushing
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _MARGIN_S: Final = 2.0
 
 
 def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; 0 after everything pending was scored and flushed.
+    """Serve until SIGTERM or SIGINT, then score pending traces and flush; returns 0.
 
     Args:
-        read: reads the configuration; once more at each SIGHUP.
+        read: loads the configuration, at the start and at each SIGHUP.
         source: the file of the configuration, for the log.
     """
-    # gRPC's core writes a line for each broken handshake and bad header: at the pace of a stranger, past our limits on lines.
+    # gRPC's core writes a line for each broken handshake and bad header, without our rate limit: any client could flood the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from otel_eval.app.server import Server
     from otel_eval.app.server_wiring import check
@@ -43,10 +43,10 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     config = read()
     check(config)
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
-    asked = _StopRequests()
-    signals = _signals(asked)  # before anything listens, so that none during the start is lost
+    stop_requests = _StopRequests()
+    signals = _signals(stop_requests)  # before anything listens, so that a signal during the start is not lost
     server = Server(config)
-    asked.tell(server.note_stop)
+    stop_requests.on_first(server.note_stop)
     bound = server.start()
     try:
         places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.admin.address)]
@@ -61,16 +61,16 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
         watchdog.daemon = True
         watchdog.start()
         if not server.stop(STOP_S):
-            write_line(f"not every score was there and delivered within {STOP_S:g} s; some failed with timeout or are lost")
+            write_line(f"not all scores were computed and delivered within {STOP_S:g} s; some failed with timeout or are lost")
         watchdog.cancel()
     return 0
 
 
 def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
-    """The configuration's file, its evaluations with their scorers, and its exporters, without headers and keys."""
+    """File, evaluations with scorers, and exporters of the configuration, for the log: without headers and keys."""
     from otel_eval.scorers.judge import any_judge_name
 
-    with any_judge_name():  # no judge is asked
+    with any_judge_name():  # judges are built for their names only, and not called
         evaluations = [f"{each.name} ({', '.join(scorer.name for scorer in each.build())})" for each in config.evaluations]
     return source or "the default evaluation, no configuration file", ", ".join(evaluations), ", ".join(_exporters(config))
 
@@ -86,49 +86,50 @@ def _exporters(config: EvalConfig) -> Iterator[str]:
 
 
 class _StopRequests:
-    """Requests to stop, by the number of their signals."""
+    """Handler of the signals that stop the process."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
-        self._tell: Callable[[], None] = lambda: None
+        self._callback: Callable[[], None] = lambda: None
 
-    def tell(self, whom: Callable[[], None]) -> None:
-        """Call this at the first request, also if that came before."""
-        self._tell = whom
+    def on_first(self, callback: Callable[[], None]) -> None:
+        """Call the callback at a request to stop; at once if there was one already."""
+        self._callback = callback
         if self._numbers:
-            whom()
+            callback()
 
     def __call__(self, number: int) -> None:
-        if self._numbers and number == signal.SIGINT:  # a person who asks twice does not want to wait
+        if self._numbers and number == signal.SIGINT:  # the second Ctrl-C ends the process at once
             os._exit(130)
         self._numbers.append(number)
-        self._tell()
+        self._callback()
 
 
-def _signals(asked: _StopRequests) -> socket.socket:
-    """Where a byte comes for each signal that matters: its number.
+def _signals(stop_requests: _StopRequests) -> socket.socket:
+    """A socket that receives one byte, the number, for each signal.
 
-    The interpreter's own wake-up writes it, whichever thread the signal meets; a lock or a queue is not safe in a handler.
+    The interpreter's wake-up descriptor writes it, in whichever thread the signal arrives; locks and queues are not safe in a
+    signal handler.
     """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
     for number in _ENDS:
-        signal.signal(number, lambda which, _: asked(which))
+        signal.signal(number, lambda which, _: stop_requests(which))
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, lambda *_: None)
     return ours
 
 
 def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
-    """Go on with what the configuration says now; with what it said before if that cannot be used."""
+    """Switch to the current configuration file; keep the running configuration if the file is invalid."""
     try:
         kept = server.reload(read())
     except OtelEvalError as error:
-        _log.warning("reload: %s; what was read before stays", " ".join(str(error).split()))
+        _log.warning("reload: %s; the running configuration is kept", " ".join(str(error).split()))
         return
-    except Exception as error:  # noqa: BLE001 - a new configuration must not end what runs by the old one
-        _log.warning("reload: unexpected %s; what was read before stays", type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - a new configuration must not end the running server
+        _log.warning("reload: unexpected %s; the running configuration is kept", type(error).__name__)
         return
     for key in kept:
         _log.warning("reload: %s changed; that needs a restart", key)
@@ -136,32 +137,32 @@ def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
 
 
 def _abort() -> None:
-    write_line(f"stopping took longer than {STOP_S + _MARGIN_S:g} s; ended with scores unsent")
+    write_line(f"shutdown took longer than {STOP_S + _MARGIN_S:g} s; exiting with undelivered scores")
     os._exit(1)
 
 
 def drain(config: EvalConfig) -> int:
-    """Score and deliver it without listening; 1 if told to stop before everything was delivered.
+    """Score and deliver what storage kept, without listening; 1 if stopped by a signal before everything was delivered.
 
     Raises:
-        ConfigError: there is no storage, or a URL holds credentials.
+        ConfigError: no storage is configured, or a URL holds credentials.
     """
     from otel_eval.app.server import Server
 
     if config.storage is None:
-        raise ConfigError("storage: is missing, and --drain scores what storage kept; add it or leave --drain out")
+        raise ConfigError("storage: missing, but --drain scores what storage kept; add it or leave --drain out")
     refuse_credentials(config)
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
-    told = threading.Event()
+    stopped = threading.Event()
     server = Server(config)
 
     def stop(*_: object) -> None:
         server.note_stop()
-        told.set()
+        stopped.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
         signal.signal(number, stop)
-    if server.drain(told):
+    if server.drain(stopped):
         return 0
-    write_line("told to stop before everything was delivered; the rest stays in storage")
+    write_line("stopped before everything was delivered; the rest stays in storage")
     return 1

@@ -23,15 +23,15 @@ __all__ = ["show_explanations", "show_scores", "show_trajectories"]
 _NOTHING_EVALUATED: Final = 3  # exit code
 _MOST_FAILURES: Final = 20
 
-# It records a label for a distribution and says so by being skipped: no verdict, so no exit code.
-_NO_VERDICT: Final = "label_distribution"
+# This scorer records a label for a distribution, as a skipped result: it neither passes nor fails, and has no exit code.
+_RECORDING_TYPE: Final = "label_distribution"
 
 
-_VERDICTS: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
+_OUTCOMES: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
 
 
 class _Problems:
-    """Inputs that could not be used: told at once, remembered for the exit code."""
+    """Invalid inputs: printed at once, counted for the exit code."""
 
     def __init__(self, progress: ProgressBar) -> None:
         self.count = 0
@@ -48,7 +48,7 @@ class _Problems:
 
 
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
-    """Print each run of the files; 0, or 2 if some input could not be used."""
+    """Print each run of the files; 0, or 2 if an input is invalid."""
     from otel_eval import app
 
     problems = _Problems(ProgressBar(()))
@@ -62,14 +62,14 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
 
 
 def show_explanations(files: Sequence[str], config: EvalConfig, *, form: str, trace_id: str, redact: bool) -> int:
-    """Print why each trace of the files has runs and scores, or none; 0, or 2 if some input could not be used.
+    """Print why each trace of the files has runs and scores, or none; 0, or 2 if an input is invalid.
 
     Args:
-        files: of traces.
-        config: its evaluations, conventions and limits.
-        form: "table" for text, "json" for one line a trace.
-        trace_id: what the ids of the traces begin with; "" for all.
-        redact: whether values are left out.
+        files: files with traces.
+        config: the evaluations, conventions and limits.
+        form: "table" for text, "json" for one line per trace.
+        trace_id: a prefix of the trace ids; "" for all traces.
+        redact: whether to leave out values.
     """
     from otel_eval import app
     from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, explanation_fields
@@ -103,13 +103,15 @@ def show_scores(
     """Print each score of the files.
 
     Returns:
-        2 if some input could not be used; else 1 if some score did not pass; else 3 if nothing was evaluated or a record of
-        a dataset matched no run, unless that is allowed; else 0.
+        2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
+        of a dataset matched no run, unless that is allowed; else 0.
     """
     from otel_eval import app
 
     if export and not (config.exporters.otlp or config.exporters.jsonl):
-        raise ConfigError("exporters: none is configured, so --export has nowhere to send to; name one or leave --export out")
+        raise ConfigError(
+            "exporters: none is configured, so --export has nowhere to send to; configure one or leave --export out"
+        )
     with ProgressBar(files) as progress:
         problems, tally = _Problems(progress), _ResultCounts()
         coverage = app.Coverage()
@@ -138,73 +140,73 @@ def show_scores(
     for failure in tally.failure_lines():
         click.echo(f"otel-eval: {failure}", err=True)
     if problems.count:
-        return 2  # the problem was printed, and it may be the cause of all that is missing
+        return 2  # already printed, and possibly the cause of everything that is missing
     for line in missed:
         click.echo(f"otel-eval: {line}", err=True)
     return tally.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
 
 
 class _ResultCounts:
-    """How the scores fell."""
+    """Counts of results by outcome, and of failures and labels."""
 
     def __init__(self) -> None:
         self.runs: set[tuple[str, str]] = set()
-        self._verdicts: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()  # by reason
         self._last: Trajectory | None = None
         self._labels: dict[str, list[Result]] = {}
         self.failures: Counter[tuple[str, str, str]] = Counter()  # scorer, error type, place in the user's code
 
     def is_of_last_run(self, report: Report) -> bool:
-        """Whether the report is of the same run as the last one that was counted."""
+        """Whether the report is of the run that was counted last."""
         return report.trajectory is self._last
 
     def count(self, report: Report) -> None:
-        """Count the results; a report of a trace without any does not count."""
+        """Count the results; a report of a trace without a run has none."""
         if report.no_run is not None:
             return
-        self._verdicts.update(_verdict(result) for result in report.results)
+        self._outcomes.update(_outcome(result) for result in report.results)
         for result in report.results:
             if isinstance(result.outcome, Failed) and result.outcome.place:
                 self.failures[result.scorer, result.outcome.error_type, result.outcome.place] += 1
             if isinstance(result.outcome, Skipped):
-                self.skipped["recorded" if result.type == _NO_VERDICT else result.outcome.reason] += 1
-            if result.type == _NO_VERDICT:
+                self.skipped["recorded" if result.type == _RECORDING_TYPE else result.outcome.reason] += 1
+            if result.type == _RECORDING_TYPE:
                 self._labels.setdefault(f"{report.evaluation} {result.scorer}", []).append(result)
         self._last = report.trajectory
         self.runs.add((self._last.trace_id, self._last.span_id))
 
     def lines(self) -> list[str]:
-        """The last lines of a table: a line for each distribution of labels, then the counts."""
+        """The last lines of a table: one for each distribution of labels, then the counts."""
         from otel_eval.scorers import summarize
 
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
-        return [*distributions, tally_line([(word, self._verdicts[word]) for word in _VERDICTS], len(self.runs))]
+        return [*distributions, tally_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
 
     def failure_lines(self) -> Iterator[str]:
-        """A line for each scorer of a user that raised: the type of the error, file and line, and no content."""
+        """A line for each user-defined scorer that raised: type of the error, file and line, no content."""
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
             yield f"scorer {scorer} failed {count} time{'' if count == 1 else 's'}: {error} at {place}"
 
     @property
     def evaluated(self) -> int:
-        """Results that are no skip, and skips of runs that were too large to score."""
-        return self._verdicts.total() - self.skipped.total() + self.skipped["too_large"]
+        """The number of results that were scored or failed, or skipped because the run was too large."""
+        return self._outcomes.total() - self.skipped.total() + self.skipped["too_large"]
 
     def exit_code(self, *, strict: bool) -> int:
-        """0, or 1 if some score did not pass, some scorer failed or, where that is asked, one was skipped.
+        """0, or 1 if a score did not pass, a scorer failed or, with `strict`, was skipped.
 
-        A scorer that had nothing to score (`not_applicable`) and a recorded label never count.
+        A scorer that did not apply (`not_applicable`) and a recorded label never count.
         """
-        skipped = self._verdicts["skipped"] - self.skipped["not_applicable"] if strict else 0
-        return 1 if self._verdicts["did not pass"] + self._verdicts["failed to score"] + skipped else 0
+        skipped = self._outcomes["skipped"] - self.skipped["not_applicable"] if strict else 0
+        return 1 if self._outcomes["did not pass"] + self._outcomes["failed to score"] + skipped else 0
 
 
-def _verdict(result: Result) -> str:
+def _outcome(result: Result) -> str:
     if isinstance(result.outcome, Scored):
         return "passed" if result.outcome.passed else "did not pass"
     if isinstance(result.outcome, Skipped):
-        return "recorded" if result.type == _NO_VERDICT else "skipped"
+        return "recorded" if result.type == _RECORDING_TYPE else "skipped"
     return "failed to score"
 
 
@@ -214,11 +216,11 @@ def _json_lines(report: Report) -> Iterator[str]:
     return map(json_line, rows_of(report))
 
 
-def _table(report: Report, again: bool, *, full_ids: bool) -> list[str]:
-    """The scores of an evaluation, below their run where it was not shown already; nothing for a trace without a run."""
+def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
+    """The scores of an evaluation, with a headline unless the same run was shown before; empty for a trace without a run."""
     if report.no_run is not None:
         return []
-    run = [] if again else ["", *run_block(report.trajectory, arguments=False, case=report.attributes, full_ids=full_ids)]
+    run = [] if shown else ["", *run_block(report.trajectory, arguments=False, case=report.attributes, full_ids=full_ids)]
     revision = f" (revision {report.revision})" if report.revision else ""
     return [*run, f"  evaluation {report.evaluation}{revision}", *score_block(report.results)]
 
@@ -233,12 +235,12 @@ _SHOWN: Final = 5
 
 
 def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, int]) -> Iterator[str]:
-    """Why nothing was evaluated, if so.
+    """Why nothing was evaluated; no line if something was.
 
     Args:
-        coverage: what was read.
-        evaluated: results that are scored, failed, or skipped because a run was too large.
-        skipped: skipped results by reason.
+        coverage: counts of what was read.
+        evaluated: the number of results that were scored or failed, or skipped because the run was too large.
+        skipped: the number of skipped results by reason.
     """
     unknown = Counter({reason: skipped[reason] for reason in UNKNOWN_REASONS if skipped.get(reason)})
     remedy = f"{_EXPLAIN}; --allow-empty accepts it"
@@ -251,11 +253,11 @@ def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, 
         reasons = ", ".join(f"{reason} {count}" for reason, count in unknown.most_common())
         yield f"nothing was evaluated: every scorer was skipped ({reasons}); {remedy}"
     elif not evaluated and not sum(skipped.values()):
-        yield f"nothing was evaluated: no scorer was asked, because each has a sample below 1; {remedy}"
+        yield f"nothing was evaluated: no scorer ran, because each has a sample below 1; {remedy}"
 
 
 def no_run_line(coverage: Coverage) -> str:
-    """That there is no agent run in the traces that have none: how many spans, and of which scopes."""
+    """How many spans of which scopes are in traces without an agent run."""
     scopes = coverage.scopes_without_run.most_common()
     named = ", ".join(f"{redacted_repr(scope) if scope else '(unnamed)'} ({count})" for scope, count in scopes[:_SHOWN])
     more = f" and {len(scopes) - _SHOWN} more" if len(scopes) > _SHOWN else ""
@@ -287,7 +289,7 @@ _CURSOR: Final = "\x1b[?25h"  # the bar hides it
 
 
 class ProgressBar:
-    """A bar on stderr that makes room while something else is printed; nothing at all if stderr is no terminal."""
+    """A bar on stderr that is cleared while something else is printed; does nothing if stderr is not a terminal."""
 
     def __init__(self, files: Sequence[str]) -> None:
         sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
@@ -305,13 +307,13 @@ class ProgressBar:
             click.echo(_CLEAR + _CURSOR, nl=False, err=True)
 
     def advance(self, read: int) -> None:
-        """So many bytes more were read."""
+        """Add the number of bytes that were read."""
         if self._bar is not None:
             self._bar.update(read)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """A clean line to print on; the bar is drawn again afterwards."""
+        """Clear the bar, so that something can be printed, and draw it again afterwards."""
         if self._bar is None:
             yield
             return

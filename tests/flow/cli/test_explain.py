@@ -82,10 +82,10 @@ def test_a_trace_without_a_run(otel_eval: Run, traced: Callable[..., Path]) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert "my.http 2 2 none" in said
     assert 'ignored: no rule of a convention holds; none accepts gen_ai.operation.name="ponder"' in said
-    assert "2 spans of my.http fit no rule; their attributes: gen_ai.operation.name, http.method" in said
+    assert "2 spans of my.http match no rule; their attributes: gen_ai.operation.name, http.method" in said
     assert "no agent run: no span was recognised as an agent, a model call or a tool call." in said
     assert "under `conventions` in the configuration" in said
-    assert "Attributes that rules look at: " in said
+    assert "Attributes that rules test: " in said
     assert said.endswith("1 trace, 0 with an agent run")
 
 
@@ -104,17 +104,17 @@ def test_the_conditions_that_fail(otel_eval: Run, traced: Callable[..., Path], c
     path = traced(("1", "", AGENT), ("2", "1", TOOL))
     said = flat(otel_eval("explain", path, "--config", config("{type: tool_errors}", more=more)).stdout)
     assert "evaluation one does not match:" in said
-    assert 'match.service wants "shop*", and the run has ""' in said
-    assert 'match.agent wants "Helper", and the run has "helper"' in said
-    assert 'match.attributes.tenant wants "a*", and the run has none' in said
+    assert 'match.service requires "shop*", and the run has ""' in said
+    assert 'match.agent requires "Helper", and the run has "helper"' in said
+    assert 'match.attributes.tenant requires "a*", and the run has none' in said
 
 
 def test_a_sample_and_a_run_inside_another(otel_eval: Run, traced: Callable[..., Path], config: Write) -> None:
     """The other two conditions in words; both runs are shown."""
     path = traced(("1", "", AGENT), ("2", "1", {**AGENT, "gen_ai.agent.name": "inner"}))
     said = flat(otel_eval("explain", path, "--config", config("{type: tool_errors}", more="    sample: 0.00001")).stdout)
-    assert "sample is 1e-05, and the trace id draws 0." in said
-    assert 'match.runs wants "outermost", and this run is inside another one' in said
+    assert "sample is 1e-05, and the hash of the trace id is 0." in said
+    assert 'match.runs requires "outermost", and this run is inside another one' in said
     assert "(agent inner): an agent span; inside another run; 0 tool calls" in said
 
 
@@ -156,7 +156,7 @@ def test_judges_are_not_asked(otel_eval: Run, traced: Callable[..., Path], confi
     path = config("{type: llm_judge, judge: main, criteria: polite}", more=judge)
     done = otel_eval("explain", traced(("1", "", AGENT), ("2", "1", TOOL)), "--config", path, KEY="k")
     assert done.returncode == 0
-    assert "llm_judge not asked" in flat(done.stdout)
+    assert "llm_judge not run" in flat(done.stdout)
 
 
 def test_only_one_trace_and_an_unusable_file(otel_eval: Run, traced: Callable[..., Path], recorded: Path) -> None:

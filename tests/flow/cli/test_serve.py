@@ -125,7 +125,7 @@ def test_it_ends_in_time_though_nobody_takes_the_scores(config: Write, recorded:
             _, err = process.communicate(timeout=15)
     assert process.returncode == 0
     assert without_start(err) == [
-        "otel-eval: not every score was there and delivered within 10 s; some failed with timeout or are lost"
+        "otel-eval: not all scores were computed and delivered within 10 s; some failed with timeout or are lost"
     ]
 
 
@@ -146,7 +146,7 @@ def test_evaluations_are_read_again_on_sighup(config: Write, recorded: Path) -> 
         post(ready(process), recorded)
         path.write_text("evaluations: 3", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
-        assert "stays" in said(process, "reload: ")
+        assert "is kept" in said(process, "reload: ")
         config("{type: time_cost, max_ms: 1}", more=settle)
         process.send_signal(signal.SIGHUP)
         said(process, "reload: done")

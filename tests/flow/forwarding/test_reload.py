@@ -187,7 +187,7 @@ def test_a_configuration_that_cannot_be_used_changes_nothing(backend: Any, tmp_p
     with serving(path) as service:
         service.export(*run)
         path.write_text(mistake, encoding="utf-8")
-        assert "what was read before stays" in service.reload()
+        assert "the running configuration is kept" in service.reload()
         assert backend.wait(lambda: len(arrived(backend)) == len(run))
     assert arrived(backend)[run[0].trace_id, run[0].span_id][0][1] == ["tool_errors"]
 

@@ -43,8 +43,8 @@ def test_a_run_without_evidence_says_so() -> None:
     assert "incomplete: cut" in run_block(trajectory(incomplete="cut"))[0]
 
 
-def test_each_outcome_has_its_verdict() -> None:
-    """Scorer, value, verdict, reason; what a failed scorer said stays in the process."""
+def test_each_outcome_has_its_word() -> None:
+    """Scorer, value, outcome, reason; the message of a failed scorer stays in the process."""
     rows = score_block(
         [
             result(Scored(1.0, True, "all there"), "good"),
@@ -54,7 +54,7 @@ def test_each_outcome_has_its_verdict() -> None:
         ]
     )
     assert [row.split() for row in rows] == [
-        ["scorer", "value", "verdict", "reason"],
+        ["scorer", "value", "outcome", "reason"],
         ["good", "1.000", "pass", "all", "there"],
         ["bad", "0.250", "fail", "one", "of", "four"],
         ["unknown", "-", "skipped", "no", "tool", "data"],
