@@ -37,7 +37,7 @@ def describe(outcome: Scored | Skipped | Failed) -> str:
         case Scored():
             return f"{outcome.value:.2f} {'passed' if outcome.passed else 'did not pass'}"
         case Skipped():
-            return f"skipped: {outcome.why}"
+            return f"skipped: {outcome.text}"
         case Failed():
             return f"failed: {outcome.error_type}"
 

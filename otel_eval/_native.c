@@ -1,9 +1,8 @@
 /* Reading spans in OTLP's protobuf bytes, the way nearly every encoder writes them.
  *
- * Knows: where a span keeps its ids, name, kind, times, status and attributes; the four plain kinds of value; how a
- * request nests. Refuses to know: anything unusual. A field that OTLP does not have, one of another wire type, a key or
- * a value said twice, a number longer than it need be: then nothing is guessed and the Python decoder, whose answer
- * counts, is asked instead. So both ways give equal results, and this one is only ever a shortcut.
+ * It reads where a span keeps its ids, name, kind, times, status and attributes, the four plain kinds of value, and how a request
+ * nests. Anything unusual is left to the Python decoder: a field that OTLP does not have, one of another wire type, a key or a
+ * value that is there twice, a number longer than it need be. So both ways give equal results.
  *
  * Hostile bytes: every read is bounds-checked, nothing recurses by what the bytes say, nothing is allocated by a length that the bytes
  * themselves do not back. Holds no reference across calls but to the Python functions it was given and to at most
@@ -61,14 +60,6 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "otel_eval._native",
-    .m_doc = "A shortcut for reading spans in OTLP's protobuf bytes.",
-    .m_size = -1,
-    .m_methods = functions,
-};
-
 static int intern_names(void)
 {
     struct {
@@ -86,10 +77,45 @@ static int intern_names(void)
     return 0;
 }
 
+/* The state above belongs to the process: another interpreter of it does without the extension. A second import into the same
+ * interpreter finds everything in place. */
+static int prepare(PyObject *Py_UNUSED(module))
+{
+    static PyInterpreterState *owner;
+    if (owner != NULL && owner != PyInterpreterState_Get()) {
+        PyErr_SetString(PyExc_ImportError, "otel_eval._native was loaded by another interpreter of the process");
+        return -1;
+    }
+    if (view_type == NULL) {
+        if (intern_names() < 0)
+            return -1;
+        view_type = (PyTypeObject *)PyType_FromSpec(&view_spec);
+    }
+    owner = view_type == NULL ? NULL : PyInterpreterState_Get();
+    return view_type == NULL ? -1 : 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, prepare},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "otel_eval._native",
+    .m_doc = "A shortcut for reading spans in OTLP's protobuf bytes.",
+    .m_size = 0,
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
 PyMODINIT_FUNC PyInit__native(void)
 {
-    if (intern_names() < 0)
-        return NULL;
-    view_type = (PyTypeObject *)PyType_FromSpec(&view_spec);
-    return view_type == NULL ? NULL : PyModule_Create(&definition);
+    return PyModuleDef_Init(&definition);
 }

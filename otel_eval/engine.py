@@ -1,6 +1,6 @@
-"""Judge closed traces: which evaluations apply to which run, what their scorers say, under which revision.
+"""Evaluate closed traces: which evaluations apply to which run, the results of their scorers, and their revision.
 
-Knows evaluations and outcomes; knows no clock, no thread, no wire. The same closed trace gives the same reports.
+The same closed trace gives the same reports.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from otel_eval.scorers.spec.functions import is_own_scorer, private_copy
 from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory import CUT, Plan, Run, build
 
-__all__ = ["Engine", "RunObserver", "draw_of", "result_id"]
+__all__ = ["Engine", "RunObserver", "result_id", "sampling_hash"]
 
-_UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.ORPHANED)
+_UNTROUBLED: Final = (Completeness.COMPLETE, Completeness.REMOTE_PARENT)
 _NO_STAMP: Final = Stamp()
 _SCORER_STEPS: Final = 20
 _ITEM_STEPS: Final = 2  # of a call or a span that a scorer looks at; what compares them with one another has limits of its own
@@ -57,7 +57,7 @@ class Engine:
     Args:
         exported: keys of attributes of runs that reports carry.
         records_tool_spans: globs of instrumentation scopes that record each tool call as a span.
-        no_run: whether a trace of which nothing is reported gets a report that says so.
+        no_run: whether a trace without results gets a report with the reason.
 
     Attributes:
         waits: whether reports may have results that are pending.
@@ -88,7 +88,7 @@ class Engine:
 
     def failed_conditions(self, trajectory: Trajectory) -> list[tuple[Evaluation, tuple[FailedCondition, ...]]]:
         """Each evaluation with the conditions that the run does not meet: none, and it matches."""
-        draw = draw_of(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
+        draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
         return [(evaluation, tuple(matcher.failed(trajectory, draw))) for evaluation, matcher in self._matchers]
 
     def is_agent(self, frame: Frame) -> bool:
@@ -105,14 +105,14 @@ class Engine:
             return False
         return reading is not DROPPED and reading.kind is Kind.AGENT
 
-    def judge(
+    def evaluate(
         self,
         trace: ClosedTrace,
         stamp: Stamp = _NO_STAMP,
         on_run: RunObserver | None = None,
         instead: Outcome | None = None,
     ) -> list[Report]:
-        """The reports of every run of the trace that is new, or changed since its last verdict.
+        """The reports of every run of the trace that is new, or changed since its last evaluation.
 
         Args:
             trace: what is evaluated.
@@ -120,24 +120,24 @@ class Engine:
             on_run: called with each of these runs and the evaluations that match it, before they are scored.
             instead: the outcome of every scorer; no scorer is called and nothing is pending.
         """
-        draw = draw_of(trace.trace_id) if self._samples else 0.0
+        draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         reports: list[Report] = []
         evidence: Evidence | None = None
         was_reported = bool(trace.verdicts) and NO_RUN not in trace.verdicts
         steps = Steps()
         runs = build(trace, self.plan, steps)
         for run in runs:
-            said = trace.verdicts.get(run.span_id)
-            revision = _revision(trace, run, said)
+            last = trace.verdicts.get(run.span_id)
+            revision = _revision(trace, run, last)
             if revision is None:
                 continue
-            outermost = said.outermost if said is not None and revision < -1 else run.trajectory.outermost
+            outermost = last.outermost if last is not None and revision < -1 else run.trajectory.outermost
             trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete, outermost)
             if revision < 0:
                 continue
             run = _perhaps_joined(run, stamp.since_ns)
-            inner = self._no_longer_outermost(run, said, draw)
-            matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, said) else []
+            inner = self._no_longer_outermost(run, last, draw)
+            matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, last) else []
             if on_run is not None:
                 on_run(run.trajectory, matching)
             if matching or inner:
@@ -145,7 +145,7 @@ class Engine:
                 occasion = (self._exports(run.trajectory), evidence, stamp)
                 reports += [_report(run.trajectory, each, revision, draw, occasion, steps, instead) for each in matching]
                 reports += [_report(run.trajectory, each, revision, draw, occasion, steps, _part_of(run)) for each in inner]
-        # Where all of an evaluation's scorers are waited for and none is asked about this trace, there is nothing to say.
+        # An evaluation whose scorers are all asynchronous, and none of which samples this trace, has nothing to report.
         if self.waits:
             reports = [report for report in reports if report.results or report.pending]
         if not reports:
@@ -163,7 +163,7 @@ class Engine:
 
         The run is the trace's root, or else its first span; which conditions it meets is not known.
         """
-        draw = draw_of(trace.trace_id)
+        draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
         revision = _following(trace.verdicts.get(span_id))
         trace.verdicts[span_id] = Verdict(revision, "")
@@ -177,20 +177,20 @@ class Engine:
         """A report that the trace has no result and why, if it never had one and its results would be wanted."""
         before = trace.verdicts.get(NO_RUN)
         is_again = trace.changed is not None if before is None else trace.part is not None
-        if not self._reports_no_run or is_again or (self._samples and draw_of(trace.trace_id) >= self._most_sampled):
+        if not self._reports_no_run or is_again or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled):
             return []
         revision = 0 if before is None else before.revision + 1
         trace.verdicts[NO_RUN] = Verdict(revision, "")
         run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
-        said = NoRun(why, result_id(run.trace_id, "", "", "", revision))
-        return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=said)]
+        reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
+        return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
 
     def _matching(self, run: Trajectory, draw: float) -> list[Evaluation]:
         return [evaluation for evaluation, applies in self._matchers if applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, said: Verdict | None, draw: float) -> list[Evaluation]:
+    def _no_longer_outermost(self, run: Run, last: Verdict | None, draw: float) -> list[Evaluation]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
-        if not _is_inner(run, said):
+        if not _is_inner(run, last):
             return []
         as_it_was = replace(run.trajectory, outermost=True)
         return [each for each in self._matching(as_it_was, draw) if each.match.runs == "outermost"]
@@ -229,40 +229,40 @@ def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
     return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 
-def _revision(trace: ClosedTrace, run: Run, said: Verdict | None) -> int | None:
+def _revision(trace: ClosedTrace, run: Run, last: Verdict | None) -> int | None:
     """The revision to score a run under; None if nothing about it changed, or it is not to be evaluated.
 
     Negative to put it off: -1 if it was not reported yet, -2 if its revision 0 was, and so on.
     """
     if trace.part is not None and run.members[0] not in trace.part.spans:
         return None
-    following, is_inner = _following(said), _is_inner(run, said)
+    following, is_inner = _following(last), _is_inner(run, last)
     if _is_released(trace, run):
         return following if is_inner else None
-    if not is_inner and not _is_changed(trace, run, said):
+    if not is_inner and not _is_changed(trace, run, last):
         return None
     is_put_off = trace.reason is Completeness.DETACHED and run.trajectory.incomplete == CUT and not is_inner
     return -following - 1 if is_put_off else following
 
 
-def _following(said: Verdict | None) -> int:
+def _following(last: Verdict | None) -> int:
     """The revision after the last one that was reported."""
-    if said is None:
+    if last is None:
         return 0
-    return said.revision + 1 if said.revision >= 0 else -said.revision - 1
+    return last.revision + 1 if last.revision >= 0 else -last.revision - 1
 
 
-def _is_inner(run: Run, said: Verdict | None) -> bool:
+def _is_inner(run: Run, last: Verdict | None) -> bool:
     """Whether the run was reported as an outermost one and turned out to lie inside another."""
-    return said is not None and said.outermost and _following(said) > 0 and not run.trajectory.outermost
+    return last is not None and last.outermost and _following(last) > 0 and not run.trajectory.outermost
 
 
-def _is_changed(trace: ClosedTrace, run: Run, said: Verdict | None) -> bool:
+def _is_changed(trace: ClosedTrace, run: Run, last: Verdict | None) -> bool:
     """Whether the run is to be scored: it is new, or its spans changed, or what is missing of it."""
-    if said is None or said.revision < 0:
+    if last is None or last.revision < 0:
         return True
     changed = trace.changed is None or not trace.changed.isdisjoint(run.members)
-    return not _is_released(trace, run) and (changed or said.incomplete != run.trajectory.incomplete)
+    return not _is_released(trace, run) and (changed or last.incomplete != run.trajectory.incomplete)
 
 
 def _is_released(trace: ClosedTrace, run: Run) -> bool:
@@ -358,6 +358,6 @@ def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revisio
     return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def draw_of(trace_id: bytes) -> float:
+def sampling_hash(trace_id: bytes) -> float:
     """A number in [0, 1) that only the trace id decides; hashed, because samplers before us cut by the id's own bits."""
     return int.from_bytes(blake2b(trace_id, digest_size=7).digest(), "big") / 2**56

@@ -1,6 +1,6 @@
 """The nouns: tool calls, trajectories, outcomes and results.
 
-Knows no attribute name, no wire, no clock; everything here is frozen and holds plain Python values.
+Everything here is frozen and holds plain Python values.
 Times are Unix nanoseconds as the spans gave them; ids are lower-case hexadecimal text.
 """
 
@@ -26,7 +26,7 @@ __all__ = [
     "Scored",
     "SkipReason",
     "Skipped",
-    "SpanVisit",
+    "SpanRef",
     "Stamp",
     "ToolCall",
     "ToolError",
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Unrecorded(Enum):
-    """The type of `UNRECORDED`: a value that nobody wrote down, which is not the same as null."""
+    """The type of `UNRECORDED`: a value that was not recorded, which is not the same as null."""
 
     UNRECORDED = "unrecorded"
 
@@ -70,18 +70,23 @@ class Kind(StrEnum):
 class Completeness(StrEnum):
     """Why a trace was closed; travels with each of its scores.
 
-    `joined` is no reason to close a trace: of a complete or orphaned run it says that the run may have begun before the
-    evaluator took over its input, so that some of its spans may have gone to another one before.
+    `joined` is no reason to close a trace: it stands for `complete` or `remote_parent` where the run may have begun before the
+    evaluator took over its input, so that some of its spans may have gone to another evaluator before.
     """
 
     COMPLETE = "complete"
-    ORPHANED = "orphaned"
+    REMOTE_PARENT = "remote_parent"
     IDLE = "idle"
     AGED = "aged"
     OVERFLOW = "overflow"
     SHUTDOWN = "shutdown"
     DETACHED = "detached"
     JOINED = "joined"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Completeness | None:
+        """The former name of `remote_parent`, which results that were stored before may have."""
+        return cls.REMOTE_PARENT if value == "orphaned" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class ToolCall:
 
     Attributes:
         name: the tool's name, exactly as recorded.
-        arguments: a JSON value, normally an object; `UNRECORDED` if nobody wrote it down.
+        arguments: a JSON value, normally an object; `UNRECORDED` if it was not recorded.
             A bare value that cannot be named is `Unnamed`: ``{"__value__": value}``.
         result: a JSON value, or `UNRECORDED`.
         error: how it failed, or None.
@@ -129,7 +134,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SpanVisit:
+class SpanRef:
     """A span of a run by name and time: what `of: spans` scorers look at."""
 
     name: str
@@ -175,7 +180,7 @@ class Trajectory:
     output_tokens: int | None = None
     input: Any = UNRECORDED
     output: Any = UNRECORDED
-    spans: tuple[SpanVisit, ...] = ()
+    spans: tuple[SpanRef, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     conversation_id: str = ""
     completeness: Completeness = Completeness.COMPLETE
@@ -198,7 +203,7 @@ class Scored:
 
 
 SkipReason = Literal["incomplete", "calls_unknown", "not_recorded", "no_reference", "not_applicable", "too_large", "recorded"]
-"""Why a result was skipped, in one word: the label of metrics beside the text of `Skipped.why`.
+"""Why a result was skipped, in one word: the label of metrics beside `Skipped.text`.
 
 * ``incomplete``: spans of the run are missing.
 * ``calls_unknown``: the run made, or may have made, tool calls that were not recorded.
@@ -219,12 +224,12 @@ class Skipped:
     """No score, because it is unknown or does not apply. Unknown is never zero, and never a pass.
 
     Attributes:
-        why: the explanation for people.
+        text: why, for people.
         details: the scorer's documented details (JSON).
         reason: why, in one word; see `SkipReason`.
     """
 
-    why: str
+    text: str
     details: Mapping[str, Any] = field(default_factory=dict)
     reason: SkipReason = "not_applicable"
 
@@ -273,7 +278,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A result that is still to come, because its scorer waits for somebody else: its facts, and who is to be waited for."""
+    """A result that is still to come because its scorer is asynchronous: its attributes, and what to await."""
 
     evaluation: str
     scorer: str
@@ -313,7 +318,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class NoRun:
-    """What is said of a trace that has no result, so that those who merge results know whose spans were apart.
+    """Why a trace has no result, so that merged results show which evaluators saw other spans of it.
 
     Attributes:
         why: the explanation for people.
@@ -329,7 +334,7 @@ class Stamp:
     """Who evaluated a run, and when.
 
     Attributes:
-        evaluator: the id of the evaluating process, or of its storage; "" for stored traces, which anyone can evaluate again.
+        evaluator: the id of the evaluating process, or of its storage; "" for stored traces.
         at_ns: Unix nanoseconds, or None.
         since_ns: Unix nanoseconds since when the evaluator takes all spans that it will ever get; 0: always.
     """
@@ -346,7 +351,7 @@ class Report:
     Attributes:
         results: those there are; none, if all are still to come.
         pending: those that come later, each in a report of its own.
-        late: whether an earlier report announced these results: then the run itself was told already.
+        late: whether an earlier report announced these results, with the run itself.
         attributes: those attributes of the run that are exported with its results.
         evidence: the spans that were known of the trace; None where that was not kept.
         stamp: who evaluated the run, and when. Reports are compared without it.

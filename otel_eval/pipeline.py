@@ -1,7 +1,7 @@
 """Run the core for a process: one buffer, one lock, one worker.
 
-The lock guards the buffer alone and is never held while a trace is read, scored or emitted. Traces are judged one at a
-time, by the worker or by whoever flushes, so that revisions follow one another.
+The lock guards the buffer alone and is never held while a trace is read, scored or emitted. Traces are evaluated one
+at a time, by the worker or by the thread that flushes, so that revisions follow one another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from otel_eval.errors import Overloaded
 from otel_eval.evaluations import Evaluation
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanReader
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
-from otel_eval.pipeline_ports import MOST_CRASHES, Attempts, Keeper, Later, Watch
+from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults, Attempts, EvaluationJournal, Watch
 from otel_eval.progress import Progress, ProgressState
 from otel_eval.scorers.tool_names import ToolNameCheck
 
@@ -30,12 +30,10 @@ FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
 
-_TICK_S: Final = 0.1  # how late a verdict may be beside the waits that are configured
-_MOMENT_S: Final = 0.05  # that a thread of the host may wait for the judging of another trace
+_TICK_S: Final = 0.1  # how late a result may be beyond the configured waits
+_MOMENT_S: Final = 0.05  # that a thread of the host may wait for the evaluation of another trace
 _AT_ONCE: Final = 256  # traces taken out of the buffer under one hold of the lock
-_SLOW_S: Final = (
-    5.0  # of an evaluation that is logged: more than its steps take, so the machine is busy or a scorer of a user slow
-)
+_SLOW_S: Final = 5.0  # of an evaluation that is logged: a busy machine, or a slow scorer of a user
 _PARTS: Final = 32  # of `max_bytes`, one of which they may have
 
 
@@ -46,7 +44,7 @@ class _Tally:
     reports: int = 0
     traces_failed: int = 0  # reading a trace raised: a defect of ours, and the trace is lost
     traces_crashed: int = 0  # failed without another attempt, because the process crashed twice while they were evaluated
-    spans_refused: int = 0  # not taken because judging is behind or the process ends
+    spans_refused: int = 0  # refused by backpressure, or because the process ends
 
 
 def _tool_name_check(engine: Engine) -> ToolNameCheck:
@@ -57,15 +55,15 @@ class Pipeline:
     """Spans in, reports to `emit`.
 
     Args:
-        engine: judges what is closed.
+        engine: evaluates closed traces.
         emit: takes each report out; isolates its own failures.
         limits: of the buffer.
         clock: monotonic seconds.
-        judged: told the id of each trace when every report on it was emitted but for what is pending, or none can be.
+        judged: called with the id of each trace when all reports on it but pending ones were emitted, or none can be.
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
         keeper: writes down what happens.
         between: called by the worker between two looks at what is due, ten times a second or more often; never raises.
-        behind: says why nothing should be judged now, because nobody takes more reports; "" if they can be taken.
+        backpressure: why evaluation must pause, because exporters do not take more reports; "" if they do.
         evaluator: the id that reports carry; a random one if None.
         now_ns: Unix nanoseconds, of which reports carry when they were made.
         since_ns: since when all spans arrive here: runs that began before are `joined`; 0: none is.
@@ -81,9 +79,9 @@ class Pipeline:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         judged: Callable[[bytes], None] = lambda _: None,
-        later: Later | None = None,
-        keeper: Keeper | None = None,
-        behind: Callable[[], str] = lambda: "",
+        later: AsyncResults | None = None,
+        keeper: EvaluationJournal | None = None,
+        backpressure: Callable[[], str] = lambda: "",
         evaluator: str | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         since_ns: int = 0,
@@ -96,7 +94,7 @@ class Pipeline:
             raise ValueError("some scorers are waited for; pass later")
         self._later = later
         self._keeper: Final = keeper
-        self._behind: Final = behind
+        self._backpressure: Final = backpressure
         self._between: Final = between
         self._final: Final = final
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
@@ -108,11 +106,11 @@ class Pipeline:
         self._now_ns: Final = now_ns
         self._since_ns, self._may_be_joined = since_ns, may_be_joined
         self._lock = threading.Lock()  # guards _buffer
-        self._judging = threading.RLock()  # one judge at a time; taken before _lock, never after it
+        self._evaluating = threading.RLock()  # one evaluation at a time; taken before _lock, never after it
         self._tally: Final = _Tally()
         self.progress: Final = Progress(clock)
         self._wake = threading.Event()
-        self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not judged
+        self._first: Sequence[ClosedTrace] = ()  # closed before a restart and not evaluated
         self.caught_up: Final = threading.Event()  # these were evaluated
         self._stopping = False
         self._worker: threading.Thread | None = None
@@ -120,7 +118,7 @@ class Pipeline:
     # ------------------------------------------------------------------ in
 
     def spans(self, spans: Sequence[tuple[bytes, bytes, Frame, int]], origin: Any = None) -> None:
-        """Take framed spans; `origin` is the request they came in, for whoever keeps it.
+        """Take framed spans; `origin` is the request they came in, for the journal.
 
         Raises:
             Overloaded: closed traces that are not evaluated hold half of `max_bytes`, open traces fill it and close soon,
@@ -135,7 +133,7 @@ class Pipeline:
     def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
         keeper = self._keeper
         try:
-            if why := "the process is ending" if self._stopping else self._behind():
+            if why := "the process is ending" if self._stopping else self._backpressure():
                 raise Overloaded(why)
             with self._lock:
                 if why := self._buffer.refusal(items, self._clock()):
@@ -154,14 +152,16 @@ class Pipeline:
         """Whether a span, which may be open, is an agent's."""
         return self._engine.describes_agent(view, scope_name)
 
-    def whole(self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None) -> None:
-        """Take all that a source holds of a trace and judge it now: nothing of it is open any more, or `why` says otherwise."""
+    def close_and_evaluate(
+        self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None
+    ) -> None:
+        """Take all that a source holds of a trace and evaluate it now; `why`: the reason, if spans of it are still open."""
         now = self._clock()
-        with self._judging:
+        with self._evaluating:
             with self._lock:
                 self._buffer.push_many(spans, now)
                 closed = self._buffer.close(trace_id, now, why)
-            self._judge(closed)
+            self._evaluate(closed)
 
     # ------------------------------------------------------------------ out
 
@@ -178,32 +178,32 @@ class Pipeline:
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
 
-    def judge_by(self, engine: Engine, later: Later | None) -> None:
+    def use_engine(self, engine: Engine, later: AsyncResults | None) -> None:
         """Judge by another engine from the next trace on. `later` as at the beginning; one that was there stays."""
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
-        # Without the lock: who judges now may wait for a sink, and whoever brings a new engine must not wait with it.
+        # Without the lock: an evaluation that waits for an exporter must not delay a reload.
         self._later = self._later or later
         self._engine, self._tool_names = engine, _tool_name_check(engine)
 
     def step(self) -> bool:
         """Judge what is due; True if there may be more at once."""
-        paused = self._behind()
+        paused = self._backpressure()
         self.progress.moved(paused)
         if paused:
             return False
-        with self._judging:
-            self._judge_first()
+        with self._evaluating:
+            self._evaluate_first()
             with self._lock:
                 closed, final = self._due(self._clock()), self._buffer.take_final()
-            self._judge(closed)
+            self._evaluate(closed)
             if final:
                 self._final([(trace_id.hex(), run.hex()) for trace_id, run in final])
         return bool(closed)
 
-    def _judge_first(self) -> None:
+    def _evaluate_first(self) -> None:
         first, self._first = self._first, ()
-        self._judge(first)
+        self._evaluate(first)
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
@@ -212,32 +212,32 @@ class Pipeline:
             keeper.tidy(self._buffer)
         # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
-        ripe = self._buffer.ripe(now, _AT_ONCE, most_bytes)
-        if not ripe or (keeper is not None and not keeper.closing(ripe)):
+        close_due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
+        if not close_due or (keeper is not None and not keeper.closing(close_due)):
             return []
-        return self._buffer.take(now, _AT_ONCE, most_bytes)
+        return self._buffer.pop_closed(now, _AT_ONCE, most_bytes)
 
-    def settle(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
+    def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
         """Judge now those of the traces that wait only for spans that may come late; False if others took longer than that."""
-        if not self._judging.acquire(timeout=timeout_s):
+        if not self._evaluating.acquire(timeout=timeout_s):
             return False
         try:
             for trace_id in trace_ids:
                 with self._lock:
                     over = self._buffer.is_over(trace_id)
                     closed = self._buffer.close(trace_id, self._clock()) if over else []
-                self._judge(closed)
+                self._evaluate(closed)
         finally:
-            self._judging.release()
+            self._evaluating.release()
         return True
 
     def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
-        """Close and judge everything that is held; False if `deadline` (monotonic) came first."""
-        if not self._judging.acquire(timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())):
+        """Close and evaluate everything that is held; False if `deadline` (monotonic) came first."""
+        if not self._evaluating.acquire(timeout=FOREVER if deadline is None else max(0.0, deadline - self._clock())):
             _log.warning("what was left was not scored before the process had to end: a scorer did not return")
             return False
         try:
-            self._judge_first()
+            self._evaluate_first()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
                 if self._keeper is not None and not self._keeper.closing(list(map(Closing.of, closed))):
@@ -247,28 +247,28 @@ class Pipeline:
                     self._tally.traces_failed += len(closed) - index
                     _log.warning("%d traces were not scored before the process had to end", len(closed) - index)
                     return False
-                self._judge(closed[index : index + _AT_ONCE])
+                self._evaluate(closed[index : index + _AT_ONCE])
         finally:
-            self._judging.release()
+            self._evaluating.release()
         return True
 
     def stop(self, reason: Completeness | None = Completeness.SHUTDOWN, timeout_s: float = 10.0) -> bool:
-        """Take nothing more, judge what is there, wait for what is pending; True if all of it was in time."""
+        """Refuse input, evaluate what is there, wait for what is pending; True if all of it was in time."""
         deadline = self._clock() + timeout_s
         self.halt(timeout_s)
         drained = self.drain(reason, deadline)
         return self.stop_waiting(max(0.0, deadline - self._clock())) and drained
 
     def halt(self, timeout_s: float) -> None:
-        """Take nothing more and judge nothing more by itself."""
+        """Refuse input and stop the worker."""
         self._stopping = True
         self._wake.set()
         if self._worker is not None and self._worker is not threading.current_thread():
             self._worker.join(timeout_s)
 
     def recover(self, replay: Callable[[TraceBuffer, float], Sequence[ClosedTrace]]) -> None:
-        """Have the buffer filled with what was held before a restart; what was to be judged then is judged first."""
-        with self._judging, self._lock:
+        """Have the buffer filled with what was held before a restart; traces that were closed then are evaluated first."""
+        with self._evaluating, self._lock:
             self._first = replay(self._buffer, self._clock())
 
     def wait(self, timeout_s: float) -> bool:
@@ -281,7 +281,7 @@ class Pipeline:
             _log.warning("%s", warning)
         return self._later is None or self._later.stop(timeout_s)
 
-    def _judge(self, closed: Sequence[ClosedTrace]) -> None:
+    def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
         if self._keeper is None:
             for trace in closed:
                 self._tell(trace, self._reports(trace))
@@ -319,12 +319,12 @@ class Pipeline:
         self._found, engine, stamp = [], self._engine, self._stamp(trace)
         self.progress.began(trace.trace_id)
         try:
-            reports = engine.judge(trace, stamp, self._observe)
+            reports = engine.evaluate(trace, stamp, self._observe)
             self._watch(engine, trace, self._found, reports)
             return reports
         except Exception as error:  # noqa: BLE001 - a trace that cannot be read must not cost the others theirs
             self._tally.traces_failed += 1
-            _log.warning("trace %s could not be judged: %s", trace.trace_id.hex(), type(error).__name__)
+            _log.warning("trace %s could not be evaluated: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.no_run(trace, stamp, f"the trace could not be evaluated: {type(error).__name__}")
         finally:
             if self.progress.evaluating_s >= _SLOW_S:
@@ -364,14 +364,14 @@ class Pipeline:
             return self._buffer.is_undecided(trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are still to be judged, or may be judged right now; every report on the others was emitted."""
+        """Those of the traces whose evaluation is due or under way; every report on the others was emitted."""
         with self._lock:
             found = {trace_id for trace_id in trace_ids if self._buffer.is_undecided(trace_id)}
         if len(found) < len(set(trace_ids)):
-            # One of the others may have been taken out for judging a moment ago.
-            if not self._judging.acquire(timeout=_MOMENT_S):
+            # One of the others may have been taken out for evaluation a moment ago.
+            if not self._evaluating.acquire(timeout=_MOMENT_S):
                 return set(trace_ids)
-            self._judging.release()
+            self._evaluating.release()
         return found
 
     def reserve(self, size: int) -> None:
@@ -380,7 +380,7 @@ class Pipeline:
             self._buffer.reserve(size)
 
     def compact(self) -> None:
-        """Have the buffer let go of what it keeps only to be quick."""
+        """Free memory of the buffer that only serves throughput."""
         with self._lock:
             self._buffer.compact(self._clock())
 

@@ -11,7 +11,7 @@ from otel_eval.evaluations import Evaluation
 from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Report, Stamp, Trajectory
 
-__all__ = ["MOST_CRASHES", "Attempts", "Keeper", "Later", "Watch"]
+__all__ = ["MOST_CRASHES", "AsyncResults", "Attempts", "EvaluationJournal", "Watch"]
 
 MOST_CRASHES: Final = 2
 """Of the process during the evaluation of one trace, before it fails without another attempt."""
@@ -21,7 +21,7 @@ Watch = Callable[[Engine, ClosedTrace, Sequence[tuple[Trajectory, Sequence[Evalu
 """Takes an evaluated trace: the runs that were found, each with the evaluations that match it, and the reports on them."""
 
 
-class Later(Protocol):
+class AsyncResults(Protocol):
     """Brings what is pending in reports."""
 
     def put(self, report: Report) -> None:
@@ -69,8 +69,8 @@ class Attempts(Protocol):
         ...
 
 
-class Keeper(Protocol):
-    """Writes down what becomes of spans, so that it can be done again after a crash.
+class EvaluationJournal(Protocol):
+    """Records what happens to spans, so that it can be repeated after a crash.
 
     `taken`, `closing` and `tidy` are called while the buffer is locked, in the order in which things happen to it.
     """
@@ -94,7 +94,7 @@ class Keeper(Protocol):
         ...
 
     def closing(self, traces: Sequence[Closing]) -> bool:
-        """Write down which traces are about to be judged; False if that cannot be written now."""
+        """Record which traces are about to be evaluated; False if that cannot be written now."""
         ...
 
     def note(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
@@ -106,5 +106,5 @@ class Keeper(Protocol):
         ...
 
     def tidy(self, buffer: TraceBuffer) -> None:
-        """Let go of what nobody needs any more."""
+        """Remove what is not needed any more."""
         ...

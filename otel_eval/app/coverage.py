@@ -61,7 +61,7 @@ class Coverage:
         if self._tool_names is None:
             self._tool_names = ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=False)
         self.evaluations, before = engine.evaluations, self.runs
-        reports = engine.judge(trace, Stamp(at_ns=time.time_ns()), self._run)
+        reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), self._run)
         self._trace(trace, self.runs - before)
         return reports
 

@@ -208,7 +208,7 @@ class EvalSpanExporter(SpanExporter):
     def _let_go(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
         """Have these spans leave: with their scores if their trace can be judged in time, else as they are."""
         if trace_ids:
-            self._core.settle(trace_ids, timeout_s)
+            self._core.close_now(trace_ids, timeout_s)
             self._unscored(set(trace_ids))
 
     def _leave(self, timeout_s: float) -> bool:
@@ -252,7 +252,7 @@ class EvalSpanExporter(SpanExporter):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
         self._ending.set()
-        self._core.settle(self._held.waiting(), _SHUTDOWN_S / 4)
+        self._core.close_now(self._held.waiting(), _SHUTDOWN_S / 4)
         self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
         self._unscored(set(self._held.waiting()))
         if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
@@ -291,9 +291,9 @@ class _OnSpans:
 def _limits(settings: EvalConfig) -> Limits:
     """Those configured; where no wait is, a process's own, which are shorter."""
     limits, said = limits_of(settings), settings.traces.model_fields_set
-    settle = limits.settle_s if "decision_wait" in said else _SETTLE_S
-    partial = limits.settle_partial_s if "decision_wait_partial" in said else max(_SETTLE_PARTIAL_S, settle)
-    return replace(limits, settle_s=settle, settle_partial_s=max(partial, settle))
+    settle = limits.decision_wait_s if "decision_wait" in said else _SETTLE_S
+    partial = limits.decision_wait_partial_s if "decision_wait_partial" in said else max(_SETTLE_PARTIAL_S, settle)
+    return replace(limits, decision_wait_s=settle, decision_wait_partial_s=max(partial, settle))
 
 
 def _judgeable(span: ReadableSpan) -> bool:

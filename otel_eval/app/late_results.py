@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.model import Report, Result
-from otel_eval.pipeline_ports import Later
+from otel_eval.pipeline_ports import AsyncResults
 
 __all__ = ["LateResults"]
 
@@ -27,7 +27,7 @@ class LateResults:
         later: makes what runs it, given what takes a late report; None if nothing comes later.
     """
 
-    def __init__(self, later: Callable[[Callable[[Report], None]], Later | None]) -> None:
+    def __init__(self, later: Callable[[Callable[[Report], None]], AsyncResults | None]) -> None:
         self._came: Final = threading.Condition()  # guards _results
         self._results: Final[defaultdict[str, deque[Result]]] = defaultdict(deque)
         self._later: Final = later(self._take)

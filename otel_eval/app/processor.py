@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["EvalSpanProcessor", "trajectories"]
 
 _WHY: Final = {
-    "closed": None,  # by the evidence: complete or orphaned
+    "closed": None,  # by the evidence: complete or remote_parent
     "detached": Completeness.DETACHED,
     "idle": Completeness.IDLE,
     "aged": Completeness.AGED,
@@ -120,7 +120,7 @@ class EvalSpanProcessor(InProcessSource):
         later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
-        limits = replace(limits, settle_detached_s=0.0, keep_s=limits.late_s)
+        limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
         self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
         self._core = Pipeline(
             engine,
@@ -138,7 +138,7 @@ class EvalSpanProcessor(InProcessSource):
             del self._early[next(iter(self._early))]
 
     def _whole(self, trace_id: bytes, spans: list[tuple[bytes, bytes, Frame, int]], why: str) -> None:
-        self._core.whole(trace_id, spans, _WHY[why])
+        self._core.close_and_evaluate(trace_id, spans, _WHY[why])
 
     def _expire(self) -> None:
         self._core.step()
@@ -199,7 +199,9 @@ def trajectories(spans: Iterable[ReadableSpan], config: EvalConfig | Mapping[str
         config: its `conventions` and limits are used.
     """
     settings = load(config)
-    buffer = TraceBuffer(replace(limits_of(settings), settle_s=inf, settle_partial_s=inf, idle_s=inf, max_age_s=inf))
+    buffer = TraceBuffer(
+        replace(limits_of(settings), decision_wait_s=inf, decision_wait_partial_s=inf, idle_s=inf, max_age_s=inf)
+    )
     buffer.push_many(frames_of(spans), 0.0)
     plan = plan_of(settings)
     return [run.trajectory for trace in buffer.drain(0.0) for run in build(trace, plan)]

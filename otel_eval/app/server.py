@@ -108,7 +108,7 @@ class Server:
             judged=judged,
             later=self._later,
             keeper=self._durable,
-            behind=self._delivery.behind,
+            backpressure=self._delivery.behind,
             final=self._outlet.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
@@ -296,8 +296,8 @@ class Server:
         engine = self._engine_of(config)
         later = self._later or self._later_of(config, engine)
         if self._forward:
-            self._forward.judge_by(engine)
-        self._pipeline.judge_by(engine, later)
+            self._forward.use_engine(engine)
+        self._pipeline.use_engine(engine, later)
         self._engine, self._later = engine, later
         return [key for key in _NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 

@@ -168,7 +168,7 @@ def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice:
 
 def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
     runs: list[Trajectory] = []
-    reports = engine.judge(trace, on_run=lambda run, _: runs.append(run))
+    reports = engine.evaluate(trace, on_run=lambda run, _: runs.append(run))
     by_run = {(report.trajectory.span_id, report.evaluation): report for report in reports}
     explained = tuple(ExplainedRun(run, tuple(_evaluations(engine, run, by_run))) for run in runs)
     return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, explained)]

@@ -63,11 +63,11 @@ def limits_of(config: EvalConfig) -> Limits:
     """The limits of assembly."""
     traces = config.traces
     return Limits(
-        settle_s=traces.decision_wait,
-        settle_partial_s=traces.decision_wait_partial,
-        settle_detached_s=min(max(traces.decision_wait_detached, traces.decision_wait_partial), traces.idle_timeout),
+        decision_wait_s=traces.decision_wait,
+        decision_wait_partial_s=traces.decision_wait_partial,
+        decision_wait_detached_s=min(max(traces.decision_wait_detached, traces.decision_wait_partial), traces.idle_timeout),
         keep_s=traces.max_age,
-        late_s=traces.grace_period,
+        grace_period_s=traces.grace_period,
         idle_s=traces.idle_timeout,
         max_age_s=traces.max_age,
         max_traces=traces.max_traces,

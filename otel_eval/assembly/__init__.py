@@ -1,8 +1,8 @@
-"""Assembly: spans in, closed traces out. Knows no clock, no thread, no attribute name."""
+"""Assemble spans into traces, and decide when each trace is closed."""
 
-from otel_eval.assembly.buffer import TraceBuffer
-from otel_eval.assembly.digest import evidence_of
-from otel_eval.assembly.limits import Limits, Tally
-from otel_eval.assembly.store import Closing
+from otel_eval.assembly.closing import evidence_of
+from otel_eval.assembly.limits import BufferCounts, Limits
+from otel_eval.assembly.trace_buffer import TraceBuffer
+from otel_eval.assembly.trace_store import Closing
 
-__all__ = ["Closing", "Limits", "Tally", "TraceBuffer", "evidence_of"]
+__all__ = ["BufferCounts", "Closing", "Limits", "TraceBuffer", "evidence_of"]

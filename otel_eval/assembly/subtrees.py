@@ -4,22 +4,22 @@ Such a trace is divided into trees: a span whose parent has not arrived, with ev
 span passes through these states:
 
 * *open*: its spans stand among the trace's open frames. Each further span starts the wait anew.
-* *due*: no span joined it for `settle_detached_s` (`settle_partial_s` where its top is a local root). It is handed over
-  together with the spans that can show that something of it is missing: trees without an agent span, and tops whose
+* *due*: no span joined it for `decision_wait_detached_s` (`decision_wait_partial_s` where its top is a local root). It is
+  handed over together with the spans that can show that something of it is missing: trees without an agent span, and tops whose
   parent is known to be a span of the same process.
 * *kept*: it has left the open frames and no longer counts against the limits of the trace. A span that joins it from
   below, or an agent span that joins it from above, opens it again, which gives revisions of the runs that change.
   Other spans above it change no run and are added to it. A tree whose runs were not evaluated, because a span may be
   missing, is open and due again at the next look; `idle_s` after its last span it is evaluated as it is.
-* *released*: when `keep_s` are over (`late_s` where its top is a local root), or what is kept of the trace grows too
+* *released*: when `keep_s` are over (`grace_period_s` where its top is a local root), or what is kept of the trace grows too
   large, only the outermost runs' own spans
   stay, directly below the parent that the tree lacks. An enclosing agent that arrives still makes them inner runs; it is
   itself incomplete. After as long again these go too, and of the tree only the id of the missing parent is known.
 
 Trees without an agent span stay open, since what comes from the same place may be a part of some run. They are given up
 `max_age_s` after their first span. Every tree is handed over when the whole trace had no span for `idle_s`, or for
-`settle_partial_s` if the top of one of them is a local root. What hangs beside a kept tree,
-from the same missing parent, is added to that tree after `settle_detached_s`.
+`decision_wait_partial_s` if the top of one of them is a local root. What hangs beside a kept tree,
+from the same missing parent, is added to that tree after `decision_wait_detached_s`.
 
 When a span arrived is known as exactly as the trace is looked at, and never taken for earlier than it was.
 """
@@ -30,11 +30,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from otel_eval.assembly.digest import NOTHING, evidence_of, joined
-from otel_eval.assembly.evidence import Version, rank
-from otel_eval.assembly.kept import KeptTree, KeptTrees
-from otel_eval.assembly.limits import Limits, Tally
-from otel_eval.assembly.records import Logs, listed
+from otel_eval.assembly.closing import NOTHING, Logs, Version, evidence_of, joined, listed, rank
+from otel_eval.assembly.kept_trees import KeptTree, KeptTrees
+from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.conventions.local_root import is_local_root, parent_is_remote
 from otel_eval.interfaces import ClosedTrace, Frame, Part, Verdict
 from otel_eval.model import Completeness, Evidence
@@ -99,7 +97,7 @@ class SpanTrees:
     """
 
     limits: Limits
-    tally: Tally
+    tally: BufferCounts
     is_agent: Callable[[Frame], bool]
     looked: float
     next_look: float = 0.0
@@ -143,7 +141,7 @@ class SpanTrees:
     def _rest(self, trace: OpenSpans, trees: list[_Tree]) -> tuple[float, Completeness]:
         """When all trees are handed over, as the trace had no span for so long, and why."""
         if any(is_local_root(trace.frames[tree.top]) for tree in trees):
-            return trace.touched + self.limits.settle_partial_s, Completeness.ORPHANED
+            return trace.touched + self.limits.decision_wait_partial_s, Completeness.REMOTE_PARENT
         return trace.touched + self.limits.idle_s, Completeness.IDLE
 
     def _deadline(self, tree: _Tree, trace: OpenSpans, now: float) -> tuple[float, Completeness]:
@@ -155,7 +153,7 @@ class SpanTrees:
         last = min(aged, (tree.last + limits.idle_s, Completeness.IDLE))
         if last[0] <= now:
             return last
-        wait = limits.settle_partial_s if is_local_root(trace.frames[tree.top]) else limits.settle_detached_s
+        wait = limits.decision_wait_partial_s if is_local_root(trace.frames[tree.top]) else limits.decision_wait_detached_s
         return min((tree.last + wait, Completeness.DETACHED), last)
 
     def _read(self, trace: OpenSpans) -> list[_Tree]:
@@ -218,7 +216,7 @@ class SpanTrees:
         parent = trace.frames[tree.top][0]
         if self.kept.pass_up(tree.ids, parent):
             return True
-        return parent in self.kept.parents and tree.last + self.limits.settle_detached_s <= self.looked
+        return parent in self.kept.parents and tree.last + self.limits.decision_wait_detached_s <= self.looked
 
     def _open_hanging(self, trace: OpenSpans, ids: list[bytes]) -> None:
         """Open what hangs from the spans of a tree with an agent, and from what hangs there: it belongs to the tree."""
@@ -237,8 +235,10 @@ class SpanTrees:
     def _keep(self, trace: OpenSpans, tree: _Tree, now: float) -> None:
         """Move an open tree to the kept ones."""
         size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.top][0]
-        # What encloses a local root is in another process, and arrives within `late_s` as whatever else of another process does.
-        keep_s = min(self.limits.late_s, self.limits.keep_s) if is_local_root(trace.frames[tree.top]) else self.limits.keep_s
+        # What encloses a local root is in another process, whose spans arrive within `grace_period_s`.
+        keep_s = (
+            min(self.limits.grace_period_s, self.limits.keep_s) if is_local_root(trace.frames[tree.top]) else self.limits.keep_s
+        )
         frames = {each: trace.frames.pop(each) for each in tree.ids}
         for each in tree.ids:
             del self._arrived[each]
@@ -267,12 +267,12 @@ class SpanTrees:
         handed, self._handed = self._handed, []
         for top in handed:
             tree = self.kept.trees.get(top)
-            said = [trace.verdicts[each].revision for each in tree.frames if each in trace.verdicts] if tree else [0]
-            if tree is not None and said and min(said) < 0:
+            revisions = [trace.verdicts[each].revision for each in tree.frames if each in trace.verdicts] if tree else [0]
+            if tree is not None and revisions and min(revisions) < 0:
                 self._open(trace, top)
                 self._arrived.update(dict.fromkeys(tree.frames, tree.last))
                 self._arrived[top] = tree.first
-            elif not said:
+            elif not revisions:
                 self._handed.append(top)  # it is being evaluated
 
     def release(self, trace: OpenSpans) -> bool:

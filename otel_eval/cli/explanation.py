@@ -155,7 +155,7 @@ def _outcome_fields(outcome: Scored | Skipped | Failed) -> Iterator[tuple[str, A
     yield "value", outcome.value if isinstance(outcome, Scored) else None
     yield "passed", outcome.passed if isinstance(outcome, Scored) else None
     yield "reason", outcome.reason if isinstance(outcome, Skipped) else None
-    yield "text", outcome.why if isinstance(outcome, Skipped) else outcome.error_type if isinstance(outcome, Failed) else ""
+    yield "text", outcome.text if isinstance(outcome, Skipped) else outcome.error_type if isinstance(outcome, Failed) else ""
 
 
 _MOST_SPANS: Final = 60

@@ -221,7 +221,7 @@ def _cells(result: Result) -> tuple[str, str, str]:
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
     if isinstance(outcome, Failed):
         return "-", "failed", f"the scorer failed: {outcome.error_type}{_place(outcome.details)}"
-    return "-", "skipped", outcome.why
+    return "-", "skipped", outcome.text
 
 
 def _place(details: Mapping[str, Any]) -> str:

@@ -107,7 +107,7 @@ def label_of(result: Result) -> str:
 def explanation_of(result: Result) -> str:
     """Why, without content: what a failing scorer's exception said stays in the process."""
     match result.outcome:
-        case Scored(explanation=text) | Skipped(why=text):
+        case Scored(explanation=text) | Skipped(text=text):
             return text
         case Failed(error_type=error_type):
             return f"the scorer failed with {error_type}"

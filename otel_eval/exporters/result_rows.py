@@ -131,7 +131,7 @@ def _outcome_fields(outcome: Scored | Skipped | Failed) -> dict[str, Any]:
         case Scored():
             values: tuple[Any, ...] = ("scored", outcome.value, outcome.passed, outcome.explanation, None)
         case Skipped():
-            values = ("skipped", None, None, outcome.why, outcome.reason)
+            values = ("skipped", None, None, outcome.text, outcome.reason)
         case Failed():
             values = ("failed", None, None, outcome.error_type, None)
     return dict(zip(_OUTCOME_FIELDS, values, strict=True)) | {"details": dict(outcome.details)}

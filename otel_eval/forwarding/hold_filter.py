@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_eval.conventions import DROPPED
 from otel_eval.conventions.local_root import is_local_root
-from otel_eval.engine import Engine, draw_of
+from otel_eval.engine import Engine, sampling_hash
 from otel_eval.evaluations import Evaluation, condition
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Frame, SpanReader
@@ -50,7 +50,7 @@ class HoldFilter:
         return waiting
 
     def _may_apply(self, trace_id: bytes, frame: Frame, view: SpanReader) -> bool:
-        draw = draw_of(trace_id) if self._sampled else 0.0
+        draw = sampling_hash(trace_id) if self._sampled else 0.0
         attributes: dict[str, Any] = {}
         if self._asked.keys:
             attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}

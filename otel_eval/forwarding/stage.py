@@ -87,7 +87,7 @@ class Forwarder:
             for signal, client in clients.items()
         }
 
-    def judge_by(self, engine: Engine) -> None:
+    def use_engine(self, engine: Engine) -> None:
         """From now on this one tells what may be a run; what waits already goes on when its trace was judged."""
         self._hold_filter = HoldFilter(engine)
 

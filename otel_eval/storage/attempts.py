@@ -121,7 +121,7 @@ class Attempts:
 
     def _built(self, engine: Engine, trace: ClosedTrace, stamp: Stamp) -> list[Report]:
         try:
-            return engine.judge(trace, stamp, lambda *_: self.scoring(), _CRASHED)
+            return engine.evaluate(trace, stamp, lambda *_: self.scoring(), _CRASHED)
         except Exception as error:  # noqa: BLE001 - the trace must be done with, whatever is in it
             _log.warning("the runs of trace %s could not be built: %s", trace.trace_id.hex(), type(error).__name__)
             return engine.unbuilt(trace, stamp, _CRASHED)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.model import Failed, Report
-from otel_eval.pipeline_ports import MOST_CRASHES, Later
+from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults
 from otel_eval.storage.attempts import WHY, Attempts
 from otel_eval.storage.durable import Durable
 
@@ -38,7 +38,7 @@ class PendingResults:
         self,
         reports: Sequence[Report],
         durable: Durable,
-        later: Later,
+        later: AsyncResults,
         emit: Callable[[Report], None],
         caught_up: threading.Event,
         timeout_s: float,

@@ -81,7 +81,7 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
         case Scored():
             return ["s", outcome.value, outcome.passed, outcome.explanation, dict(outcome.details)]
         case Skipped():
-            return ["k", outcome.why, dict(outcome.details), outcome.reason]
+            return ["k", outcome.text, dict(outcome.details), outcome.reason]
         case Failed():
             return ["f", outcome.error_type, "", dict(outcome.details)]  # its message may quote content
 
@@ -127,7 +127,7 @@ def pending_of(values: list[Any]) -> list[str]:
     return pending
 
 
-_REASONS: Final = tuple(map(Completeness, ("complete", "orphaned", "idle", "aged", "overflow", "shutdown", "detached")))
+_REASONS: Final = tuple(map(Completeness, ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached")))
 """By their place here they are on disks."""
 _NESTED: Final = struct.Struct("<BI")
 _GONE: Final = struct.Struct("<16sd")

@@ -238,7 +238,7 @@ class Recovery:
         evaluator, since_ns = self._durable.identity
         stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
         try:
-            return asking.judge(replace(trace, verdicts=dict(before)), stamp)
+            return asking.evaluate(replace(trace, verdicts=dict(before)), stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
             _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
             return []

@@ -13,7 +13,7 @@ from typing import Final
 from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
 from otel_eval.globs import glob
 from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Wanted
-from otel_eval.model import Kind, SpanVisit
+from otel_eval.model import Kind, SpanRef
 from otel_eval.steps import Steps
 from otel_eval.trajectory.span_tree import SpanTree, span_tree_of
 
@@ -123,7 +123,7 @@ class ClassifiedTrace:
     argument_keys: dict[int, Hashable] = field(default_factory=dict)
     _nested_models: dict[int, list[int]] | None = None
     _logs: dict[int, tuple[SpanEvent, ...]] = field(default_factory=dict)
-    _visits: list[SpanVisit] = field(default_factory=list)
+    _visits: list[SpanRef] = field(default_factory=list)
 
     def link(self) -> None:
         """Follow the parents, once it is known which of the tool spans are calls."""
@@ -180,14 +180,14 @@ class ClassifiedTrace:
                 self._nested_models.setdefault(self.above[model], []).append(model)
         return self._nested_models.get(place, ())
 
-    def visit(self, place: int) -> SpanVisit:
+    def visit(self, place: int) -> SpanRef:
         """The span as scorers of spans see it; runs within runs share these."""
         if not self._visits:
             for each, view in enumerate(self.views):
                 up = self.tree.parent[each]
                 above = self._visits[up] if up >= 0 else None
                 around = () if above is None else (*above.enclosing, above.span_id)[-MAX_ENCLOSING:]
-                self._visits.append(SpanVisit(view.name, view.start_ns, view.end_ns, self.hex_id(each), around))
+                self._visits.append(SpanRef(view.name, view.start_ns, view.end_ns, self.hex_id(each), around))
         return self._visits[place]
 
 

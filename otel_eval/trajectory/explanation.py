@@ -17,11 +17,10 @@ from otel_eval.conventions import Recognition
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.model import Kind
 from otel_eval.steps import Steps
-from otel_eval.trajectory.beside import merge_beside
-from otel_eval.trajectory.calls import Draft, drafts
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
+from otel_eval.trajectory.deduplicate import merge_beside, merge_within
 from otel_eval.trajectory.runs import Candidate, find_runs, tops_of
-from otel_eval.trajectory.same_call import merge_within
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders
 
 __all__ = ["Ignored", "RunOrigin", "SpanExplanation", "TopExplanation", "TraceExplanation", "explain_trace"]
 
@@ -106,10 +105,10 @@ class TraceExplanation:
 
 def explain_trace(trace: ClosedTrace, plan: Plan) -> TraceExplanation:
     """What every span of the trace was read as, and which are runs. Linear in the number of spans."""
-    steps = Steps(sys.maxsize)  # somebody asked for it, and it is not scored
+    steps = Steps(sys.maxsize)  # unlimited: it is made on request, and nothing is scored
     whole, evaluations = classified_with(trace, trace.frames, plan, steps)
     read = classified(trace, plan, steps)
-    found = drafts(read)
+    found = call_builders(read)
     read.link()
     runs = find_runs(read)
     ignored = dict((*_without_meaning(read, found), *_outside(read, runs), *_repeated(read, found, runs)))
@@ -129,7 +128,7 @@ def _origin(read: ClassifiedTrace, run: Candidate) -> RunOrigin:
     return RunOrigin.AGENT if read.kinds[run.first] is Kind.AGENT else RunOrigin.LOCAL_ROOT
 
 
-def _without_meaning(read: ClassifiedTrace, found: dict[int, Draft]) -> Iterator[tuple[bytes, Ignored]]:
+def _without_meaning(read: ClassifiedTrace, found: dict[int, ToolCallBuilder]) -> Iterator[tuple[bytes, Ignored]]:
     """The spans that are neither agents nor model or tool calls of their own, by id."""
     ids, above = read.tree.ids, read.above
     for place, reading in enumerate(read.readings):
@@ -152,7 +151,7 @@ def _outside(read: ClassifiedTrace, runs: list[Candidate]) -> Iterator[tuple[byt
             yield read.tree.ids[place], Ignored.OUTSIDE
 
 
-def _repeated(read: ClassifiedTrace, found: dict[int, Draft], runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
+def _repeated(read: ClassifiedTrace, found: dict[int, ToolCallBuilder], runs: list[Candidate]) -> Iterator[tuple[bytes, Ignored]]:
     """The tool spans that describe a call of another span. Merges the drafts, so they are of no further use."""
     places = {*found}
     calls = merge_within(read, found)
@@ -165,7 +164,7 @@ def _repeated(read: ClassifiedTrace, found: dict[int, Draft], runs: list[Candida
     yield from ((read.tree.ids[place], Ignored.SAME_CALL) for place in places - kept)
 
 
-def _merged_beside(read: ClassifiedTrace, calls: list[Draft]) -> set[int]:
+def _merged_beside(read: ClassifiedTrace, calls: list[ToolCallBuilder]) -> set[int]:
     """The places that another call of the run accounts for."""
     return {draft.place for draft in calls} - {draft.place for draft in merge_beside(read, calls)}
 

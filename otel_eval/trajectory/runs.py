@@ -1,33 +1,33 @@
-"""Which spans are agent runs, and whether the evidence of each is whole.
+"""Which spans are agent runs, and whether the evidence of each is complete.
 
-Knows kinds, links, times and services; knows nothing of calls. What closed the trace does not matter here: a run is
-judged if its own span arrived and nothing is known to be missing below it. The reasons given name no content.
+What closed the trace does not matter here: a run is evaluated if its own span arrived and nothing is known to be
+missing below it. The reasons given name no content.
 
-A span whose parent never arrived (an orphan) makes a run incomplete if it may belong below that run. It does not if
-it surely hangs elsewhere:
+A span whose parent never arrived (an orphan) makes a run incomplete if it may belong below that run. It does not if it
+surely hangs elsewhere:
 
 * the run lies below it or is itself it;
-* its parent is in another process (its flags say so, or say nothing and the span serves or consumes): then that
-  parent is no span of the run's own process, and what reached us was started by somebody else;
+* its parent is in another process (by its flags, or without flags because the span serves or consumes): then that parent
+  is no span of the run's own process;
 * its missing parent is also the one that the run's own tree hangs from: they are siblings;
 * it started before the run did, or after it had ended;
-* its flags say nothing and an agent span is in its tree: an agent that somebody else called;
-* its flags say nothing, it belongs to another service, and its tree holds neither model nor tool span: nothing that
+* it has no flags and an agent span is in its tree: an agent that another service called;
+* it has no flags, it belongs to another service, and its tree holds neither model nor tool span: nothing that
   could be missing from the run.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from otel_eval.conventions.local_root import parent_is_remote
-from otel_eval.model import Kind
+from otel_eval.model import Kind, Trajectory
 from otel_eval.trajectory.classify import ClassifiedTrace
 
-__all__ = ["CUT", "NEVER_ARRIVED", "RELEASED", "Candidate", "Origin", "find_runs", "tops_of"]
+__all__ = ["CUT", "NEVER_ARRIVED", "RELEASED", "Candidate", "Origin", "Run", "find_runs", "tops_of"]
 
 CUT = "a parent of spans within the run never arrived"
 NEVER_ARRIVED = "the run's own span never arrived"
@@ -51,12 +51,12 @@ class Candidate:
 
     Attributes:
         first, last: the range of its subtree; `first` is the run's own span, unless that never arrived.
-        span_id: the id of the run's own span, or the one that fragments say it has.
-        incomplete: "" or why it cannot be judged.
+        span_id: the id of the run's own span, or the parent that its fragments name.
+        incomplete: "" or why it cannot be evaluated.
         outermost: no other run is around it.
         origin: where the tree comes from that it is in.
         fragment: its own span is not there.
-        others: ranges of further fragments that tell of the same missing run.
+        others: ranges of further fragments that belong to the same missing run.
     """
 
     first: int
@@ -242,3 +242,20 @@ def _lost_run(read: ClassifiedTrace, fragments: list[_Tree], runs: list[Candidat
     others = tuple((tree.top, tree.last) for tree in left if tree is not earliest)
     why = read.trace.cut or NEVER_ARRIVED
     return Candidate(earliest.top, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A trajectory, and which spans it was read from.
+
+    Attributes:
+        members: ids of the spans of the run's subtree, or of all its fragments, each once, in any order.
+            The first is the run's own span, or the top of a fragment, unless the run is the only one of its trace.
+        span_id: the id of the run's own span (8 bytes), also where only fragments of it arrived.
+        enclosing: the same of the outermost run around it, b"" if there is none.
+    """
+
+    trajectory: Trajectory
+    members: Sequence[bytes] = field(compare=False)
+    span_id: bytes
+    enclosing: bytes = b""

@@ -26,7 +26,7 @@ MOST = 8
 
 def traces() -> list[ClosedTrace]:
     """256 runs, each with attributes of its own and of its resource."""
-    buffer = TraceBuffer(Limits(settle_s=0.0))
+    buffer = TraceBuffer(Limits(decision_wait_s=0.0))
     for body in batches(10, fat=False):
         request = ExportTraceServiceRequest.FromString(body)
         for group in request.resource_spans:
@@ -69,7 +69,7 @@ def main() -> None:
         for name, engine in cases.items():
             began = time.process_time()
             for trace in closed:
-                engine.judge(trace)
+                engine.evaluate(trace)
                 trace.verdicts.clear()
             least[name] = min(least[name], time.process_time() - began)
     base = least["nothing"] / len(closed) * 1e6

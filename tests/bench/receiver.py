@@ -1,12 +1,14 @@
 """Spans per CPU-second of the receiver with every trace scored, against a handler that only parses.
 
-    python tests/bench/receiver.py [--rounds 3] [--batches 300]
+    python tests/bench/receiver.py [--rounds 3] [--spans 100000] [profiles]
 
-Server processes take the same 512-span batches over gRPC from this process, in turn. The floor is a bare grpcio server
-that parses each request with protobuf (upb) and answers, with default and with tuned malloc. Against it stand the parts
-of `otel-eval serve` with one scorer and a sink that only counts (as the Collector is measured: exporting to nowhere),
-and the whole of it with three scorers and results written as JSON Lines. CPU is the server process's own, user and
-system, over everything: receiving, assembling and judging. It is an error if a trace is not scored.
+Server processes take the same requests of about 512 spans over gRPC from this process, in turn. The floor is a bare grpcio
+server that parses each request with protobuf (upb) and answers, with default malloc. Against it stands `otel-eval serve`
+with four scorers that read no content, and results written as JSON Lines. CPU is the server process's own, user and
+system, over everything: receiving, assembling and evaluating.
+
+Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, the `recorded` traces of tests/traces in turn, and
+`arguments`: these with a scorer of arguments as well. Every trace has trace, span and call ids of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from itertools import cycle
 from pathlib import Path
 
 import grpc
-from load import SPANS_PER_BATCH, SPANS_PER_TRACE, batches
+from shapes import ARGUMENTS, SCORERS, shapes
+
+from otel_eval.otlp import read_traces
 
 STREAMS = 4
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -33,9 +39,6 @@ import sys, threading
 from concurrent.futures import ThreadPoolExecutor
 import grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
-if "tuned" in sys.argv:
-    from otel_eval.sources.receiver import tune_malloc
-    tune_malloc()
 empty = ExportTraceServiceResponse().SerializeToString()
 def export(body, context):
     ExportTraceServiceRequest.FromString(body)
@@ -63,47 +66,43 @@ server.stop(30)
 print(server.counts(), file=sys.stderr, flush=True)
 """
 
-COUNTING = """
-import sys, time
-from otel_eval.app.wiring import engine_of, limits_of
-from otel_eval.config import load
-from otel_eval.pipeline import Pipeline
-from otel_eval.sources.receiver import OtlpReceiver, tune_gc, tune_malloc
-scored = 0
-def emit(report):
-    global scored
-    scored += len(report.results)
-class Intake:
-    def spans(self, framed): pipeline.spans(framed.spans)
-    def logs(self, framed): pipeline.logs(framed.logs)
-config = load(sys.argv[1])
-pipeline = Pipeline(engine_of(config), emit, limits_of(config))
-receiver = OtlpReceiver(grpc="127.0.0.1:0", http=None, intake=Intake())
-tune_malloc()
-tune_gc()
-pipeline.start()
-print(f"ready grpc={receiver.start().grpc}", file=sys.stderr, flush=True)
-sys.stdin.read()
-receiver.stop(5)
-pipeline.stop()
-print(f"scored={scored}", file=sys.stderr, flush=True)
-"""
-
-ONE_SCORER = {"type": "tool_call_order", "expected": ["search", "fetch", "refund"]}
-CONFIG = {
-    "traces": {"decision_wait": "500ms", "grace_period": "1s", "max_bytes": "2GiB"},
-    "evaluations": [
-        {
-            "name": "bench",
-            "scorers": [
-                {"type": "tool_call_count", "criteria": {"search": "<= 3", "refund": [">=", 1]}},
-                {"type": "tool_call_order", "expected": ["search", "fetch", "refund"]},
-                {"type": "time_cost", "max_ms": 20000},
-            ],
-        }
-    ],
-    "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
+SPANS_PER_REQUEST = 512
+WARM_UP = 10  # requests
+PROFILES: dict[str, list[str]] = {
+    "lean": ["lean"],
+    "fat": ["fat"],
+    "failed": ["failed calls"],
+    "agents": ["several agents"],
+    "recorded": [],
+    "arguments": [],
 }
+
+
+def config_of(profile: str, results: str) -> dict[str, object]:
+    scorers = [*SCORERS, ARGUMENTS] if profile == "arguments" else SCORERS
+    return {
+        "traces": {"decision_wait": "500ms", "grace_period": "1s", "max_bytes": "2GiB"},
+        "evaluations": [{"name": "bench", "scorers": scorers}],
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
+        "exporters": {"jsonl": {"path": results}},
+    }
+
+
+def requests_of(profile: str, spans: int) -> tuple[list[bytes], list[int]]:
+    """Requests with so many spans in all, and the number of spans in each."""
+    made, rng = shapes(), random.Random(7)
+    synthetic = {name for names in PROFILES.values() for name in names}
+    kinds = cycle(PROFILES[profile] or [name for name in made if name not in synthetic])
+    requests: list[bytes] = []
+    counts: list[int] = []
+    while sum(counts) < spans:
+        traces, count = [], 0
+        while count < SPANS_PER_REQUEST:
+            traces.append(made[next(kinds)](rng))
+            count += len(read_traces(traces[-1]).spans)
+        requests.append(b"".join(traces))
+        counts.append(count)
+    return requests, counts
 
 
 def cpu_seconds(pid: int) -> float:
@@ -128,64 +127,49 @@ def send(address: str, bodies: list[bytes]) -> None:
         thread.join()
 
 
-def run(command: list[str], bodies: list[bytes], *, settle: float) -> float:
-    """Spans per CPU-second of one server, from its ready line to the last verdict."""
+def run(command: list[str], requests: list[bytes], counts: list[int], *, wait_s: float) -> float:
+    """Spans per CPU-second of one server, from its ready line to the last result."""
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr
     assert server.stdin
     address = server.stderr.readline().split("grpc=")[1].split()[0]
     try:
-        send(address, bodies[:10])
-        time.sleep(settle)
+        send(address, requests[:WARM_UP])
+        time.sleep(wait_s)
         before = cpu_seconds(server.pid)
-        send(address, bodies[10:])
-        time.sleep(settle)
-        return (len(bodies) - 10) * SPANS_PER_BATCH / (cpu_seconds(server.pid) - before)
+        send(address, requests[WARM_UP:])
+        time.sleep(wait_s)
+        return sum(counts[WARM_UP:]) / (cpu_seconds(server.pid) - before)
     finally:
         server.stdin.close()
-        _check(server.stderr.read(), len(bodies))
+        server.stderr.read()
         server.wait(60)
-
-
-def _check(said: str, count: int) -> None:
-    """Every trace has as many results as there are scorers, where the server counts them."""
-    if "scored=" in said:
-        scored, traces = int(said.split("scored=")[1]), count * SPANS_PER_BATCH // SPANS_PER_TRACE
-        # A batch cuts traces in two; the last cycle may end within some.
-        assert abs(scored - traces) <= 16, f"{scored} of {traces} traces were scored"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--spans", type=int, default=100_000)
+    parser.add_argument("profiles", nargs="*", help="all if none is given")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "eval.json"
-        config.write_text(json.dumps(CONFIG | {"exporters": {"jsonl": {"path": f"{folder}/results.jsonl"}}}))
-        single = Path(folder) / "single.json"
-        single.write_text(json.dumps(CONFIG | {"evaluations": [{"name": "bench", "scorers": [ONE_SCORER]}]}))
-        commands = {
-            "parse only": [sys.executable, "-c", PARSE_ONLY],
-            "parse only, tuned malloc": [sys.executable, "-c", PARSE_ONLY, "tuned"],
-            "one scorer, counted": [sys.executable, "-c", COUNTING, str(single)],
-            "three scorers, JSON Lines": [sys.executable, "-c", OURS, str(config)],
-        }
-        for fat in (False, True):
-            count = options.batches // (3 if fat else 1)
-            bodies = list(batches(count, fat=fat))
-            size = sum(map(len, bodies)) / len(bodies) / SPANS_PER_BATCH
-            rates: dict[str, list[float]] = {name: [] for name in commands}
+    for profile in options.profiles or PROFILES:
+        requests, counts = requests_of(profile, options.spans)
+        with tempfile.TemporaryDirectory() as folder:
+            results, config = Path(folder) / "results.jsonl", Path(folder) / "eval.json"
+            config.write_text(json.dumps(config_of(profile, str(results))))
+            floor, ours = [sys.executable, "-c", PARSE_ONLY], [sys.executable, "-c", OURS, str(config)]
+            rates: list[tuple[float, float]] = []
             for _ in range(options.rounds):
-                for name, command in commands.items():
-                    rates[name].append(run(command, bodies, settle=0.2 if "parse" in name else 2.5))
-            print(f"{'fat' if fat else 'lean'}: {size:.0f} B a span, {count - 10} batches, {options.rounds} rounds")
-            for name, values in rates.items():
-                print(f"  {name:26} {statistics.median(values) / 1000:7.0f} k spans per CPU-second")
-            for ours in ("one scorer, counted", "three scorers, JSON Lines"):
-                for floor in ("parse only", "parse only, tuned malloc"):
-                    ratio = statistics.median(a / b for a, b in zip(rates[ours], rates[floor], strict=True))
-                    print(f"  {ours} / {floor}: {ratio:.2f}")
+                rates.append((run(floor, requests, counts, wait_s=0.2), run(ours, requests, counts, wait_s=3.0)))
+                assert results.stat().st_size, "nothing was scored"
+        size = sum(map(len, requests)) / sum(counts)
+        middle = [statistics.median(each) / 1000 for each in zip(*rates, strict=True)]
+        ratio = statistics.median(own / least for least, own in rates)
+        print(
+            f"{profile:9} {size:6.0f} B a span, {sum(counts)} spans, {options.rounds} rounds: parse only {middle[0]:4.0f} k, "
+            f"scored {middle[1]:4.0f} k spans per CPU-second, ratio {ratio:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_a_recorded_case_is_skipped_for_a_reason(case):
     for frame in ({}, {"threshold": 0.0}, {"strict": True}):
         skipped = create_scorer({**case["scorer"], **frame})(trajectory(*[call(**fields) for fields in case["calls"]]))
         assert isinstance(skipped, Skipped)
-        assert (skipped.reason, "not recorded" in skipped.why) == ("not_recorded", True)
+        assert (skipped.reason, "not recorded" in skipped.text) == ("not_recorded", True)
 
 
 def test_all_cases_are_there():

@@ -24,7 +24,15 @@ from otel_eval.steps import Steps
 from otel_eval.trajectory import Plan
 from otel_eval.trajectory.classify import classified
 
-LIMITS = Limits(settle_s=1, settle_partial_s=6, settle_detached_s=60, late_s=30, idle_s=300, max_age_s=3600, keep_s=3600)
+LIMITS = Limits(
+    decision_wait_s=1,
+    decision_wait_partial_s=6,
+    decision_wait_detached_s=60,
+    grace_period_s=30,
+    idle_s=300,
+    max_age_s=3600,
+    keep_s=3600,
+)
 Frames = dict[bytes, Frame]
 
 
@@ -61,7 +69,7 @@ def said(report: Report) -> Any:
     """The outcome, and over how many calls."""
     (result,) = report.results
     outcome = result.outcome
-    what: Any = outcome.value if isinstance(outcome, Scored) else outcome.why if isinstance(outcome, Skipped) else outcome
+    what: Any = outcome.value if isinstance(outcome, Scored) else outcome.text if isinstance(outcome, Skipped) else outcome
     return what, len(report.trajectory.calls), report.trajectory.outermost
 
 
@@ -69,7 +77,7 @@ def at_once(frames: Frames) -> dict[str, Any]:
     """What is reported of each run where all spans are there."""
     buffer = TraceBuffer(LIMITS)
     buffer.push_many([(b"t" * 16, span_id, frame, 100) for span_id, frame in frames.items()], 0.0)
-    return {report.trajectory.span_id: said(report) for trace in buffer.drain(0.0) for report in engine().judge(trace)}
+    return {report.trajectory.span_id: said(report) for trace in buffer.drain(0.0) for report in engine().evaluate(trace)}
 
 
 def arriving(batches: list[tuple[list[bytes], float]], frames: Frames) -> dict[str, Any]:

@@ -19,7 +19,15 @@ from otel_eval.testing import FakeSpan, span
 
 TRACE = b"t" * 16
 OP = "gen_ai.operation.name"
-LIMITS = Limits(settle_s=1, settle_partial_s=6, settle_detached_s=60, late_s=30, idle_s=300, max_age_s=3600, keep_s=3600)
+LIMITS = Limits(
+    decision_wait_s=1,
+    decision_wait_partial_s=6,
+    decision_wait_detached_s=60,
+    grace_period_s=30,
+    idle_s=300,
+    max_age_s=3600,
+    keep_s=3600,
+)
 
 
 def agent(span_id: str, parent: str, start: int = 0, end: int = 100, **fields: Any) -> FakeSpan:
@@ -55,7 +63,7 @@ class Life:
         earlier = self.last.get(run)
         assert result.revision == (0 if earlier is None else earlier[0] + 1)
         outcome = result.outcome
-        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.why if isinstance(outcome, Skipped) else outcome
+        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.text if isinstance(outcome, Skipped) else outcome
         self.last[run] = (result.revision, what, str(report.trajectory.completeness))
 
     def send(self, *spans: FakeSpan, trace: bytes = TRACE) -> Life:
@@ -74,7 +82,7 @@ class Life:
 
     def _said(self, report: Report) -> tuple[int, Any, str]:
         outcome = report.results[0].outcome
-        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.why if isinstance(outcome, Skipped) else outcome
+        what: Any = outcome.value if isinstance(outcome, Scored) else outcome.text if isinstance(outcome, Skipped) else outcome
         return report.revision, what, str(report.trajectory.completeness)
 
     @property
@@ -103,7 +111,7 @@ def test_a_run_with_a_parent_in_another_process_waits_no_longer_than_its_trace(e
     life = Life().send(tool("t", "a"), agent("a", "remote", **entry), tool("u", "running", 500, remote=False))
     life.wait(3)
     life.send(tool("v", "running", 500, remote=False))
-    assert life.wait(6) == [("a", 0, 1.0, "orphaned")]
+    assert life.wait(6) == [("a", 0, 1.0, "remote_parent")]
 
 
 def test_a_run_below_a_span_without_agent_whose_parent_was_dropped():
@@ -289,7 +297,7 @@ def test_a_part_below_a_local_root_is_kept_as_long_as_a_whole_trace():
     life.wait(70)
     assert life.counts["held_bytes"] == 0
     life.send(tool("u", "b"), agent("b", "remote", remote=True))
-    assert life.wait(7) == [("b", 0, 1.0, "orphaned")]
+    assert life.wait(7) == [("b", 0, 1.0, "remote_parent")]
 
 
 def test_a_trace_with_a_root_that_goes_on_is_looked_at_and_waits():

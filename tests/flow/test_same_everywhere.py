@@ -93,7 +93,7 @@ def test_every_way_in_gives_the_same_results(seed: int, tmp_path: Path) -> None:
     )
     expected = agent_programs.rows(live.read_text())
     assert len(expected) > 40
-    assert {row["completeness"] for row in expected} == {"complete", "orphaned"}
+    assert {row["completeness"] for row in expected} == {"complete", "remote_parent"}
     assert _replayed(spans, tmp_path) == expected
     rng = random.Random(seed)
     for name, send in WIRES.items():
@@ -123,5 +123,5 @@ def _judged(batches: list[Any]) -> list[dict[str, Any]]:
     buffer = TraceBuffer(Limits())
     for batch in batches:
         buffer.push_many(read_traces(agent_programs.protobuf(batch)).spans, 0.0)
-    reports = [report for trace in buffer.drain(0.0) for report in engine.judge(trace)]
+    reports = [report for trace in buffer.drain(0.0) for report in engine.evaluate(trace)]
     return sorted((result_fields(r, each) for r in reports for each in r.results), key=lambda row: row["result_id"])

@@ -88,7 +88,9 @@ def held_whole(paths: list[Path]) -> list[dict[str, Any]]:
                 buffer.push_logs(framed.logs, 0.0)
         except InputError:
             continue
-    return [fields(report, result) for trace in buffer.drain(0.0) for report in engine.judge(trace) for result in report.results]
+    return [
+        fields(report, result) for trace in buffer.drain(0.0) for report in engine.evaluate(trace) for result in report.results
+    ]
 
 
 def in_one_order(found: list[dict[str, Any]]) -> list[str]:

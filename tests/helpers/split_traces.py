@@ -72,7 +72,7 @@ def evaluated(engine: Engine, items: Items, evaluator: str = "") -> list[Row]:
     buffer = TraceBuffer(Limits())
     buffer.push_many(items[0], 0.0)
     buffer.push_logs(items[1], 0.0)
-    return [row for trace in buffer.drain(0.0) for report in engine.judge(trace, Stamp(evaluator)) for row in rows_of(report)]
+    return [row for trace in buffer.drain(0.0) for report in engine.evaluate(trace, Stamp(evaluator)) for row in rows_of(report)]
 
 
 def split(items: Items, rng: random.Random) -> tuple[Items, Items]:

@@ -109,7 +109,7 @@ def bind(reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDE
             contents.append("".join(columns["name"]))
         if reading.gathers:
             _refuse_long(values["calls"])
-    missing = "reference not recorded" if reference is UNRECORDED else reference.why if isinstance(reference, Skipped) else ""
+    missing = "reference not recorded" if reference is UNRECORDED else reference.text if isinstance(reference, Skipped) else ""
     if "reference" in reading.names and not missing:
         values["reference"] = reference
         contents.append(reference)

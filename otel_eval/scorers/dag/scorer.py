@@ -215,7 +215,7 @@ class Dag(BaseScorer):
             return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
         _, details = self._way(walked.path)
         if isinstance(end, Skipped):
-            return Skipped(end.why, details, end.reason)
+            return Skipped(end.text, details, end.reason)
         return replace(end, details={**details, **end.details})
 
     def _told(self, path: Sequence[Step], score: float) -> tuple[str, dict[str, Any]]:
@@ -235,7 +235,7 @@ async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: d
     if isinstance(outcome, Scored):
         return Finding(outcome.value, f"{said} → {further.name}: {outcome.explanation}", details)
     if isinstance(outcome, Skipped):
-        return Skipped(f"{further.name}: {outcome.why}", details, outcome.reason)
+        return Skipped(f"{further.name}: {outcome.text}", details, outcome.reason)
     return replace(outcome, message=f"{further.name}: {outcome.message}", details=details)
 
 

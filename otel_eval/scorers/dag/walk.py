@@ -191,7 +191,7 @@ def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mappin
     parts = {part: there[part] for part in sorted(node.reads) if part in there}
     for part, value in parts.items():
         if isinstance(value, Skipped):
-            return Skipped(f"{node.name}: {value.why}", reason=value.reason)
+            return Skipped(f"{node.name}: {value.text}", reason=value.reason)
         if value is UNRECORDED:
             return Skipped(f"{node.name}: {_NAMES.get(part, part)} not recorded", reason=REASONS.get(part, "not_recorded"))
     return parts | dict(sorted(outputs.items()))

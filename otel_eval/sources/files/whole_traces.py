@@ -18,7 +18,7 @@ from sys import maxsize
 from typing import IO, Any, Final
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
@@ -109,7 +109,9 @@ class _Traces:
     """
 
     def __init__(self, limits: Limits, ends: Iterator[tuple[int, bytes]], spill: Spill) -> None:
-        waits: dict[str, Any] = dict.fromkeys(("settle_s", "settle_partial_s", "late_s", "idle_s", "max_age_s"), inf)
+        waits: dict[str, Any] = dict.fromkeys(
+            ("decision_wait_s", "decision_wait_partial_s", "grace_period_s", "idle_s", "max_age_s"), inf
+        )
         self._buffer: Final = TraceBuffer(replace(limits, max_traces=maxsize, **waits))
         self._ends: Final = ends
         self._next = next(ends, None)
@@ -121,7 +123,7 @@ class _Traces:
             for some, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
                 self._make_room(size)
                 push(some, 0.0)
-        yield from self._buffer.take(0.0)
+        yield from self._buffer.pop_closed(0.0)
 
     def _make_room(self, size: int) -> None:
         """Write the oldest traces to the file if so many bytes more do not fit, until half of the room is free."""

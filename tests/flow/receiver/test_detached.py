@@ -69,7 +69,7 @@ def test_each_run_is_scored_while_the_trace_goes_on(tmp_path: Path):
             assert said["outer"][:3] == ("scored", 0, "detached")
             assert said["inner"] == ("skipped", 1, "detached", "part of run 0303030303030303")
             send(channel, span(6, 5, "search", "execute_tool"), span(5, 98, "called", "invoke_agent", flags=0x300))
-            assert rows(results, 4)[3][:4] == ("called", "scored", 0, "orphaned")
+            assert rows(results, 4)[3][:4] == ("called", "scored", 0, "remote_parent")
             assert server.counts()["open_traces"] == 0
     finally:
         server.stop(5)

@@ -94,16 +94,16 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
     """When half of what is allowed is there, it is written again and the old segments go."""
     now = [0.0]
     durable = Durable(Storage(directory=str(tmp_path), max_size=40_000), clock=lambda: now[0], segment_bytes=4000)
-    buffer = TraceBuffer(Limits(late_s=1.0, idle_s=1e6, max_age_s=1e6))
+    buffer = TraceBuffer(Limits(grace_period_s=1.0, idle_s=1e6, max_age_s=1e6))
     for trace in range(1, 200):
         body = request((1, 1000 + trace, 999, "search")) if trace % 50 == 1 else request((trace, 1, 0, ""))
         now[0] += 5.0
         durable.taken(RawRequest("traces", "protobuf", body), [span[0] for span in read_traces(body).spans])
         buffer.push_many(read_traces(body).spans, now[0])
         durable.tidy(buffer)
-        ripe = buffer.ripe(now[0])
-        durable.closing(ripe)
-        durable.judged([(closed, []) for closed in buffer.take(now[0])])
+        close_due = buffer.close_due(now[0])
+        durable.closing(close_due)
+        durable.judged([(closed, []) for closed in buffer.pop_closed(now[0])])
         assert durable.journal.size < 30_000
     durable.close()
     again, after = Durable(Storage(directory=str(tmp_path))), TraceBuffer(Limits())

@@ -73,7 +73,7 @@ def judged(framed: SpanBatch) -> None:
     buffer.push_many(framed.spans, 0.0)
     buffer.push_logs(framed.logs, 0.0)
     for trace in buffer.drain(0.0):
-        for report in ENGINE.judge(trace):
+        for report in ENGINE.evaluate(trace):
             for result in report.results:
                 json.loads(line_of(result_fields(report, result)), parse_constant=_no_constant)
 

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES
+from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
 from otel_eval.model import Completeness
 from otel_eval.testing import FakeSpan, span
 
-LIMITS = Limits(settle_s=1, settle_partial_s=6, max_bytes=10_000, max_bytes_per_trace=10_000)
+LIMITS = Limits(decision_wait_s=1, decision_wait_partial_s=6, max_bytes=10_000, max_bytes_per_trace=10_000)
 SIZE = 1000 - SPAN_OVERHEAD_BYTES  # a span then counts as 1000 bytes
 
 Item = tuple[bytes, bytes, tuple[bytes, FakeSpan, object], int]
@@ -43,7 +43,7 @@ def test_traces_that_are_due_count_as_backlog():
     assert push(buffer, 0, *map(whole, range(6))) == ""
     assert push(buffer, 0.5, whole(6)) == ""
     assert "half of traces.max_bytes" in push(buffer, 1, whole(7))
-    assert [each.reason for each in buffer.take(1)] == [Completeness.COMPLETE] * 6
+    assert [each.reason for each in buffer.pop_closed(1)] == [Completeness.COMPLETE] * 6
     assert push(buffer, 1, whole(7)) == ""
 
 
@@ -61,7 +61,7 @@ def test_traces_that_close_soon_are_waited_for_and_not_cut_short():
 
 def test_too_many_traces_that_close_soon_are_waited_for_as_well():
     """The limit of traces is kept like that of bytes."""
-    buffer = TraceBuffer(Limits(settle_s=1, max_traces=3))
+    buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=3))
     assert push(buffer, 0, *map(whole, range(3))) == ""
     assert "traces.max_traces" in push(buffer, 0.5, whole(3))
     assert push(buffer, 0.5, item(2, span("c", "r"))) == ""  # a span of a trace that is open needs no room for another
@@ -74,10 +74,10 @@ def test_the_oldest_trace_that_is_still_running_makes_room():
     assert push(buffer, 0, *map(whole, range(2)), *map(running, range(2, 9))) == ""
     assert push(buffer, 1, running(9), running(10)) == ""
     assert push(buffer, 1, running(11)) == ""
-    closed = {each.trace_id[0]: each.reason for each in buffer.take(1)}
+    closed = {each.trace_id[0]: each.reason for each in buffer.pop_closed(1)}
     assert closed == {0: Completeness.COMPLETE, 1: Completeness.COMPLETE}
     assert push(buffer, 1, running(12)) == ""
-    assert [(each.trace_id[0], each.reason) for each in buffer.take(1)] == [(2, Completeness.OVERFLOW)]
+    assert [(each.trace_id[0], each.reason) for each in buffer.pop_closed(1)] == [(2, Completeness.OVERFLOW)]
 
 
 def test_closed_traces_kept_for_late_spans_never_cost_an_open_one_its_room():
@@ -93,9 +93,9 @@ def test_what_is_handed_over_at_once_is_bounded_in_bytes():
     """At least one trace, whatever its size; the journal is given the same ones."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, 0, *map(whole, range(4)))
-    assert [each.trace_id for each in buffer.ripe(1, 10, 2000)] == [bytes([0]) * 16, bytes([1]) * 16]
-    assert [each.trace_id[0] for each in buffer.take(1, 10, 2000)] == [0, 1]
-    assert [each.trace_id[0] for each in buffer.take(1, 10, 1)] == [2]
+    assert [each.trace_id for each in buffer.close_due(1, 10, 2000)] == [bytes([0]) * 16, bytes([1]) * 16]
+    assert [each.trace_id[0] for each in buffer.pop_closed(1, 10, 2000)] == [0, 1]
+    assert [each.trace_id[0] for each in buffer.pop_closed(1, 10, 1)] == [2]
 
 
 requests = st.lists(
@@ -112,7 +112,12 @@ requests = st.lists(
 @given(requests)
 def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
     """Whatever comes: one and a half times `max_bytes` and a request, and `overflow` only for traces without a root."""
-    buffer, now = TraceBuffer(Limits(settle_s=1, settle_partial_s=2, late_s=5, idle_s=9, max_traces=12, max_bytes=10_000)), 0.0
+    buffer, now = (
+        TraceBuffer(
+            Limits(decision_wait_s=1, decision_wait_partial_s=2, grace_period_s=5, idle_s=9, max_traces=12, max_bytes=10_000)
+        ),
+        0.0,
+    )
     for number, (spans, pause, evaluated) in enumerate(sequence):
         now += pause
         items = [item(trace, span("r" if root else f"c{number}", "" if root else "r"), size) for trace, root, size in spans]
@@ -125,7 +130,7 @@ def test_memory_is_bounded_and_no_complete_trace_is_cut_short(sequence):
 
 def test_a_trace_that_never_pauses_is_evaluated_when_it_is_too_old():
     """Also where each request closes what is due before its spans are pushed."""
-    limits = Limits(settle_s=0.3, settle_partial_s=0.5, idle_s=2.0, max_age_s=2.0, late_s=10.0)
+    limits = Limits(decision_wait_s=0.3, decision_wait_partial_s=0.5, idle_s=2.0, max_age_s=2.0, grace_period_s=10.0)
     buffer = TraceBuffer(limits, is_agent=lambda frame: False)
     closed_at = []
     for number in range(300):

@@ -8,7 +8,7 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.model import Completeness
 from otel_eval.testing import FakeSpan, span
 
-LIMITS = Limits(settle_s=1, settle_partial_s=6, late_s=30, idle_s=300, max_age_s=3600)
+LIMITS = Limits(decision_wait_s=1, decision_wait_partial_s=6, grace_period_s=30, idle_s=300, max_age_s=3600)
 TRACE = b"t" * 16
 
 
@@ -32,10 +32,10 @@ def closing(buffer: TraceBuffer, upto: int = 4000) -> tuple[int, Completeness] |
         pytest.param(
             [span("r"), span("c", "r", service="b")], 6, Completeness.COMPLETE, id="two services: decision_wait_partial"
         ),
-        pytest.param([span("r"), span("c", "gone")], 6, Completeness.ORPHANED, id="a parent is missing: decision_wait_partial"),
-        pytest.param([span("r", "gone", remote=True)], 6, Completeness.ORPHANED, id="remote parent never comes: orphaned"),
-        pytest.param([span("r", "gone", kind=2)], 6, Completeness.ORPHANED, id="no flags, a server span enters"),
-        pytest.param([span("r", "gone", kind=5)], 6, Completeness.ORPHANED, id="no flags, a consumer span enters"),
+        pytest.param([span("r"), span("c", "gone")], 6, Completeness.REMOTE_PARENT, id="a parent is missing"),
+        pytest.param([span("r", "gone", remote=True)], 6, Completeness.REMOTE_PARENT, id="remote parent never comes"),
+        pytest.param([span("r", "gone", kind=2)], 6, Completeness.REMOTE_PARENT, id="no flags, a server span enters"),
+        pytest.param([span("r", "gone", kind=5)], 6, Completeness.REMOTE_PARENT, id="no flags, a consumer span enters"),
         pytest.param([span("c", "gone", remote=False)], 300, Completeness.IDLE, id="the local root is still open: idle"),
         pytest.param([span("c", "gone")], 300, Completeness.IDLE, id="nothing says that anything ended: idle"),
         pytest.param([span("s", "s")], 300, Completeness.IDLE, id="its own parent"),
@@ -82,7 +82,7 @@ def test_a_source_that_counts_need_not_wait():
     """`close` judges at once, by the same evidence."""
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("r", "gone", remote=True), span("c", "r"))
-    assert [t.reason for t in buffer.close(TRACE, 0)] == [Completeness.ORPHANED]
+    assert [t.reason for t in buffer.close(TRACE, 0)] == [Completeness.REMOTE_PARENT]
     assert buffer.close(TRACE, 0) == []
 
 
@@ -91,7 +91,10 @@ def test_the_end_closes_everything_in_order_of_arrival():
     buffer = TraceBuffer(LIMITS)
     push(buffer, span("a"), trace=b"1" * 16)
     push(buffer, span("b", "gone"), trace=b"2" * 16)
-    assert [(t.trace_id[:1], t.reason) for t in buffer.drain(0)] == [(b"1", Completeness.COMPLETE), (b"2", Completeness.ORPHANED)]
+    assert [(t.trace_id[:1], t.reason) for t in buffer.drain(0)] == [
+        (b"1", Completeness.COMPLETE),
+        (b"2", Completeness.REMOTE_PARENT),
+    ]
     push(buffer, span("c"), trace=b"3" * 16)
     assert [t.reason for t in buffer.drain(0, Completeness.SHUTDOWN)] == [Completeness.SHUTDOWN]
 

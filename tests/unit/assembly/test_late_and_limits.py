@@ -20,7 +20,7 @@ def push(buffer: TraceBuffer, *spans: FakeSpan, now: float = 0, trace: bytes = T
 
 def test_a_late_span_opens_the_trace_again():
     """The whole trace comes out once more, with what changed and what was said."""
-    buffer = TraceBuffer(Limits(settle_s=1, late_s=30))
+    buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     (first,) = buffer.due(1)
     first.verdicts[b"r"] = "said"  # type: ignore[assignment]
@@ -32,8 +32,8 @@ def test_a_late_span_opens_the_trace_again():
 
 
 def test_later_still_is_counted_and_forms_nothing():
-    """After late_s only the id is remembered, and for max_age_s."""
-    buffer = TraceBuffer(Limits(settle_s=1, late_s=30, max_age_s=100))
+    """After grace_period_s only the id is remembered, and for max_age_s."""
+    buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30, max_age_s=100))
     push(buffer, span("r"))
     buffer.due(1)
     buffer.due(31)
@@ -43,7 +43,7 @@ def test_later_still_is_counted_and_forms_nothing():
 
 def test_spans_that_come_before_anyone_judged_join_the_trace():
     """A closed trace that is not handed over yet is simply taken back."""
-    buffer = TraceBuffer(Limits(settle_s=1, max_traces=1))
+    buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=1))
     push(buffer, span("r"), trace=b"1" * 16)
     push(buffer, span("x"), trace=b"2" * 16)  # pushes the first one out
     push(buffer, span("c", "r"), trace=b"1" * 16)
@@ -69,7 +69,7 @@ def test_of_two_spans_with_one_id_the_greater_counts_whichever_came_first():
 
 def test_a_repeated_span_is_no_change():
     """The very same span again does not make a revision."""
-    buffer = TraceBuffer(Limits(settle_s=1))
+    buffer = TraceBuffer(Limits(decision_wait_s=1))
     push(buffer, span("r"))
     buffer.due(1)
     push(buffer, span("r"), now=2)
@@ -111,7 +111,7 @@ def test_a_trace_over_its_limit_of_log_records_closes_too():
 
 def test_log_records_that_come_late_do_not_change_what_was_handed_over():
     """It may be evaluated at this moment."""
-    buffer = TraceBuffer(Limits(settle_s=1, late_s=30))
+    buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     buffer.push_logs([(TRACE, b"r", (b"1", LOG_READER), 10)], 0)
     (first,) = buffer.due(1)
@@ -146,7 +146,15 @@ def test_a_greater_version_of_a_span_counts_against_the_byte_limit_of_its_trace(
 
 def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
     """Where trees of one trace are evaluated one by one, sizes of single spans are known from one look to the next only."""
-    limits = Limits(settle_s=1, settle_partial_s=1, settle_detached_s=1, keep_s=5, late_s=1, idle_s=10, max_age_s=20)
+    limits = Limits(
+        decision_wait_s=1,
+        decision_wait_partial_s=1,
+        decision_wait_detached_s=1,
+        keep_s=5,
+        grace_period_s=1,
+        idle_s=10,
+        max_age_s=20,
+    )
     buffer = TraceBuffer(limits, lambda frame: frame[1].name == "agent")
     for at in range(8):
         push(buffer, span("a", "gone", "agent"), span(f"b{at}", "away"), now=at, size=10)
@@ -162,7 +170,7 @@ def test_versions_of_spans_of_kept_trees_leave_no_bytes_behind():
 
 def test_what_is_already_judged_goes_first_when_room_is_short():
     """A closed trace is given up before an open one is judged early."""
-    buffer = TraceBuffer(Limits(settle_s=1, max_traces=2))
+    buffer = TraceBuffer(Limits(decision_wait_s=1, max_traces=2))
     push(buffer, span("r"), trace=b"1" * 16)
     buffer.due(1)
     push(buffer, span("r"), trace=b"2" * 16, now=1)
@@ -189,7 +197,15 @@ events = st.lists(
 @given(events)
 def test_whatever_arrives_memory_is_bounded_and_every_span_is_accounted_for(sequence):
     """Held bytes and traces stay under their limits; pushed = kept + duplicate + too late + over a limit."""
-    limits = Limits(settle_s=1, settle_partial_s=2, late_s=5, idle_s=10, max_age_s=30, max_traces=3, max_spans_per_trace=4)
+    limits = Limits(
+        decision_wait_s=1,
+        decision_wait_partial_s=2,
+        grace_period_s=5,
+        idle_s=10,
+        max_age_s=30,
+        max_traces=3,
+        max_spans_per_trace=4,
+    )
     buffer, now = TraceBuffer(Limits(**{f: getattr(limits, f) for f in limits.__slots__} | {"max_bytes": 9000})), 0.0
     for trace, number, parent, size, pause, look in sequence:
         now += pause

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.assembly.tombstones import Tombstones
+from otel_eval.assembly.trace_store import Tombstones
 from otel_eval.testing import span
 
 
@@ -49,7 +49,7 @@ def test_the_oldest_is_forgotten_first():
 
 def test_spans_that_are_too_late_are_known_after_compacting():
     """They are counted and form no run."""
-    buffer = TraceBuffer(Limits(settle_s=1, late_s=5))
+    buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=5))
     each = span("r")
     buffer.push(of(7), b"r" * 8, (b"", each, each.envelope), 100, 0)
     buffer.due(1)

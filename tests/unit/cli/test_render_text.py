@@ -23,10 +23,10 @@ def test_a_run_shows_its_calls_in_order() -> None:
             call("open", start_ns=1_000_000, end_ns=3_000_000_000, error=ToolError("Timeout", "secret")),
             agent="helpful",
             service="shop",
-            completeness=Completeness.ORPHANED,
+            completeness=Completeness.REMOTE_PARENT,
         )
     )
-    assert lines[0] == "run helpful · shop · 2 tool calls · orphaned"
+    assert lines[0] == "run helpful · shop · 2 tool calls · remote_parent"
     assert lines[1].split() == ["0", 'search(q="x")', "2.0", "ms", "with", "1", "ok"]
     assert lines[2].split() == ["1", "open(arguments", "not", "recorded)", "3.00", "s", "with", "0", "error", "Timeout"]
 

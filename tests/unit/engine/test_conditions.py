@@ -25,7 +25,7 @@ def runs_of(engine: Engine, attributes: dict[str, Any]) -> list[tuple[Trajectory
     inner = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b"}
     found: list[tuple[Trajectory, list[str]]] = []
     trace = closed(span("a", attributes=agent, service="a"), span("b", "a", attributes=inner, service="a"))
-    engine.judge(trace, on_run=lambda run, matching: found.append((run, [each.name for each in matching])))
+    engine.evaluate(trace, on_run=lambda run, matching: found.append((run, [each.name for each in matching])))
     return found
 
 

@@ -59,7 +59,7 @@ def with_spans(trace: ClosedTrace, *more: FakeSpan) -> ClosedTrace:
 def test_each_run_is_reported_with_the_results_of_its_scorers():
     """In the order of the configuration, with ids that depend on the run, the evaluation, the scorer and the revision alone."""
     errors = create_scorer({"type": "tool_errors"})
-    (report,) = engine_of(COUNT, errors).judge(closed(agent("a"), tool("t", "a"), tool("u", "a")))
+    (report,) = engine_of(COUNT, errors).evaluate(closed(agent("a"), tool("t", "a"), tool("u", "a")))
     assert (report.evaluation, report.revision, report.trajectory.agent) == ("e", 0, "agent-a")
     assert [(each.scorer, each.outcome.value) for each in report.results] == [("tool_call_count", 0.0), ("tool_errors", 1.0)]
     trace_id, span_id = report.trajectory.trace_id, report.trajectory.span_id
@@ -70,26 +70,26 @@ def test_each_run_is_reported_with_the_results_of_its_scorers():
 
 def test_the_same_trace_gives_equal_reports_in_another_engine():
     """No clock and no randomness."""
-    first, second = (engine_of().judge(closed(agent("a"), tool("t", "a")), Stamp("me", 1)) for _ in range(2))
+    first, second = (engine_of().evaluate(closed(agent("a"), tool("t", "a")), Stamp("me", 1)) for _ in range(2))
     assert first == second
 
 
 def test_an_unchanged_run_is_not_reported_again():
     """A changed one is, under the next revision."""
     engine, trace = engine_of(), closed(agent("a"), tool("t", "a"), agent("b"), tool("u", "b"))
-    assert len(engine.judge(trace)) == 2
+    assert len(engine.evaluate(trace)) == 2
     late = with_spans(trace, tool("v", "a"))
-    (again,) = engine.judge(late)
+    (again,) = engine.evaluate(late)
     assert (again.trajectory.agent, again.revision, len(again.trajectory.calls)) == ("agent-a", 1, 2)
-    assert engine.judge(replace(late, changed=frozenset())) == []
+    assert engine.evaluate(replace(late, changed=frozenset())) == []
 
 
 def test_a_run_that_turns_out_to_be_part_of_another_is_withdrawn():
     """Its results are skipped under the next revision, and the run around it is reported."""
     engine, trace = engine_of(), closed(agent("b", "a"), tool("t", "b"))
-    (alone,) = engine.judge(trace)
+    (alone,) = engine.evaluate(trace)
     assert alone.trajectory.agent == "agent-b"
-    reports = {report.trajectory.agent: report for report in engine.judge(with_spans(trace, agent("a")))}
+    reports = {report.trajectory.agent: report for report in engine.evaluate(with_spans(trace, agent("a")))}
     assert reports["agent-a"].revision == 0
     withdrawn = reports["agent-b"]
     assert (withdrawn.revision, [each.outcome for each in withdrawn.results]) == (1, [Skipped(f"part of run {b'a'.hex()}")])
@@ -102,7 +102,7 @@ def test_a_scorer_that_fails_costs_its_own_result():
         raise SystemExit(3)
 
     scorers = (Scorer(lambda run: 1 / 0, "raises"), Scorer(leave, "leaves"), Scorer(lambda run: "good", "wrong"), COUNT)
-    results = {each.scorer: each.outcome for each in results_of(engine_of(*scorers).judge(closed(agent("a"), tool("t", "a"))))}
+    results = {each.scorer: each.outcome for each in results_of(engine_of(*scorers).evaluate(closed(agent("a"), tool("t", "a"))))}
     assert isinstance(results["tool_call_count"], Scored)
     failed = {name: outcome.error_type for name, outcome in results.items() if isinstance(outcome, Failed)}
     assert failed.keys() == {"raises", "leaves", "wrong"}
@@ -118,7 +118,7 @@ def test_a_users_scorer_cannot_change_the_run_of_others():
 
     mine, other = Scorer(spoil), Scorer(lambda run: Scored(float(len(run.attributes)), passed=True), "other")
     engine = engine_of(mine, other, evaluation={"match": Match(attributes={"tenant": "a"})})
-    results = results_of(engine.judge(closed(agent("a", tenant="a"), tool("t", "a"))))
+    results = results_of(engine.evaluate(closed(agent("a", tenant="a"), tool("t", "a"))))
     assert [each.outcome for each in results] == [Scored(1.0, passed=True), Scored(1.0, passed=True)]
 
 
@@ -126,9 +126,9 @@ def test_conditions_decide_which_runs_are_scored():
     """Runs inside others only where an evaluation asks for all."""
     spans = (agent("a"), agent("b", "a"), tool("t", "b"))
     for runs, agents in (("outermost", ["agent-a"]), ("all", ["agent-a", "agent-b"])):
-        reports = engine_of(evaluation={"match": Match(runs=runs)}).judge(closed(*spans))
+        reports = engine_of(evaluation={"match": Match(runs=runs)}).evaluate(closed(*spans))
         assert sorted(report.trajectory.agent for report in reports) == agents
-    assert engine_of(evaluation={"match": Match(agent="other-*")}).judge(closed(*spans)) == []
+    assert engine_of(evaluation={"match": Match(agent="other-*")}).evaluate(closed(*spans)) == []
 
 
 def test_the_sample_is_decided_by_the_trace_id_alone():
@@ -137,7 +137,7 @@ def test_the_sample_is_decided_by_the_trace_id_alone():
     def chosen() -> set[int]:
         engine = engine_of(evaluation={"sample": 0.25})
         traces = {n: replace(closed(agent("a"), tool("t", "a")), trace_id=n.to_bytes(16, "big")) for n in range(400)}
-        return {n for n, trace in traces.items() if engine.judge(trace)}
+        return {n for n, trace in traces.items() if engine.evaluate(trace)}
 
     first = chosen()
     assert 60 < len(first) < 140
@@ -147,31 +147,31 @@ def test_the_sample_is_decided_by_the_trace_id_alone():
 def test_runs_older_than_the_evaluator_are_joined():
     """Unless something worse is known of the trace."""
     stamp = Stamp("me", 100, since_ns=15)
-    (report,) = engine_of().judge(closed(agent("a"), tool("t", "a")), stamp)
+    (report,) = engine_of().evaluate(closed(agent("a"), tool("t", "a")), stamp)
     assert report.trajectory.completeness is Completeness.JOINED
-    (report,) = engine_of().judge(closed(agent("a"), tool("t", "a"), reason=Completeness.SHUTDOWN), stamp)
+    (report,) = engine_of().evaluate(closed(agent("a"), tool("t", "a"), reason=Completeness.SHUTDOWN), stamp)
     assert report.trajectory.completeness is Completeness.SHUTDOWN
-    (report,) = engine_of().judge(closed(agent("a"), tool("t", "a")), replace(stamp, since_ns=5))
+    (report,) = engine_of().evaluate(closed(agent("a"), tool("t", "a")), replace(stamp, since_ns=5))
     assert report.trajectory.completeness is Completeness.COMPLETE
 
 
 def test_a_trace_without_a_run_is_reported_only_where_that_is_asked():
     """With the reason and a revision of its own; a run that is found later takes its place."""
     plain = closed(span("x"))
-    assert engine_of().judge(plain) == []
+    assert engine_of().evaluate(plain) == []
     engine, trace = engine_of(no_run=True), closed(span("x"))
-    (report,) = engine.judge(trace)
+    (report,) = engine.evaluate(trace)
     assert isinstance(report.no_run, NoRun)
     assert (report.results, report.no_run.why) == ((), "no agent run was found in the trace")
-    (again,) = engine.judge(with_spans(trace, span("y", "x")))
+    (again,) = engine.evaluate(with_spans(trace, span("y", "x")))
     assert (again.revision, again.no_run is not None) == (1, True)
-    assert [each.evaluation for each in engine.judge(with_spans(trace, agent("a", "x")))] == ["e"]
+    assert [each.evaluation for each in engine.evaluate(with_spans(trace, agent("a", "x")))] == ["e"]
 
 
 def test_an_outcome_instead_of_evaluation_calls_no_scorer():
     """For a trace during whose evaluation the process crashed."""
     mine, gone = Scorer(lambda run: Scored(1.0, passed=True)), Failed(error_type="Crashed", message="")
-    (result,) = results_of(engine_of(mine).judge(closed(agent("a"), tool("t", "a")), instead=gone))
+    (result,) = results_of(engine_of(mine).evaluate(closed(agent("a"), tool("t", "a")), instead=gone))
     assert (result.outcome, mine.seen) == (gone, [])
 
 
@@ -187,5 +187,5 @@ def test_an_outcome_without_reading_the_trace_is_reported_of_its_root():
 
 def test_exported_attributes_are_those_of_the_run():
     """Only the keys that are asked for, and only where they were recorded."""
-    (report,) = engine_of(exported=("tenant", "absent")).judge(closed(agent("a", tenant="a", other="b"), tool("t", "a")))
+    (report,) = engine_of(exported=("tenant", "absent")).evaluate(closed(agent("a", tenant="a", other="b"), tool("t", "a")))
     assert dict(report.attributes) == {"tenant": "a"}

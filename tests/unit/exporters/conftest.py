@@ -14,7 +14,7 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 OUTCOMES = {
     "scored": Scored(value=0.75, passed=True, explanation="3 of 4 in order", details={"missing": ["refund"]}),
     "below": Scored(value=0.25, passed=False, explanation="1 of 4 in order"),
-    "skipped": Skipped(why="arguments not recorded", reason="not_recorded"),
+    "skipped": Skipped(text="arguments not recorded", reason="not_recorded"),
     "failed": Failed(error_type="KeyError", message="secret content"),
 }
 
@@ -26,7 +26,7 @@ def make_report(*kinds: str, evaluation: str = "policy", revision: int = 0, **fa
         call("search", span_id="1" * 16, start_ns=0, end_ns=200_000_000),
         call("refund", span_id="2" * 16, start_ns=10, end_ns=10, error="boom"),
     )
-    run = trajectory(*facts.pop("calls", calls), **(known | {"completeness": Completeness.ORPHANED} | facts))
+    run = trajectory(*facts.pop("calls", calls), **(known | {"completeness": Completeness.REMOTE_PARENT} | facts))
     results = tuple(
         Result(
             evaluation=evaluation, scorer=kind, type="tool_call_order", version="1",

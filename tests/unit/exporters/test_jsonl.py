@@ -58,7 +58,7 @@ def test_a_line_has_when_where_and_which_case(report: Reports):
     )
     fields = result_fields(made, made.results[0])
     assert {key: fields[key] for key in OCCASION} == {
-        "completeness": "orphaned",
+        "completeness": "remote_parent",
         "start_time": "2023-11-14T22:13:20.000000001Z",
         "duration_ms": 250.0,
         "evaluated_at": "2023-11-14T22:13:21.000000000Z",

@@ -40,7 +40,7 @@ def _push(buffer: TraceBuffer, *spans: object) -> None:
 
 
 def _judged(engine: Engine, buffer: TraceBuffer) -> list[Report]:
-    return [report for trace in buffer.drain(0.0) for report in engine.judge(trace, Stamp("me", 5))]
+    return [report for trace in buffer.drain(0.0) for report in engine.evaluate(trace, Stamp("me", 5))]
 
 
 def test_a_trace_without_a_run_has_one_line() -> None:

@@ -80,7 +80,7 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
         "otel_eval.scorer.type": "tool_call_order",
         "otel_eval.scorer.version": "1",
         "otel_eval.outcome": "scored",
-        "otel_eval.completeness": "orphaned",
+        "otel_eval.completeness": "remote_parent",
         "otel_eval.revision": 0,
         "otel_eval.result_id": "0" * 32,
         "otel_eval.service": "shop",

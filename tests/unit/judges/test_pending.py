@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.engine import Engine, draw_of, result_id
+from otel_eval.engine import Engine, result_id, sampling_hash
 from otel_eval.evaluations import Evaluation
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
@@ -37,7 +37,7 @@ class Awaited:
 
 def reports_of(*scorers: Any, sample: float = 1.0) -> Any:
     trace = closed(span("rrrrrrrr", attributes=AGENT), span("tttttttt", "rrrrrrrr", attributes=TOOL))
-    return Engine([Evaluation(name="e", scorers=scorers, sample=sample)]).judge(trace)
+    return Engine([Evaluation(name="e", scorers=scorers, sample=sample)]).evaluate(trace)
 
 
 def test_a_report_has_what_is_there_and_says_what_comes():
@@ -74,7 +74,7 @@ def test_nobody_waits_where_nothing_is_awaited():
 @pytest.mark.parametrize("nearly", [-1e-9, 1e-9])
 def test_a_scorers_share_is_drawn_as_an_evaluations_is(nearly: float):
     """By trace id alone; a report that would say nothing is not made."""
-    share = draw_of(b"t" * 16) + nearly
+    share = sampling_hash(b"t" * 16) + nearly
     asked = nearly > 0
     assert [len(report.pending) for report in reports_of(Awaited(sample=share))] == ([1] if asked else [])
     assert [len(report.pending) for report in reports_of(AT_ONCE, Awaited(sample=share))] == [int(asked)]

@@ -202,3 +202,13 @@ def test_one_variable_of_the_environment_does_without_it() -> None:
         [sys.executable, "-c", program], env={**os.environ, "OTEL_EVAL_PURE": "1"}, capture_output=True, text=True, check=True
     )
     assert said.stdout.strip() == "False"
+
+
+def test_a_second_import_in_the_same_interpreter_works() -> None:
+    """As after a test runner forgot the modules of the package."""
+    script = (
+        "import sys, otel_eval._native as first; del sys.modules['otel_eval._native']\n"
+        "import otel_eval._native as second; print(second is not first, callable(second.view))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["True", "True"]

@@ -87,7 +87,7 @@ def test_a_trace_is_evaluated_once_its_root_and_the_decision_wait_are_over():
 
 def test_a_trace_without_its_root_is_closed_when_it_is_idle():
     """Marked as such."""
-    rig = Rig(limits=Limits(idle_s=10, settle_detached_s=100))
+    rig = Rig(limits=Limits(idle_s=10, decision_wait_detached_s=100))
     rig.send(1, agent("a", "gone", remote=False), tool("t"))
     rig.wait(9)
     assert rig.rows() == []
@@ -98,7 +98,7 @@ def test_a_trace_without_its_root_is_closed_when_it_is_idle():
 
 def test_a_span_within_the_grace_period_gives_the_next_revision():
     """A later one is counted and changes nothing."""
-    rig = Rig(limits=Limits(late_s=5))
+    rig = Rig(limits=Limits(grace_period_s=5))
     rig.send(1, agent())
     rig.wait(1.5)
     assert rig.rows() == [("a", 0, 0)]
@@ -128,7 +128,7 @@ def test_a_span_that_arrives_twice_counts_once():
 def test_an_exporter_that_is_full_pauses_evaluation_and_refuses_spans():
     """Clients get a retryable error, the refused spans are counted, and everything goes on afterwards."""
     full = [""]
-    rig = Rig(behind=lambda: full[0])
+    rig = Rig(backpressure=lambda: full[0])
     rig.send(1, agent())
     full[0] = "the queue of jsonl is full"
     rig.wait(5)
@@ -220,7 +220,7 @@ def test_other_evaluations_hold_from_the_next_trace_on():
     rig = Rig()
     rig.send(1, agent())
     count = create_scorer({"type": "tool_call_count", "criteria": {"search": "== 0"}})
-    rig.pipeline.judge_by(Engine([Evaluation(name="new", scorers=(count,))]), None)
+    rig.pipeline.use_engine(Engine([Evaluation(name="new", scorers=(count,))]), None)
     rig.wait(1.5)
     assert [(each.evaluation, each.results[0].scorer) for each in rig.reports] == [("new", "tool_call_count")]
 
@@ -229,7 +229,7 @@ def test_closing_one_trace_now_does_not_wait_for_the_decision_wait():
     """A source that knows that nothing of a trace is open hands it over whole."""
     rig = Rig()
     spans: Sequence[FakeSpan] = (agent(), tool("t"))
-    rig.pipeline.whole(
+    rig.pipeline.close_and_evaluate(
         b"\1" * 16, [(b"\1" * 16, each.span_id.encode(), (each.parent.encode(), each, each.envelope), 1) for each in spans]
     )
     assert (rig.rows(), rig.done) == ([("a", 0, 1)], [b"\1" * 16])
@@ -250,7 +250,7 @@ def test_the_worker_closes_traces_by_itself():
     """With the real clock, in a thread that ends with `stop`."""
     reports: list[Report] = []
     engine = Engine([Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}),))])
-    pipeline = Pipeline(engine, reports.append, Limits(settle_s=0.05))
+    pipeline = Pipeline(engine, reports.append, Limits(decision_wait_s=0.05))
     pipeline.start()
     each = agent()
     pipeline.spans([(b"t" * 16, b"a", (b"", each, each.envelope), SIZE)])

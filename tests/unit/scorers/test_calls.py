@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_eval.model import Failed, Skipped, SpanVisit
+from otel_eval.model import Failed, Skipped, SpanRef
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import call, trajectory
 
@@ -223,7 +223,7 @@ def test_a_reference_that_cannot_be_used_fails(reference):
     assert outcome.error_type == "InvalidReference"
 
 
-SPANS = (SpanVisit("plan", 1, 2), SpanVisit("act", 2, 3), SpanVisit("act", 3, 4), SpanVisit("end", 4, 5))
+SPANS = (SpanRef("plan", 1, 2), SpanRef("act", 2, 3), SpanRef("act", 3, 4), SpanRef("end", 4, 5))
 
 
 def test_execution_order_also_scores_visits_of_nodes():

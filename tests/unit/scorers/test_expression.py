@@ -333,7 +333,7 @@ def test_what_is_too_large_is_skipped_before_it_costs_anything(expression, run):
     began = time.perf_counter()
     outcome = scored(expression, run)
     assert isinstance(outcome, Skipped)
-    assert outcome.why.startswith("too large: ")
+    assert outcome.text.startswith("too large: ")
     assert time.perf_counter() - began < 2
 
 

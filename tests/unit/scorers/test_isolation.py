@@ -79,5 +79,5 @@ def tree_scorer() -> Any:
 def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
     """Nor a second scorer of a user's."""
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
-    (report,) = Engine([Evaluation(name="e", scorers=scorers)]).judge(run())
+    (report,) = Engine([Evaluation(name="e", scorers=scorers)]).evaluate(run())
     assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]

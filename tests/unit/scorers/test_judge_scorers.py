@@ -250,7 +250,7 @@ def test_a_run_too_long_to_be_read_is_skipped():
     judge = Judge()
     skipped = outcome(LLM, trajectory(call("a", result="x" * 500_000)), judge)
     assert isinstance(skipped, Skipped)
-    assert skipped.why.startswith("too long for a judge: 50")
+    assert skipped.text.startswith("too long for a judge: 50")
     assert judge.prompts == []
 
 

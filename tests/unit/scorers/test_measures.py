@@ -25,7 +25,7 @@ def run(*names, **facts):
 def value(spec, trajectory):
     """The value of a score, or why there is none."""
     outcome = create_scorer(spec)(trajectory)
-    return outcome.why if isinstance(outcome, Skipped) else pytest.approx(outcome.value)
+    return outcome.text if isinstance(outcome, Skipped) else pytest.approx(outcome.value)
 
 
 def at(name, start, end, **fields):
@@ -304,7 +304,7 @@ def test_a_time_that_a_rule_asks_for_and_nobody_recorded_is_unknown(calls, known
     """The rule is neither kept nor broken; of a call that no later one answers, and of an earlier answer, no time is asked."""
     outcome = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})(trajectory(*calls))
     assert isinstance(outcome, Skipped) != known
-    assert known or outcome.why == "no time recorded for a call that 'a then b within 5s' asks about"
+    assert known or outcome.text == "no time recorded for a call that 'a then b within 5s' asks about"
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_an_answer_that_nobody_can_read_costs_nobody_else_theirs(answer, error):
     engine = Engine([Evaluation(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
     run = span("run", "", "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
     tool = span("tool", "run", "execute_tool b", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "b"})
-    first, second = (result.outcome for result in engine.judge(closed(run, tool))[0].results)
+    first, second = (result.outcome for result in engine.evaluate(closed(run, tool))[0].results)
     assert (type(first), first.error_type) == (Failed, error)
     assert second.value == 1.0
 

@@ -144,7 +144,7 @@ def test_expressions_and_trees_read_datasets(spec):
     assert made(run("a")).value == 1
     skipped = made(run("b"))
     assert isinstance(skipped, Skipped)
-    assert skipped.why.endswith(f"{NO}the dataset has no such record")
+    assert skipped.text.endswith(f"{NO}the dataset has no such record")
     assert made.asked == {"case.id"}
     broken = create_scorer({**spec, "reference": {"dataset": lambda key: 1 / 0, "key": "case.id"}})
     assert broken(run("a")).error_type == "ZeroDivisionError"

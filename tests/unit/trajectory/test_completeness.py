@@ -62,15 +62,15 @@ def test_c_a_child_that_ends_after_its_run_is_the_runs():
 @pytest.mark.parametrize(
     ("flags", "completeness"),
     [
-        ({"remote": True}, Completeness.ORPHANED),
-        ({"remote": None, "kind": 2}, Completeness.ORPHANED),
+        ({"remote": True}, Completeness.REMOTE_PARENT),
+        ({"remote": None, "kind": 2}, Completeness.REMOTE_PARENT),
         ({"remote": None}, Completeness.DETACHED),
         ({"remote": False}, Completeness.DETACHED),
     ],
 )
 def test_d_a_run_whose_parent_never_comes_is_judged(flags: dict[str, Any], completeness: Completeness):
     """The caller's service exports elsewhere, or is not sampled."""
-    (run,) = judged(agent("r", "caller", **flags), tool("t", "r"), reason=Completeness.ORPHANED)
+    (run,) = judged(agent("r", "caller", **flags), tool("t", "r"), reason=Completeness.REMOTE_PARENT)
     assert (run.incomplete, run.completeness, run.outermost) == ("", completeness, True)
 
 
@@ -88,7 +88,7 @@ def test_e_two_agents_in_one_request_are_two_runs():
 
 def test_e_siblings_under_a_missing_request_do_not_cut_each_other():
     """The missing parent is known to be above both."""
-    assert told(agent("r1", "http"), agent("r2", "http", 10, 20), chat("m", "http", 15), reason=Completeness.ORPHANED) == [
+    assert told(agent("r1", "http"), agent("r2", "http", 10, 20), chat("m", "http", 15), reason=Completeness.REMOTE_PARENT) == [
         ("r1", "", 0),
         ("r2", "", 0),
     ]

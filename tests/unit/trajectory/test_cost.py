@@ -193,7 +193,7 @@ def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
 
 def judged(trace: ClosedTrace) -> list[Report]:
     scorers = tuple(create_scorer(each) for each in ({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1}))
-    return Engine([Evaluation(name="e", scorers=scorers)]).judge(trace)
+    return Engine([Evaluation(name="e", scorers=scorers)]).evaluate(trace)
 
 
 def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:

@@ -160,7 +160,7 @@ def test_what_was_not_recorded_is_not_asked_about(reads, run, why):
     """The run is skipped, and nobody is asked."""
     outcome = dag(Scripted(), {"a": asks(reads)}, reference="wanted")(run)
     assert isinstance(outcome, Skipped)
-    assert outcome.why.startswith(why)
+    assert outcome.text.startswith(why)
 
 
 def test_reasons_appear_only_where_content_may():

@@ -99,7 +99,7 @@ def test_calls_that_nobody_records_skip_only_those_that_look_at_them():
     """The others decide."""
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
-    assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).why == "b: calls not recorded"
+    assert dag(tree)(trajectory(output="y", calls_unknown="no tool spans")).text == "b: calls not recorded"
 
 
 def test_incomplete_evidence_skips():
@@ -201,7 +201,7 @@ def test_another_scorers_skip_and_failure_are_the_trees():
     tree = {
         "a": {"type": "binary", "cel": "true", "children": [scores({"type": "error_recovery", "name": "mended"}), leaf(False, 0)]}
     }
-    assert dag(tree)(trajectory()).why == "mended: no call failed"
+    assert dag(tree)(trajectory()).text == "mended: no call failed"
     tree["a"]["children"][0] = scores({"type": "expression", "expression": "2"})
     assert dag(tree)(trajectory()).error_type == "ValueError"
 
@@ -225,14 +225,14 @@ def test_a_reference_is_read_from_an_attribute():
     tree = {"a": binary("run.output == reference.answer")}
     run = trajectory(output="Rome", attributes={"wanted": '{"answer": "Rome"}'})
     assert dag(tree, reference="wanted")(run).value == 1
-    assert dag(tree, reference="wanted")(RUN).why == "a: no reference: wanted not recorded"
+    assert dag(tree, reference="wanted")(RUN).text == "a: no reference: wanted not recorded"
 
 
 def test_calls_kept_by_a_task_are_calls():
     """Their fields are checked and read."""
     tree = {"a": task("calls.filter(c, c.error == null)", "b"), "b": binary("a.all(c, c.arguments.q == 'x')")}
     assert dag(tree)(RUN).value == 1
-    assert dag(tree)(trajectory(call("b"))).why == "b: arguments of b (0) not recorded"
+    assert dag(tree)(trajectory(call("b"))).text == "b: arguments of b (0) not recorded"
 
 
 def test_long_ways_and_names_are_cut_in_the_explanation():

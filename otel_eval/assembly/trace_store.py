@@ -1,23 +1,24 @@
-"""What a buffer of traces holds: open, closed and waiting for evaluation, kept for late spans, or known by id alone."""
+"""The traces of a buffer by state: open, closed and waiting for evaluation, kept for late spans, or known by id alone."""
 
 from __future__ import annotations
 
 import heapq
 import sys
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from otel_eval.assembly.evidence import Wait, outlook
-from otel_eval.assembly.held import HeldTrace, closed
-from otel_eval.assembly.limits import Limits, Tally
-from otel_eval.assembly.parts import Parts
+from otel_eval.assembly.closing import Wait, closing_state
+from otel_eval.assembly.limits import BufferCounts, Limits
+from otel_eval.assembly.open_trace import OpenTrace, Parts, closed
 from otel_eval.assembly.subtrees import Due
-from otel_eval.assembly.tombstones import Tombstones
 from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame
 from otel_eval.model import Completeness
 
-__all__ = ["ALL", "Closing", "TraceStore"]
+__all__ = ["ALL", "Closing", "Tombstones", "TraceStore"]
 
 ALL: Final = sys.maxsize
 
@@ -47,35 +48,35 @@ class TraceStore:
 
     def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] | None = None) -> None:
         self.limits: Final = limits or Limits()
-        self.tally: Final = Tally()
+        self.tally: Final = BufferCounts()
         self._parts: Final = Parts(self.limits, self.tally, is_agent) if is_agent else None
-        self._open: dict[bytes, HeldTrace] = {}
-        self._late: dict[bytes, HeldTrace] = {}  # by the instant of closing
-        self._gone = Tombstones(self.limits.max_traces)
-        self._checks: list[tuple[float, int, bytes, HeldTrace]] = []
-        self._ready: dict[bytes, tuple[HeldTrace, Completeness]] = {}  # closed, not yet handed over
+        self._open: dict[bytes, OpenTrace] = {}
+        self._grace: dict[bytes, OpenTrace] = {}  # by the instant of closing
+        self._tombstones = Tombstones(self.limits.max_traces)
+        self._checks: list[tuple[float, int, bytes, OpenTrace]] = []
+        self._ready: dict[bytes, tuple[OpenTrace, Completeness]] = {}  # closed, not yet handed over
         self._bytes = 0  # of what is open
-        self._late_bytes = 0  # of what is kept for late spans, and of parts of open traces
+        self._grace_bytes = 0  # of what is kept for late spans, and of parts of open traces
         self._backlog = 0  # of what is ready
-        self._awaited: tuple[HeldTrace | None, float] = (None, 0.0)  # a trace that was found to be over, and its next check
+        self._awaited: tuple[OpenTrace | None, float] = (None, 0.0)  # a trace that was found to be over, and its next check
         self._final: list[tuple[bytes, bytes]] = []  # trace and run
         self._sequence = 0
 
     # ------------------------------------------------------- between the states
 
-    def _give_up_late(self, size: int, traces: int) -> None:
+    def _drop_from_grace(self, size: int, traces: int) -> None:
         """Forget closed traces until so many bytes and open traces more fit, or none is left."""
         most, most_bytes = self.limits.max_traces - traces, self.limits.max_bytes - size
         while self.held_bytes > most_bytes or self._traces() > most:
-            if self._late:
-                trace_id = next(iter(self._late))
-                self._forget(trace_id, self._late.pop(trace_id))
+            if self._grace:
+                trace_id = next(iter(self._grace))
+                self._forget(trace_id, self._grace.pop(trace_id))
             elif self._parts is None or not self._give_up_part(self._parts):
                 return
             self.tally.late_given_up += 1
 
     def _traces(self) -> int:
-        return len(self._open) + len(self._late) + (len(self._parts.dormant) if self._parts else 0)
+        return len(self._open) + len(self._grace) + (len(self._parts.dormant) if self._parts else 0)
 
     def _give_up_part(self, parts: Parts) -> bool:
         """Forget what is kept of the trace whose last part was handed over first; False if nothing is kept."""
@@ -89,14 +90,14 @@ class TraceStore:
             self._bytes -= parts.dormant.pop(trace_id).size
         return True
 
-    def _resized(self, trace_id: bytes, trace: HeldTrace, change: Callable[[], _T]) -> _T:
+    def _resized(self, trace_id: bytes, trace: OpenTrace, change: Callable[[], _T]) -> _T:
         """Change a trace by its trees, and count what of it is open and what is kept from then on."""
         before, kept = trace.size, trace.kept_bytes
         changed = change()
         if trace.trees is not None and trace.trees.kept.final:
             self._final += [(trace_id, run) for run in trace.trees.kept.final]
             trace.trees.kept.final.clear()
-        self._late_bytes += trace.kept_bytes - kept
+        self._grace_bytes += trace.kept_bytes - kept
         self._bytes += (trace.size - trace.kept_bytes) - (before - kept)
         return changed
 
@@ -104,7 +105,7 @@ class TraceStore:
         """Whether so many bytes and open traces more are within the limits of what is open."""
         return self._bytes + size <= self.limits.max_bytes and len(self._open) + traces <= self.limits.max_traces
 
-    def _schedule(self, trace_id: bytes, trace: HeldTrace, when: float) -> None:
+    def _schedule(self, trace_id: bytes, trace: OpenTrace, when: float) -> None:
         trace.check = when
         self._sequence += 1
         heapq.heappush(self._checks, (when, self._sequence, trace_id, trace))
@@ -114,7 +115,7 @@ class TraceStore:
             ]
             heapq.heapify(self._checks)
 
-    def _set_ready(self, trace_id: bytes, trace: HeldTrace, reason: Completeness) -> None:
+    def _set_ready(self, trace_id: bytes, trace: OpenTrace, reason: Completeness) -> None:
         """Close a trace as a whole, what is kept of it included, unless a limit closes it: then that stays as it is."""
         if self._open.pop(trace_id, None) is not None:
             if trace.trees is not None:
@@ -134,21 +135,21 @@ class TraceStore:
         self._keep(trace_id, trace, now)
         return handed
 
-    def _keep(self, trace_id: bytes, trace: HeldTrace, now: float) -> None:
-        """Keep a judged trace for late spans; of one that a limit closed only the id: what comes now is over it too."""
+    def _keep(self, trace_id: bytes, trace: OpenTrace, now: float) -> None:
+        """Keep an evaluated trace for late spans; of one that a limit closed only the id."""
         if trace.cut:
-            trace = HeldTrace(now, now, now, cut=trace.cut)
+            trace = OpenTrace(now, now, now, cut=trace.cut)
         trace.touched = now
-        self._late[trace_id] = trace
-        self._late_bytes += trace.size
-        self._give_up_late(0, 0)
+        self._grace[trace_id] = trace
+        self._grace_bytes += trace.size
+        self._drop_from_grace(0, 0)
 
     def _expire(self, now: float) -> None:
-        for trace_id in _older(self._late, now - self.limits.late_s):
-            self._forget(trace_id, self._late.pop(trace_id))
-        self._gone.expire(now)
+        for trace_id in _older(self._grace, now - self.limits.grace_period_s):
+            self._forget(trace_id, self._grace.pop(trace_id))
+        self._tombstones.expire(now)
 
-    def _rest(self, trace_id: bytes, trace: HeldTrace, now: float) -> bool:
+    def _rest(self, trace_id: bytes, trace: OpenTrace, now: float) -> bool:
         """Have a trace without open spans lie dormant, and in the end forget it; whether it is still there."""
         parts = self._parts
         if parts is None or trace.frames:
@@ -159,15 +160,15 @@ class TraceStore:
             self.drop(trace_id)
         return trace_id in parts.dormant
 
-    def _is_current(self, trace_id: bytes, trace: HeldTrace) -> bool:
+    def _is_current(self, trace_id: bytes, trace: OpenTrace) -> bool:
         """Whether this is the open or dormant trace of the id."""
         return self._open.get(trace_id) is trace or (self._parts is not None and self._parts.dormant.get(trace_id) is trace)
 
     def _ready_parts(self, most: int) -> list[ClosedTrace]:
         return self._parts.ready[:most] if self._parts else []
 
-    def _forget(self, trace_id: bytes, trace: HeldTrace) -> None:
-        self._late_bytes -= trace.size
+    def _forget(self, trace_id: bytes, trace: OpenTrace) -> None:
+        self._grace_bytes -= trace.size
         if (
             self._parts
             and trace.verdicts.keys() <= {NO_RUN}
@@ -175,10 +176,10 @@ class TraceStore:
             and all(frame[0] for frame in trace.frames.values())
         ):
             return  # its root never arrived, and it had no run: what comes later may be the first of one
-        self._gone.add(trace_id, trace.touched + self.limits.max_age_s)
+        self._tombstones.add(trace_id, trace.touched + self.limits.max_age_s)
 
     def close_again(self, trace_id: bytes, reason: Completeness, now: float, tops: tuple[bytes, ...] = ()) -> ClosedTrace | None:
-        """Close a trace, or trees of it, as before a restart, whatever `due` would say; None if it is not here."""
+        """Close a trace, or trees of it, as before a restart, even if it is not due; None if it is not here."""
         if tops:
             return self._close_trees_again(trace_id, Due(tops, reason), now)
         if trace_id in self._open:
@@ -211,12 +212,12 @@ class TraceStore:
 
     def remembered(self) -> Iterator[tuple[bytes, float]]:
         """Ids of which only the id is remembered, and until when."""
-        return self._gone.items()
+        return self._tombstones.items()
 
     def remember(self, trace_id: bytes, until: float) -> None:
         """Nothing of this trace is wanted any more: forget what is held of it and, until then, take no span of it."""
         self.drop(trace_id)
-        self._gone.add(trace_id, until)
+        self._tombstones.add(trace_id, until)
 
     def drop(self, trace_id: bytes) -> None:
         """Forget what is held of a trace."""
@@ -226,15 +227,15 @@ class TraceStore:
             parts.keeping.pop(trace_id, None)
         if trace is not None:
             self._bytes -= trace.size - trace.kept_bytes
-            self._late_bytes -= trace.kept_bytes
-        elif trace_id in self._late:
-            self._late_bytes -= self._late.pop(trace_id).size
+            self._grace_bytes -= trace.kept_bytes
+        elif trace_id in self._grace:
+            self._grace_bytes -= self._grace.pop(trace_id).size
         elif trace_id in self._ready:
             self._backlog -= self._ready.pop(trace_id)[0].size
 
     def held(self, trace_id: bytes) -> ClosedTrace | None:
         """All that is held of a trace that is open or kept for late spans; None if it is neither, or a limit cut it."""
-        trace = self._open.get(trace_id) or self._late.get(trace_id)
+        trace = self._open.get(trace_id) or self._grace.get(trace_id)
         if trace is None and self._parts:
             trace = self._parts.dormant.get(trace_id)
         if trace is None or trace.cut:
@@ -251,22 +252,22 @@ class TraceStore:
 
     def reserve(self, size: int) -> None:
         """Forget what is kept for late spans until so many bytes more fit, or nothing is kept."""
-        self._give_up_late(size, 0)
+        self._drop_from_grace(size, 0)
 
     def compact(self, now: float) -> None:
-        """Let go of memory that is kept only to be quick when much arrives; for when nothing does."""
-        self._gone.compact(now)
+        """Free memory that only serves throughput; to be called while nothing arrives."""
+        self._tombstones.compact(now)
         if not self._open and not (self._parts and self._parts.dormant):
             self._checks = []
 
     def holds(self, trace_id: bytes) -> bool:
-        """Whether spans of the trace are needed: it is open, waits to be judged, or is kept for late spans."""
+        """Whether spans of the trace are needed: it is open, waits for evaluation, or is kept for late spans."""
         dormant = self._parts.dormant.get(trace_id) if self._parts else None
         return (
             (dormant is not None and dormant.kept_bytes > 0)
             or trace_id in self._open
             or trace_id in self._ready
-            or trace_id in self._late
+            or trace_id in self._grace
         )
 
     def __len__(self) -> int:
@@ -291,12 +292,12 @@ class TraceStore:
         What is missing of it can only come late.
         """
         trace = self._open.get(trace_id)
-        return trace_id in self._ready if trace is None else outlook(trace.frames)[0] is not Wait.OPEN
+        return trace_id in self._ready if trace is None else closing_state(trace.frames)[0] is not Wait.OPEN
 
     @property
     def held_bytes(self) -> int:
-        """Payload and overhead of everything held: open, waiting to be judged, kept for late spans."""
-        return self._bytes + self._late_bytes + self._backlog
+        """Payload and overhead of everything held: open, waiting for evaluation, kept for late spans."""
+        return self._bytes + self._grace_bytes + self._backlog
 
     @property
     def open_bytes(self) -> int:
@@ -318,7 +319,7 @@ class TraceStore:
         return self._checks[0][0] if self._checks else None
 
 
-def _older(traces: dict[bytes, HeldTrace], before: float) -> list[bytes]:
+def _older(traces: dict[bytes, OpenTrace], before: float) -> list[bytes]:
     """The ids at the head of an ordered dictionary that were touched at or before an instant."""
     ids = []
     for trace_id, trace in traces.items():
@@ -326,3 +327,49 @@ def _older(traces: dict[bytes, HeldTrace], before: float) -> list[bytes]:
             break
         ids.append(trace_id)
     return ids
+
+
+_ID: Final = 16  # bytes of a trace id
+
+
+class Tombstones:
+    """Trace ids, each until an instant. Of more than `most`, recent or compacted, the oldest are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most: Final = most
+        self._recent: dict[bytes, float] = {}  # in the order in which they expire
+        self._ids = b""  # compacted ones in ascending order
+        self._until: array[float] = array("d")
+
+    def add(self, trace_id: bytes, until: float) -> None:
+        """Remember an id."""
+        self._recent[trace_id] = until
+        if len(self._recent) > self._most:
+            del self._recent[next(iter(self._recent))]
+
+    def holds(self, trace_id: bytes, now: float) -> bool:
+        """Whether the id was added and has not expired."""
+        if trace_id in self._recent:
+            return True
+        place = bisect_left(range(len(self._until)), trace_id, key=self._id)
+        return place < len(self._until) and self._id(place) == trace_id and self._until[place] > now
+
+    def _id(self, place: int) -> bytes:
+        return self._ids[place * _ID : (place + 1) * _ID]
+
+    def expire(self, now: float) -> None:
+        """Forget recent ids that have expired; amortised O(1)."""
+        while self._recent and (first := next(iter(self._recent.items())))[1] <= now:
+            del self._recent[first[0]]
+
+    def items(self) -> Iterator[tuple[bytes, float]]:
+        """Every id that is held, and until when; one that was added again may be given twice, the later instant last."""
+        yield from ((self._id(place), until) for place, until in enumerate(self._until))
+        yield from self._recent.items()
+
+    def compact(self, now: float) -> None:
+        """Move the recent ids into the block and forget expired ones: O(n log n)."""
+        kept = {trace_id: until for trace_id, until in self.items() if until > now}
+        latest = sorted(islice(sorted(kept, key=kept.__getitem__, reverse=True), self._most))
+        self._ids, self._until = b"".join(latest), array("d", map(kept.__getitem__, latest))
+        self._recent = {}

@@ -1,12 +1,9 @@
-"""A run's own facts: whose it is, what it was asked and answered, what it cost, what it is labelled with.
-
-Knows fields of agent and model spans; knows nothing of calls.
-"""
+"""A run's own attributes: its agent, its input and output, its tokens, its labels, and the agents around each call."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -14,12 +11,12 @@ from typing import Any, Final
 from otel_eval.conventions import Field, ReadTable, Side, decode
 from otel_eval.conventions.events import text_in_events
 from otel_eval.conventions.messages import message_text
-from otel_eval.model import UNRECORDED, Kind, SpanVisit
+from otel_eval.model import UNRECORDED, Kind, SpanRef
 from otel_eval.steps import steps_of
-from otel_eval.trajectory.classify import ClassifiedTrace
+from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 
-__all__ = ["Facts", "Tokens", "visits"]
+__all__ = ["AgentPaths", "RunAttributes", "TokenCounts", "span_refs"]
 
 _TOKENS_STEPS: Final = 30
 _GIVEN: Final = ("input", "input_tokens", "prompt_tokens")
@@ -28,14 +25,14 @@ _USER: Final = frozenset({"user", "human"})
 
 
 @dataclass(slots=True)
-class Tokens:
+class TokenCounts:
     """Tokens of a model call, or of all of a run; None: not recorded, or not of each of them."""
 
     input: int | None = None
     output: int | None = None
 
 
-class Facts:
+class RunAttributes:
     """Reads facts of runs; what several runs share is read once."""
 
     def __init__(self, read: ClassifiedTrace) -> None:
@@ -90,7 +87,7 @@ class Facts:
         return "" if is_tool and name == table.tool_name(read, self._read.views[place].name) else name
 
     def conversation(self, run: Candidate, others: Sequence[int]) -> str:
-        """The conversation the run belongs to: what its own span says, else the earliest of the others that says it."""
+        """The conversation the run belongs to: as its own span records it, else the earliest of the others that does."""
         own = "" if run.fragment else self._conversation_at(run.first)
         if own or not others:
             return own
@@ -105,28 +102,28 @@ class Facts:
             self._conversations[place] = known
         return known
 
-    def tokens(self, run: Candidate, models: Sequence[int]) -> Tokens:
-        """Sums over model calls; where none of these has any, what the run's own span says.
+    def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
+        """Sums over model calls; where none of these has any, what the run's own span records.
 
         A sum to which a model call did not contribute is unknown. Nothing is read if no scorer needs it.
         """
         if "tokens" not in self._read.plan.needs:
-            return Tokens()
+            return TokenCounts()
         self._read.steps.take(_TOKENS_STEPS * len(models))
         used = [self._tokens(place) for place in models]
-        if any(each != Tokens() for each in used):
+        if any(each != TokenCounts() for each in used):
             return _sum(used)
         table = self._read.table(run.first)
-        return Tokens() if table is None or run.fragment else _tokens(table, self.attributes(run.first))
+        return TokenCounts() if table is None or run.fragment else _tokens(table, self.attributes(run.first))
 
-    def _tokens(self, place: int) -> Tokens:
+    def _tokens(self, place: int) -> TokenCounts:
         """Those of a model call; where its span has none, those of the model spans directly below it."""
         read = self._read
         table = read.table(place)
         if table is None:  # a rule always belongs to a table
-            return Tokens()
+            return TokenCounts()
         own = _tokens(table, read.views[place].attributes(read.plan.tokens_wanted(table)))
-        if own != Tokens():
+        if own != TokenCounts():
             return own
         found = [(table, each) for each in read.nested_models(place) if (table := read.table(each)) is not None]
         return _sum([_tokens(table, read.views[each].attributes(read.plan.tokens_wanted(table))) for table, each in found])
@@ -139,7 +136,7 @@ class Facts:
         return {**self._read.envelopes[run.first].shared(wanted), **self._read.views[run.first].attributes(wanted)}
 
     def exchange(self, run: Candidate, models: Sequence[int]) -> tuple[Any, Any]:
-        """What the run was asked and what it answered; of its first and last model call where it does not say."""
+        """What the run was asked and what it answered; taken from its first and last model call where it does not record them."""
         if run.fragment or "content" not in self._read.plan.needs:
             return UNRECORDED, UNRECORDED
         by_time = sorted(models, key=self._read.moment)
@@ -186,17 +183,17 @@ def _whole(table: ReadTable, read: dict[str, Any]) -> bool:
     return any(key in outputs for key in read)
 
 
-def _tokens(table: ReadTable, read: dict[str, Any]) -> Tokens:
-    return Tokens(
+def _tokens(table: ReadTable, read: dict[str, Any]) -> TokenCounts:
+    return TokenCounts(
         _count(table.value(read, Field.INPUT_TOKENS), _GIVEN),
         _count(table.value(read, Field.OUTPUT_TOKENS), _MADE),
     )
 
 
-def _sum(used: list[Tokens]) -> Tokens:
+def _sum(used: list[TokenCounts]) -> TokenCounts:
     given = [each.input for each in used]
     made = [each.output for each in used]
-    return Tokens(_total(given), _total(made))
+    return TokenCounts(_total(given), _total(made))
 
 
 def _total(numbers: list[int | None]) -> int | None:
@@ -213,6 +210,47 @@ def _count(value: Any, words: tuple[str, ...]) -> int | None:
     return held if isinstance(held, int) and not isinstance(held, bool) else None
 
 
-def visits(read: ClassifiedTrace, run: Candidate) -> tuple[SpanVisit, ...]:
+def span_refs(read: ClassifiedTrace, run: Candidate) -> tuple[SpanRef, ...]:
     """Every span of the run in order of time, each with the nearest `MAX_ENCLOSING` spans around it, in the run or not."""
     return tuple(read.visit(place) for place in sorted(range(run.first, run.last), key=read.moment))
+
+
+_Path = tuple[list[int], tuple[str, ...]]
+"""The places of agents, the nearest first and each negated so that they ascend, and their names, the nearest last."""
+
+
+class AgentPaths:
+    """Paths of agents; an agent without a name is left out, and one within another of the same name is the same agent."""
+
+    def __init__(self, read: ClassifiedTrace, name: Callable[[int], str]) -> None:
+        self._read, self._name = read, name
+        self._named: Final[dict[int, int]] = {-1: -1}  # agent → the nearest one with a name, itself or above
+        self._above: Final[dict[int, int]] = {}  # agent with a name → the nearest one above with another name
+        self._paths: Final[dict[int, _Path]] = {}
+
+    def of(self, place: int, first: int) -> tuple[str, ...]:
+        """Names of the agents around a span that are at `first` or below it, the nearest `MAX_ENCLOSING` of them."""
+        agent = place if self._read.kinds[place] is Kind.AGENT else self._read.agent_above[place]
+        if agent not in self._paths:
+            self._paths[agent] = self._path(agent)
+        places, names = self._paths[agent]
+        return names[len(names) - bisect_right(places, -first) :]
+
+    def _path(self, agent: int) -> _Path:
+        if len(self._named) == 1:
+            self._link()
+        places: list[int] = []
+        named = self._named[agent]
+        while named >= 0 and len(places) < MAX_ENCLOSING:
+            places.append(-named)
+            named = self._above[named]
+        return places, tuple(self._name(-each) for each in reversed(places))
+
+    def _link(self) -> None:
+        """Find the agents above each; in ascending order, so those of the outer ones are known."""
+        for agent in self._read.agents:
+            above = self._named[self._read.agent_above[agent]]
+            name = self._name(agent)
+            self._named[agent] = agent if name else above
+            if name:
+                self._above[agent] = self._above[above] if above >= 0 and self._name(above) == name else above

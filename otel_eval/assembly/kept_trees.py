@@ -126,7 +126,7 @@ class KeptTrees:
     def release(self, verdicts: Mapping[bytes, Verdict]) -> tuple[int, list[bytes]]:
         """Of the oldest tree keep its outermost runs' own spans only; the bytes that are free, and the spans that are gone."""
         tree = self.take(next(iter(self.trees)))
-        runs = [each for each in tree.frames if (said := verdicts.get(each)) is not None and said.outermost]
+        runs = [each for each in tree.frames if (last := verdicts.get(each)) is not None and last.outermost]
         size = tree.size // len(tree.frames)
         for run in runs:
             frame = (tree.parent, *tree.frames[run][1:])

@@ -1,7 +1,4 @@
-"""All of a closed trace's runs as trajectories.
-
-Knows the order in which the other parts of this room are used, and how a finished call is put together.
-"""
+"""All of a closed trace's runs as trajectories."""
 
 from __future__ import annotations
 
@@ -14,18 +11,15 @@ from typing import Any, Final
 
 from otel_eval.construction import constructor
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import UNRECORDED, Completeness, SpanVisit, ToolCall, Trajectory, Unnamed
+from otel_eval.model import UNRECORDED, Completeness, SpanRef, ToolCall, Trajectory, Unnamed
 from otel_eval.steps import Steps, TooLarge
-from otel_eval.trajectory.agent_paths import AgentPaths
-from otel_eval.trajectory.beside import merge_beside
-from otel_eval.trajectory.calls import Draft, drafts, named
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
-from otel_eval.trajectory.conversation import Conversation
-from otel_eval.trajectory.facts import Facts, Tokens, visits
-from otel_eval.trajectory.missing import Evidence
-from otel_eval.trajectory.run import Run
-from otel_eval.trajectory.runs import Candidate, Origin, find_runs
-from otel_eval.trajectory.same_call import merge_within
+from otel_eval.trajectory.deduplicate import merge_beside, merge_within
+from otel_eval.trajectory.messages import TraceMessages
+from otel_eval.trajectory.run_attributes import AgentPaths, RunAttributes, TokenCounts, span_refs
+from otel_eval.trajectory.runs import Candidate, Origin, Run, find_runs
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, call_builders, named
+from otel_eval.trajectory.unknown_calls import UnknownCalls
 
 __all__ = ["build"]
 
@@ -41,7 +35,7 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[R
     """The runs of a trace, outermost and nested ones, in order of start and span id.
 
     The order in which frames stand in the trace makes no difference, and no frame can make it raise. Runs that take more
-    steps than there are come without calls and content, and say so (`Trajectory.too_large`).
+    steps than there are come without calls and content, and with the reason in `Trajectory.too_large`.
 
     Args:
         trace: what is read.
@@ -49,7 +43,7 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[R
         steps: those that the evaluation of the trace may take; the usual number if left out.
     """
     read = classified(trace, plan, Steps() if steps is None else steps)
-    found = drafts(read)
+    found = call_builders(read)
     read.link()
     if not (read.agents or read.models or read.tools):
         return ()
@@ -67,10 +61,10 @@ class _Contents:
 
     calls: tuple[ToolCall, ...] = ()
     calls_unknown: str = ""
-    tokens: Tokens = field(default_factory=Tokens)
+    tokens: TokenCounts = field(default_factory=TokenCounts)
     asked: Any = UNRECORDED
     answered: Any = UNRECORDED
-    spans: tuple[SpanVisit, ...] = ()
+    spans: tuple[SpanRef, ...] = ()
     conversation: str = ""
     too_large: str = ""
 
@@ -80,14 +74,14 @@ class _Work:
 
     def __init__(self, read: ClassifiedTrace) -> None:
         self.read: Final = read
-        self.calls: list[Draft] = []
+        self.calls: list[ToolCallBuilder] = []
         self.places: list[int] = []
-        self.conversation: Final = Conversation(read)
-        self.facts: Final = Facts(read)
+        self.conversation: Final = TraceMessages(read)
+        self.facts: Final = RunAttributes(read)
         self.paths: Final = AgentPaths(read, self.facts.agent)
-        self.evidence: Final = Evidence(read, self.conversation)
+        self.evidence: Final = UnknownCalls(read, self.conversation)
 
-    def find_calls(self, found: dict[int, Draft]) -> None:
+    def find_calls(self, found: dict[int, ToolCallBuilder]) -> None:
         """The calls of all runs.
 
         Raises:
@@ -155,7 +149,7 @@ class _Work:
             tokens=self.facts.tokens(run, models),
             asked=asked,
             answered=answered,
-            spans=visits(self.read, run) if "spans" in self.read.plan.needs else (),
+            spans=span_refs(self.read, run) if "spans" in self.read.plan.needs else (),
             conversation=self.facts.conversation(run, agents or models),
         )
 
@@ -165,21 +159,21 @@ class _Work:
         mine = merge_beside(self.read, self.calls[first:last])
         if mine:
             return self._finished(run, mine), self.evidence.of_nameless(mine) or self.evidence.of_spans(run)
-        return self._told(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
+        return self._recovered(run, sorted(agents, key=self.read.moment), sorted(models, key=self.read.moment))
 
-    def _told(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
-        told = self.conversation.recover(models, agents)
-        calls = tuple(replace(call, agent_path=self.paths.of(place, run.first)) for place, call in told)
-        return calls, self.evidence.of_messages(run, models, agents, told)
+    def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
+        recovered = self.conversation.recover(models, agents)
+        calls = tuple(replace(call, agent_path=self.paths.of(place, run.first)) for place, call in recovered)
+        return calls, self.evidence.of_messages(run, models, agents, recovered)
 
-    def _finished(self, run: Candidate, mine: list[Draft]) -> tuple[ToolCall, ...]:
+    def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:
         around, agent_above = self._enclosing(mine), self.read.agent_above
         agents = {agent_above[draft.place] for draft in mine}
         paths = {agent: self.paths.of(agent, run.first) if agent >= 0 else () for agent in agents}
         ordered = sorted(mine, key=_MOMENT)
         return tuple([_call(draft, around.get(draft.place, ()), paths[agent_above[draft.place]]) for draft in ordered])
 
-    def _enclosing(self, mine: list[Draft]) -> dict[int, tuple[str, ...]]:
+    def _enclosing(self, mine: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
         around: dict[int, tuple[str, ...]] = {}
         size = self.read.tree.size
@@ -204,10 +198,10 @@ def _steps_of_run(spans: int, calls: int = 0) -> int:
 def _completeness(read: ClassifiedTrace, run: Candidate) -> Completeness:
     """Why the run was evaluated: by where its tree comes from, unless a limit or the end of the process closed the trace."""
     reason = read.trace.reason
-    if reason not in (Completeness.ORPHANED, Completeness.DETACHED) or run.origin is Origin.ROOT:
+    if reason not in (Completeness.REMOTE_PARENT, Completeness.DETACHED) or run.origin is Origin.ROOT:
         return reason
     if run.origin is Origin.REMOTE or run.fragment or not read.agents:
-        return Completeness.ORPHANED
+        return Completeness.REMOTE_PARENT
     return Completeness.DETACHED
 
 
@@ -215,7 +209,7 @@ def _between(places: list[int], run: Candidate) -> list[int]:
     return places[bisect_left(places, run.first) : bisect_left(places, run.last)]
 
 
-def _call(draft: Draft, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
+def _call(draft: ToolCallBuilder, enclosing: tuple[str, ...], path: tuple[str, ...]) -> ToolCall:
     arguments: Any = draft.arguments
     if arguments is not UNRECORDED and not named(arguments):
         arguments = Unnamed(__value__=arguments)

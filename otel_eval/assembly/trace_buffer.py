@@ -1,22 +1,20 @@
-"""Hold the spans of open traces until they may be judged.
-
-Knows trace ids, parent links, limits and the instants it is told; knows no clock, no thread, no attribute name and
-nothing of what a span says. Whoever calls it owns time and concurrency.
+"""Hold the spans of open traces until they can be evaluated. The caller owns time and concurrency.
 
 How a trace ends. A trace closes once its root has ended and nothing of it is known to be open:
 
-* every parent link resolves and one service took part: `settle_s` after its last span (`complete`);
-* several services took part: `settle_partial_s` after it (`complete`);
-* a parent is missing, but a root or the entry span of a service has arrived: `settle_partial_s` after it (`orphaned`);
-* otherwise something is still running as far as anyone can tell: `idle_s` after its last span (`idle`), or
+* every parent link resolves and one service took part: `decision_wait_s` after its last span (`complete`);
+* several services took part: `decision_wait_partial_s` after it (`complete`);
+* a parent is missing, but a root or the entry span of a service has arrived: `decision_wait_partial_s` after it
+  (`remote_parent`);
+* otherwise a span may still be running: `idle_s` after its last span (`idle`), or
   `max_age_s` after its first (`aged`); a size limit (`overflow`) or the end of the process (`shutdown`) may come first.
 
-A source that counts started and ended spans itself says so with `close`, and nothing waits.
+A source that counts started and ended spans itself calls `close`, and there is no wait.
 
 A trace with agent spans and without a root is not closed as a whole: each of its trees is evaluated on its own (see
 `subtrees`) and the trace stays open. Once all are, it is dormant for `max_age_s`: it holds nothing but what is kept of them.
 
-A closed trace is kept for `late_s`, so that spans which arrive after the verdict can change it: the trace opens again
+A closed trace is kept for `grace_period_s`, so that spans which arrive after the evaluation can change it: the trace opens again
 and closes with `changed` set. It is the first thing given up when room is short. After that only its id is remembered:
 spans later still are counted and form no run.
 
@@ -36,10 +34,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from otel_eval.assembly.evidence import Version, Wait, outlook, rank
-from otel_eval.assembly.held import SPAN_OVERHEAD_BYTES, HeldTrace, reopen
-from otel_eval.assembly.records import RECORDS_PER_SPAN
-from otel_eval.assembly.store import ALL, Closing, TraceStore
+from otel_eval.assembly.closing import RECORDS_PER_SPAN, Version, Wait, closing_state, rank
+from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES, OpenTrace, reopen
+from otel_eval.assembly.trace_store import ALL, Closing, TraceStore
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame
 from otel_eval.model import Completeness
 
@@ -67,7 +64,7 @@ class TraceBuffer(TraceStore):
     def push_many(self, spans: Iterable[tuple[bytes, bytes, Frame, int]], now: float) -> None:
         """Take spans as `(trace id, span id, frame, size)`; the order does not matter."""
         limits, traces, overhead = self.limits, self._open, SPAN_OVERHEAD_BYTES
-        most, most_bytes, soon = limits.max_spans_per_trace, limits.max_bytes_per_trace, now + limits.settle_s
+        most, most_bytes, soon = limits.max_spans_per_trace, limits.max_bytes_per_trace, now + limits.decision_wait_s
         kept = added = 0
         for trace_id, span_id, frame, size in spans:
             trace = traces.get(trace_id)
@@ -108,8 +105,8 @@ class TraceBuffer(TraceStore):
         if trace.changed is not None:
             trace.changed.add(span_id)
             self.tally.spans_late += 1
-        if now + self.limits.settle_s < trace.check:
-            self._schedule(trace_id, trace, now + self.limits.settle_s)
+        if now + self.limits.decision_wait_s < trace.check:
+            self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         return None
 
     def push_logs(self, logs: Iterable[tuple[bytes, bytes, LogFrame, int]], now: float) -> None:
@@ -134,20 +131,20 @@ class TraceBuffer(TraceStore):
                 trace.changed.add(span_id)
             if trace.trees is not None:
                 self._resized(trace_id, trace, partial(trace.trees.note_log, trace, span_id))
-            if now + self.limits.settle_s < trace.check:
-                self._schedule(trace_id, trace, now + self.limits.settle_s)
+            if now + self.limits.decision_wait_s < trace.check:
+                self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         self._relieve(now)
 
-    def _enter(self, trace_id: bytes, now: float) -> HeldTrace | None:
+    def _enter(self, trace_id: bytes, now: float) -> OpenTrace | None:
         """The trace to put a span of an id that is not open into; None if it comes too late for any."""
-        if self._gone.holds(trace_id, now):
+        if self._tombstones.holds(trace_id, now):
             self.tally.spans_too_late += 1
             return None
         is_taken_back = trace_id in self._ready
         trace = self._parts.dormant.pop(trace_id, None) if self._parts else None
         trace = trace or self._reopen(trace_id)
         if trace is None:
-            trace = HeldTrace(touched=now, created=now, check=float("inf"))
+            trace = OpenTrace(touched=now, created=now, check=float("inf"))
             self.tally.traces_opened += 1
         elif trace.cut:
             self.tally.spans_over_limit += 1
@@ -156,11 +153,11 @@ class TraceBuffer(TraceStore):
         trace.check = float("inf")
         trace.look = now if self._parts else float("inf")
         self._open[trace_id] = trace
-        self._schedule(trace_id, trace, now + self.limits.settle_s)
+        self._schedule(trace_id, trace, now + self.limits.decision_wait_s)
         return trace
 
-    def _reopen(self, trace_id: bytes) -> HeldTrace | None:
-        """A trace that was closed: taken back before anyone judged it, or because late spans change it."""
+    def _reopen(self, trace_id: bytes) -> OpenTrace | None:
+        """A trace that was closed: taken back before its evaluation, or because late spans change it."""
         if trace_id in self._ready:
             trace, _ = self._ready[trace_id]
             if not trace.cut:
@@ -168,15 +165,15 @@ class TraceBuffer(TraceStore):
                 self._backlog -= trace.size
                 self._bytes += trace.size
             return trace
-        late = self._late.get(trace_id)
+        late = self._grace.get(trace_id)
         if late is not None and not late.cut:
-            del self._late[trace_id]
-            self._late_bytes -= late.size
+            del self._grace[trace_id]
+            self._grace_bytes -= late.size
             self._bytes += late.size
             reopen(late)
         return late
 
-    def _settle_duplicate(self, trace_id: bytes, trace: HeldTrace, span_id: bytes, frame: Frame, size: int) -> None:
+    def _settle_duplicate(self, trace_id: bytes, trace: OpenTrace, span_id: bytes, frame: Frame, size: int) -> None:
         known = self._version(trace, span_id)
         found = rank(frame)
         if found > known.rank and trace.size - known.size + size > self.limits.max_bytes_per_trace:
@@ -191,7 +188,7 @@ class TraceBuffer(TraceStore):
                 trace.changed.add(span_id)
         return None
 
-    def _version(self, trace: HeldTrace, span_id: bytes) -> Version:
+    def _version(self, trace: OpenTrace, span_id: bytes) -> Version:
         """What is known of the version that is held of a span, of which another one arrived."""
         known = trace.versions.get(span_id)
         if known is None:
@@ -200,8 +197,8 @@ class TraceBuffer(TraceStore):
             self._bytes += SPAN_OVERHEAD_BYTES
         return known
 
-    def _cut(self, trace_id: bytes, trace: HeldTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
-        """A limit of one trace: it closes now, and nothing that is not there can be judged."""
+    def _cut(self, trace_id: bytes, trace: OpenTrace, most: int, what: str = "spans (traces.max_spans_per_trace)") -> None:
+        """A limit of one trace: it closes now, and what did not arrive is not evaluated."""
         self.tally.spans_over_limit += 1
         limit = (
             f"more than {most} {what}"
@@ -213,7 +210,7 @@ class TraceBuffer(TraceStore):
 
     def _relieve(self, now: float) -> None:
         """Make room: first what is already evaluated, then the oldest open trace that is not due, evaluated on what it has."""
-        self._give_up_late(0, 0)
+        self._drop_from_grace(0, 0)
         if not self._fits(0, 0):
             self._check(now, ALL)
         while self._open and not self._fits(0, 0):
@@ -238,7 +235,7 @@ class TraceBuffer(TraceStore):
             return "closed traces that wait to be evaluated hold half of traces.max_bytes"
         ids = {item[0] for item in items}
         size, traces = self._needed(items, ids)
-        self._give_up_late(size, traces)
+        self._drop_from_grace(size, traces)
         while self._open and not self._fits(size, traces):
             trace_id, trace = next(iter(self._open.items()))
             if self._oldest_is_over():
@@ -252,7 +249,7 @@ class TraceBuffer(TraceStore):
         """Bytes and open traces that pushing these may add, closed traces that open again included."""
         size = sum([item[3] for item in items]) + SPAN_OVERHEAD_BYTES * len(items)
         opened = ids.difference(self._open)
-        closed = (self._ready[each][0] if each in self._ready else self._late.get(each) for each in opened)
+        closed = (self._ready[each][0] if each in self._ready else self._grace.get(each) for each in opened)
         return size + sum(trace.size for trace in closed if trace is not None), len(opened)
 
     def _oldest_is_over(self) -> bool:
@@ -267,17 +264,17 @@ class TraceBuffer(TraceStore):
 
     def due(self, now: float, most: int = ALL) -> list[ClosedTrace]:
         """Close what is due at `now` and hand it over, at most `most` traces at once."""
-        self.ripe(now, most)
-        return self.take(now, most)
+        self.close_due(now, most)
+        return self.pop_closed(now, most)
 
-    def ripe(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[Closing]:
-        """Close what is due at `now`: ids and reasons of what `take` hands over next."""
+    def close_due(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[Closing]:
+        """Close what is due at `now`: ids and reasons of what `pop_closed` hands over next."""
         self._expire(now)
         self._check(now, most)
         found = [Closing.of(part) for part in self._ready_parts(most)]
         return found + [Closing(trace_id, self._ready[trace_id][1]) for trace_id in self._next(most - len(found), most_bytes)]
 
-    def take(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
+    def pop_closed(self, now: float, most: int = ALL, most_bytes: int = ALL) -> list[ClosedTrace]:
         """Hand over what is closed: at most `most` traces, and none after the first that exceeds `most_bytes`."""
         parts = self._ready_parts(most)
         ids = self._next(most - len(parts), most_bytes)
@@ -302,14 +299,14 @@ class TraceBuffer(TraceStore):
             self._resized(trace_id, trace, partial(self._parts.close_agents, trace_id, trace, now))
             self._rest(trace_id, trace, now)
         elif trace is not None:
-            self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
-        return self.take(now)
+            self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
+        return self.pop_closed(now)
 
     def drain(self, now: float, reason: Completeness | None = None) -> list[ClosedTrace]:
         """Close every open trace: for the `reason` given, else as after settling."""
         for trace_id, trace in list(self._open.items()):
-            self._set_ready(trace_id, trace, reason or outlook(trace.frames)[1])
-        return self.take(now)
+            self._set_ready(trace_id, trace, reason or closing_state(trace.frames)[1])
+        return self.pop_closed(now)
 
     def _check(self, now: float, most: int, *, aged: bool = True) -> None:
         """Close what is due, at most so many traces.
@@ -328,11 +325,11 @@ class TraceBuffer(TraceStore):
             if not aged and trace.created + self.limits.max_age_s <= now:
                 put_off.append((trace_id, trace))
                 continue
-            soonest = min(trace.touched + self.limits.settle_s, trace.created + self.limits.max_age_s, trace.look)
+            soonest = min(trace.touched + self.limits.decision_wait_s, trace.created + self.limits.max_age_s, trace.look)
             if soonest > now:  # whatever it waits for, not yet: its spans need no look
                 self._schedule(trace_id, trace, soonest)
                 continue
-            state = outlook(trace.frames)
+            state = closing_state(trace.frames)
             following = None if state[0] is Wait.SETTLE else self._look(trace_id, trace, now)
             trace.look = trace.look if trace.look > now else float("inf")
             if following is not None:
@@ -346,21 +343,21 @@ class TraceBuffer(TraceStore):
         for trace_id, trace in put_off:
             self._schedule(trace_id, trace, now)
 
-    def _look(self, trace_id: bytes, trace: HeldTrace, now: float) -> float | None:
+    def _look(self, trace_id: bytes, trace: OpenTrace, now: float) -> float | None:
         """Close what is due of a trace whose trees close on their own: when to look again; None if it closes as a whole."""
         if self._parts is None:
             return None
         following = self._resized(trace_id, trace, partial(self._parts.look, trace_id, trace, now))
         return following if following is None or self._rest(trace_id, trace, now) else None
 
-    def _deadline(self, trace: HeldTrace, wait: Wait, reason: Completeness) -> tuple[float, Completeness]:
+    def _deadline(self, trace: OpenTrace, wait: Wait, reason: Completeness) -> tuple[float, Completeness]:
         """When the trace closes if nothing more comes, and why."""
         limits = self.limits
         if wait is Wait.OPEN:
             reason = Completeness.IDLE
         if wait is Wait.SETTLE:
-            quiet = trace.touched + limits.settle_s
+            quiet = trace.touched + limits.decision_wait_s
         else:
-            quiet = trace.touched + (limits.settle_partial_s if wait is Wait.PARTIAL else limits.idle_s)
+            quiet = trace.touched + (limits.decision_wait_partial_s if wait is Wait.PARTIAL else limits.idle_s)
         aged = trace.created + limits.max_age_s
         return (aged, Completeness.AGED) if aged < quiet else (quiet, reason)

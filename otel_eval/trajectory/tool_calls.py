@@ -1,7 +1,4 @@
-"""Tool spans as calls in the making: what each one says about its arguments, result and failure.
-
-Knows how to read one tool span; which spans describe the same call is decided elsewhere (`same_call`).
-"""
+"""Read tool spans as calls: name, arguments, result and failure. Which spans describe one call is decided in `deduplicate`."""
 
 from __future__ import annotations
 
@@ -21,16 +18,16 @@ from otel_eval.model import UNRECORDED, Kind, ToolError
 from otel_eval.steps import TooLarge, steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
 
-__all__ = ["Draft", "arguments_key", "drafts", "mcp_name", "named"]
+__all__ = ["ToolCallBuilder", "arguments_key", "call_builders", "mcp_name", "named"]
 
-# Some write a whole stack into the status; what the exception itself said is the message then.
+# Some write a stack trace into the status; the message is then that of the recorded exception.
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _NOTHING: Final = Unwrapped(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
 
 
 @dataclass(slots=True)
-class Draft:
+class ToolCallBuilder:
     """A call as far as it is known.
 
     Attributes:
@@ -58,7 +55,7 @@ class Draft:
     unsure: bool = False
     certain: bool = False
 
-    def inherit(self, other: Draft) -> None:
+    def inherit(self, other: ToolCallBuilder) -> None:
         """Take over what only the other span of the same call recorded."""
         if self.arguments is UNRECORDED or (not named(self.arguments) and named(other.arguments)):
             self.arguments = other.arguments
@@ -77,7 +74,7 @@ def named(arguments: Any) -> bool:
 
 @dataclass(slots=True)
 class _ToolSpan:
-    """A tool span with all that is read of it: what it says of itself, and the attributes of its content."""
+    """A tool span with all that is read of it: its fields, and the attributes of its content."""
 
     place: int
     view: SpanReader
@@ -86,9 +83,9 @@ class _ToolSpan:
     read: Mapping[str, Any]
 
 
-def drafts(read: ClassifiedTrace) -> dict[int, Draft]:
+def call_builders(read: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
-    found: dict[int, Draft] = {}
+    found: dict[int, ToolCallBuilder] = {}
     is_plain = not (read.plan.wants_content_of_calls or read.trace.logs)
     for place in [place for place, kind in enumerate(read.kinds) if kind is Kind.TOOL]:
         table = read.readings[place].table
@@ -102,28 +99,28 @@ def drafts(read: ClassifiedTrace) -> dict[int, Draft]:
     return found
 
 
-def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> Draft | None:
+def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: bool) -> ToolCallBuilder | None:
     view, span_id, scope = read.views[place], read.tree.ids[place], read.envelopes[place].scope_name
     reader = read.plan.tool_reader(table)
     succeeded = reader.succeeded(view) if is_plain else None
     if succeeded is not None:
         words, call_id = succeeded
-        return Draft(
+        return ToolCallBuilder(
             place, table, words.name, scope, view.start_ns, view.end_ns, span_id, call_id, unnamed=words.unnamed, certain=True
         )
     span = _asked(read, place, reader)
     if not span.words.is_call:
         return None
-    draft = Draft(place, table, span.words.name, scope, view.start_ns, view.end_ns, span_id)
+    draft = ToolCallBuilder(place, table, span.words.name, scope, view.start_ns, view.end_ns, span_id)
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
         _read_content(read, span, draft)
     return draft
 
 
-def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: Draft) -> None:
+def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder) -> None:
     table, content, needs = span.table, read.plan.wants_content_of_calls, read.plan.needs
     hidden = table.convention.failures_in_results
-    # An event or a log record can hold the only result that says that the call failed.
+    # An event or a log record can hold the only result that shows that the call failed.
     read_all = content or bool(read.trace.logs or table.events)
     recorded = _recorded(read, span) if read_all else {Field.RESULT: table.value(span.read, Field.RESULT)}
     if table.events:
@@ -159,7 +156,7 @@ def _with_logs(attributes: Mapping[str, Any], logs: Sequence[SpanEvent]) -> Mapp
     return {**merged, **attributes} if merged else attributes
 
 
-def _read_arguments(draft: Draft, raw: Any, parameters: Any) -> None:
+def _read_arguments(draft: ToolCallBuilder, raw: Any, parameters: Any) -> None:
     if raw is None:
         return
     found = unwrap(raw, draft.table.convention.wrappers)
@@ -185,18 +182,18 @@ def _recorded(read: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
 
 
 def _with_events(words: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
-    """What the span says of itself, with what only its events say."""
+    """The fields of the span, with those that only its events hold."""
     name = text_of(recorded.get(Field.TOOL_NAME)) if words.unnamed else ""
     error = words.error_type or text_of(recorded.get(Field.ERROR_TYPE))
     return replace(words, name=name or words.name, unnamed=words.unnamed and not name, error_type=error)
 
 
-def mcp_name(draft: Draft) -> str:
+def mcp_name(draft: ToolCallBuilder) -> str:
     """The tool's name, or the one by which an MCP server knows it."""
     return draft.table.name_in_mcp(draft.name)
 
 
-def arguments_key(read: ClassifiedTrace, draft: Draft) -> Hashable:
+def arguments_key(read: ClassifiedTrace, draft: ToolCallBuilder) -> Hashable:
     """Equal for equal arguments by name, None without any; also where no scorer needs them, as two spans may be one call.
 
     It is kept by place, so arguments that are needed must be complete.
@@ -208,7 +205,7 @@ def arguments_key(read: ClassifiedTrace, draft: Draft) -> Hashable:
     return known[draft.place]
 
 
-def _recorded_arguments(read: ClassifiedTrace, draft: Draft) -> Any:
+def _recorded_arguments(read: ClassifiedTrace, draft: ToolCallBuilder) -> Any:
     table, view = draft.table, read.views[draft.place]
     held = view.attributes(table.keys_wanted(Field.ARGUMENTS, Field.PARAMETERS))
     raw = table.value(held, Field.ARGUMENTS)

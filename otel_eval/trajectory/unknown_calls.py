@@ -15,20 +15,20 @@ from typing import Final
 
 from otel_eval.conventions import Field, Finish, finish_of, finish_of_messages
 from otel_eval.model import ToolCall
-from otel_eval.trajectory.calls import Draft
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.conversation import Conversation
+from otel_eval.trajectory.messages import TraceMessages
 from otel_eval.trajectory.runs import Candidate
+from otel_eval.trajectory.tool_calls import ToolCallBuilder
 
-__all__ = ["Evidence"]
+__all__ = ["UnknownCalls"]
 
 _PLAIN_SCOPE: Final = re.compile(r"[A-Za-z_][\w./-]*")
 
 
-class Evidence:
-    """What the model spans of a trace tell about calls that left no tool span; computed when it is first needed."""
+class UnknownCalls:
+    """Which model spans asked for calls that left no tool span; computed when first needed."""
 
-    def __init__(self, read: ClassifiedTrace, conversation: Conversation) -> None:
+    def __init__(self, read: ClassifiedTrace, conversation: TraceMessages) -> None:
         self._read = read
         self._conversation = conversation
         self._finishes: dict[int, Finish] = {}
@@ -43,7 +43,7 @@ class Evidence:
             else f"a model call of {self._scope(gap)} asked for tools, and no call followed it; {self._declare(gap)}"
         )
 
-    def of_nameless(self, drafts: Iterable[Draft]) -> str:
+    def of_nameless(self, drafts: Iterable[ToolCallBuilder]) -> str:
         """Why the calls are unknown if an instrumentation names tools in events only and an event is missing, else ""."""
         nameless = (draft for draft in drafts if draft.unnamed)
         lost = next((draft for draft in nameless if Field.TOOL_NAME in draft.table.fields_in_events), None)
@@ -58,12 +58,12 @@ class Evidence:
             run: the run.
             models: places of its model spans, without those directly below another one.
             agents: places of its agent spans.
-            calls: what its messages tell of calls.
+            calls: those that its messages hold.
         """
         found = self.of_spans(run)
         if found or not calls:
             return found or self._of_none(run, models, agents)
-        silent = next((place for place in models if not self._conversation.told(place).recorded), None)
+        silent = next((place for place in models if not self._conversation.of_span(place).recorded), None)
         if silent is not None:
             return f"calls are known from messages only, and the output of a model call of {self._scope(silent)} was not recorded"
         if len({bool(call.call_id) for _, call in calls}) > 1:
@@ -71,7 +71,7 @@ class Evidence:
         return ""
 
     def _of_none(self, run: Candidate, models: Sequence[int], agents: Sequence[int]) -> str:
-        """Why it is unknown whether the run made calls, if nothing tells of any."""
+        """Why it is unknown whether the run made calls, if nothing recorded any."""
         if run.first in agents and self._records(run.first):
             return ""
         if not models and any(self._records(place) for place in agents):
@@ -90,7 +90,7 @@ class Evidence:
         agent = self._read.agent_above[place]
         if self._records(place) or (agent >= 0 and self._records(agent)):
             return True
-        return self._conversation.told(place).recorded or self._finish(place) is not Finish.UNKNOWN
+        return self._conversation.of_span(place).recorded or self._finish(place) is not Finish.UNKNOWN
 
     def _records(self, place: int) -> bool:
         """Whether each tool call of the span's instrumentation leaves a span."""
@@ -113,7 +113,9 @@ class Evidence:
             return []
         answers, models = self._answers(), self._starts(self._read.model_calls)
         unanswered = [place for place in suspects if not self._is_answered(place, answers, models)]
-        return [place for place in unanswered if self._finish(place) is Finish.TOOLS and not self._conversation.told(place).asked]
+        return [
+            place for place in unanswered if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).asked
+        ]
 
     def _is_answered(self, place: int, answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> bool:
         """Whether a call, a handoff or an agent started before the next model call of the same agent.

@@ -1,7 +1,7 @@
-"""What recorded messages tell of calls: names for bare arguments, missing results and ids, or whole calls.
+"""What recorded messages add to tool calls: names for bare arguments, missing results and ids, or whole calls.
 
-Knows messages as tables place them; decodes them only when somebody misses something. A span is the first witness of
-a call: messages fill gaps, and only where a run has no tool span at all do they make calls.
+Messages are decoded only where something is missing. They fill gaps of tool spans, and only where a run has no tool span do
+they make calls.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from otel_eval.conventions import (
 )
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
 from otel_eval.steps import Steps, steps_of
-from otel_eval.trajectory.calls import Draft, named
 from otel_eval.trajectory.classify import ClassifiedTrace
-from otel_eval.trajectory.dialogue import Dialogue, Told, fill, ids_of, join
-from otel_eval.trajectory.requests import Window
+from otel_eval.trajectory.pairing import AgentMessages, SpanMessages, Window, fill, ids_of, join
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
-__all__ = ["Conversation"]
+__all__ = ["TraceMessages"]
 
 _SPAN_STEPS: Final = 50
 _EVENT_STEPS: Final = 40
@@ -39,34 +38,34 @@ _PART_STEPS: Final = 30  # of a part of flattened messages
 _JOIN_STEPS: Final = 10
 
 
-class Conversation:
+class TraceMessages:
     """The messages of a trace, read when asked for and once."""
 
     def __init__(self, read: ClassifiedTrace) -> None:
         self._read = read
-        self._told: dict[int, Told] = {}
-        self._owns: dict[int, Told] = {}
-        self._dialogues: dict[int, Dialogue] = {}
-        self._nearest: dict[int, Dialogue] = {}
+        self._of_spans: dict[int, SpanMessages] = {}
+        self._owns: dict[int, SpanMessages] = {}
+        self._dialogues: dict[int, AgentMessages] = {}
+        self._nearest: dict[int, AgentMessages] = {}
         self._steps_of: dict[int, list[int]] | None = None
         self._models: dict[int, list[int]] | None = None
         self._histories = Histories(read.steps)
 
-    def told(self, place: int) -> Told:
+    def of_span(self, place: int) -> SpanMessages:
         """What the messages of the span hold; of a model span that holds none, those of the model spans directly below it."""
-        known = self._told.get(place)
+        known = self._of_spans.get(place)
         if known is None:
             known = self._own(place)
             if not known.recorded and self._read.kinds[place] is Kind.MODEL:
                 known = _merged(known, [self._own(inner) for inner in self._read.nested_models(place)])
-            self._told[place] = known
+            self._of_spans[place] = known
         return known
 
-    def _own(self, place: int) -> Told:
+    def _own(self, place: int) -> SpanMessages:
         known = self._owns.get(place)
         if known is None:
             table = self._read.table(place)
-            known = self._owns[place] = Told() if table is None else _tell(self._read, place, table, self._histories)
+            known = self._owns[place] = SpanMessages() if table is None else _read_span(self._read, place, table, self._histories)
         return known
 
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
@@ -75,9 +74,9 @@ class Conversation:
         rows, steps = [row for row in table.convention.messages if row.side is Side.OUTPUT], self._read.steps
         return [value for row in rows if (value := _row_value(row, attributes, table, steps)) is not None]
 
-    def fill(self, drafts: list[Draft]) -> None:
+    def fill(self, drafts: list[ToolCallBuilder]) -> None:
         """Give the calls what only messages recorded: by call id, else by order among calls of the same name."""
-        groups: dict[int, list[Draft]] = {}
+        groups: dict[int, list[ToolCallBuilder]] = {}
         for draft in drafts:
             groups.setdefault(self._read.agent_above[draft.place], []).append(draft)
         for agent, group in groups.items():
@@ -86,7 +85,7 @@ class Conversation:
                 if dialogue:
                     fill(dialogue, group, self._read.plan.needs, self._read.steps)
 
-    def _misses(self, draft: Draft) -> bool:
+    def _misses(self, draft: ToolCallBuilder) -> bool:
         needs = self._read.plan.needs
         if "arguments" in needs and not named(draft.arguments):
             return True
@@ -94,7 +93,7 @@ class Conversation:
             return True
         return self._read.plan.wants_content_of_calls and not draft.call_id
 
-    def _dialogue_for(self, agent: int) -> Dialogue:
+    def _dialogue_for(self, agent: int) -> AgentMessages:
         """The messages of the agent, or of the nearest one around it that recorded any (one run, several spans)."""
         own, walked = agent, []
         while agent not in self._nearest:
@@ -107,7 +106,7 @@ class Conversation:
         self._nearest.update(dict.fromkeys(walked, self._nearest[agent]))
         return self._nearest[agent] or self._dialogue_of_steps(own)
 
-    def _dialogue_of_steps(self, agent: int) -> Dialogue:
+    def _dialogue_of_steps(self, agent: int) -> AgentMessages:
         """The messages of the agents directly below: a framework may mark the step that asks the model as an agent."""
         if self._steps_of is None:
             self._steps_of = {}
@@ -116,18 +115,18 @@ class Conversation:
         models = [place for step in self._steps_of.get(agent, ()) for place in self._models_of(step)]
         return self._joined(sorted(models, key=self._read.moment), [])
 
-    def _dialogue(self, agent: int) -> Dialogue:
+    def _dialogue(self, agent: int) -> AgentMessages:
         known = self._dialogues.get(agent)
         if known is None:
             models = self._models_of(agent)
             known = self._dialogues[agent] = self._joined(models, [agent] if agent >= 0 else [], self._windows(models))
         return known
 
-    def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> Dialogue:
-        told, of_agents = [self.told(place) for place in models], [self.told(place) for place in agents]
-        for each in (*told, *of_agents):
+    def _joined(self, models: list[int], agents: list[int], windows: Sequence[Window] = ()) -> AgentMessages:
+        found, of_agents = [self.of_span(place) for place in models], [self.of_span(place) for place in agents]
+        for each in (*found, *of_agents):
             self._read.steps.take(_JOIN_STEPS + len(each.asked) + len(each.earlier) + len(each.answers))
-        return join(told, of_agents, windows)
+        return join(found, of_agents, windows)
 
     def _windows(self, models: list[int]) -> list[Window]:
         """When the calls that each model call asked for can have started: before the next model call of the agent.
@@ -150,26 +149,26 @@ class Conversation:
         return self._models.get(agent, [])
 
     def recover(self, models: list[int], agents: list[int]) -> list[tuple[int, ToolCall]]:
-        """Calls of a run without tool spans, each with the place of the span that told of it.
+        """Calls of a run without tool spans, each with the place of the span that recorded it.
 
         Args:
             models: places of the run's model spans in order of time.
             agents: places of the run's agent spans in order of time.
         """
         outer = [place for place in models if not self._repeats(place)]
-        tellers = outer if any(self.told(place).asked for place in outer) else [*outer, *agents]
+        sources = outer if any(self.of_span(place).asked for place in outer) else [*outer, *agents]
         heard = self._joined([*models, *agents], [])
         requests: list[tuple[int, ToolRequest]] = []
         seen: set[str] = set()
-        for place in tellers:
+        for place in sources:
             table = self._read.table(place)
-            for asked in self.told(place).asked:
+            for asked in self.of_span(place).asked:
                 if table is None or not table.is_request(asked.name) or asked.call_id in seen:
                     continue
                 if asked.call_id:
                     seen.add(asked.call_id)
                 requests.append((place, asked))
-        ids = ids_of(heard, [(self.told(place), asked) for place, asked in requests])
+        ids = ids_of(heard, [(self.of_span(place), asked) for place, asked in requests])
         _forget_uneven(heard, [(asked.name, call_id) for (_, asked), call_id in zip(requests, ids, strict=True)])
         needs = self._read.plan.needs
         return [(place, _recovered(asked, call_id, heard, needs)) for (place, asked), call_id in zip(requests, ids, strict=True)]
@@ -177,31 +176,31 @@ class Conversation:
     def _repeats(self, place: int) -> bool:
         """Whether the model span describes the same model call as one around it (framework and client)."""
         above = self._read.above[place]
-        return above >= 0 and self._read.kinds[above] is Kind.MODEL and self.told(above).recorded
+        return above >= 0 and self._read.kinds[above] is Kind.MODEL and self.of_span(above).recorded
 
 
-def _merged(told: Told, inner: list[Told]) -> Told:
+def _merged(found: SpanMessages, inner: list[SpanMessages]) -> SpanMessages:
     """What one model call's messages hold, read from the spans below its own."""
     if not inner:
-        return told
-    return Told(
-        asked=told.asked or [asked for each in inner for asked in each.asked],
-        earlier=told.earlier or [asked for each in inner for asked in each.earlier],
-        answers=told.answers or [answer for each in inner for answer in each.answers],
-        recorded=all(each.recorded for each in inner) and not told.broken,
-        broken=told.broken,
+        return found
+    return SpanMessages(
+        asked=found.asked or [asked for each in inner for asked in each.asked],
+        earlier=found.earlier or [asked for each in inner for asked in each.earlier],
+        answers=found.answers or [answer for each in inner for answer in each.answers],
+        recorded=all(each.recorded for each in inner) and not found.broken,
+        broken=found.broken,
     )
 
 
-def _forget_uneven(heard: Dialogue, requests: list[tuple[str, str]]) -> None:
+def _forget_uneven(heard: AgentMessages, requests: list[tuple[str, str]]) -> None:
     """Answers without ids belong to requests (name, id) by their order, which holds only if none of them is missing."""
     asked = Counter(name for name, call_id in requests if call_id not in heard.answers)
     for name in [name for name, answers in heard.nameless.items() if len(answers) != asked[name]]:
         del heard.nameless[name]
 
 
-def _tell(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> Told:
-    told = Told()
+def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histories) -> SpanMessages:
+    found = SpanMessages()
     read.steps.take(_SPAN_STEPS)
     view = read.views[place]
     attributes = view.attributes(table.messages_wanted)
@@ -212,16 +211,16 @@ def _tell(read: ClassifiedTrace, place: int, table: ReadTable, histories: Histor
     agent = read.agent_above[place]
     for row in table.convention.messages:
         if row.side is not Side.OUTPUT:
-            told.add(row.side, _history(row, attributes, table, agent, histories), conclusive=row.conclusive)
+            found.add(row.side, _history(row, attributes, table, agent, histories), conclusive=row.conclusive)
             continue
         value = _row_value(row, attributes, table, read.steps)
         if value is not None:
-            told.add(row.side, read_messages(_new_messages(value, first_new)), conclusive=row.conclusive)
+            found.add(row.side, read_messages(_new_messages(value, first_new)), conclusive=row.conclusive)
     for event in chain(view.events(), logs):
         read.steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
-            told.add(side, mentions, conclusive=True)
-    return told
+            found.add(side, mentions, conclusive=True)
+    return found
 
 
 def _history(
@@ -268,7 +267,7 @@ def _new_messages(value: Any, first_new: Any) -> Any:
     return value
 
 
-def _recovered(asked: ToolRequest, call_id: str, heard: Dialogue, needs: frozenset[str]) -> ToolCall:
+def _recovered(asked: ToolRequest, call_id: str, heard: AgentMessages, needs: frozenset[str]) -> ToolCall:
     answer = heard.answers.get(call_id) if call_id else None
     if answer is None and heard.nameless.get(asked.name):
         answer = heard.nameless[asked.name].pop(0)

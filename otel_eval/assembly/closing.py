@@ -1,0 +1,91 @@
+"""What a trace still waits for by its parent links, which version of a span counts, and what was known of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from hashlib import blake2b
+from struct import unpack
+from typing import Any, Final, NamedTuple
+
+from otel_eval.conventions.local_root import is_local_root
+from otel_eval.interfaces import Frame, LogFrame
+from otel_eval.model import Completeness, Evidence
+
+__all__ = ["NOTHING", "RECORDS_PER_SPAN", "Logs", "Version", "Wait", "closing_state", "evidence_of", "joined", "listed", "rank"]
+
+
+class Wait(Enum):
+    """How long to wait for more of a trace."""
+
+    SETTLE = "settle"
+    PARTIAL = "partial"
+    OPEN = "open"
+
+
+class Version(NamedTuple):
+    """The version that is held of a span which arrived more than once.
+
+    Attributes:
+        rank: see `rank`; kept, because a span may be great and each of its repetitions small.
+        size: in bytes, 0 for the version that arrived first, whose size is not known and stays counted.
+    """
+
+    rank: tuple[Any, ...]
+    size: int
+
+
+def closing_state(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
+    """What a trace waits for, and what it is called if it closes so."""
+    tops = [frame for frame in frames.values() if frame[0] not in frames]
+    if (len(tops) == 1 and not tops[0][0]) or (tops and not any(frame[0] for frame in tops)):
+        envelopes = {frame[2] for frame in frames.values()}  # far fewer than spans
+        services = {envelope.service for envelope in envelopes} if len(envelopes) > 1 else envelopes
+        return (Wait.SETTLE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
+    return (Wait.PARTIAL if any(map(is_local_root, tops)) else Wait.OPEN), Completeness.REMOTE_PARENT
+
+
+def rank(frame: Frame) -> tuple[Any, ...]:
+    """Total order on the versions of one span: the greatest counts, whichever came first."""
+    parent, payload, envelope = frame
+    return (*envelope.rank(payload), parent, envelope.service, envelope.scope_name)
+
+
+_MODULUS: Final = 2**64
+NOTHING: Final = Evidence(0, "0" * 16)
+"""Of no span."""
+
+
+def evidence_of(span_ids: Collection[bytes]) -> Evidence:
+    """How many spans there are, and the sum modulo 2**64 of the 64-bit blake2b of their ids as 16 hex digits.
+
+    A sum can be taken in any order and in parts; hashing first keeps ids that count upwards from adding up alike.
+
+    >>> evidence_of([b"12345678", b"abcdefgh"]) == evidence_of([b"abcdefgh", b"12345678"])
+    True
+    """
+    hashes = b"".join([blake2b(span_id, digest_size=8).digest() for span_id in span_ids])
+    total = sum(unpack(f">{len(span_ids)}Q", hashes))
+    return Evidence(len(span_ids), f"{total % _MODULUS:016x}")
+
+
+def joined(some: Evidence, others: Evidence) -> Evidence:
+    """The evidence of two disjoint sets of spans.
+
+    >>> joined(evidence_of([b"12345678"]), evidence_of([b"abcdefgh"])) == evidence_of([b"12345678", b"abcdefgh"])
+    True
+    """
+    total = int(some.digest, 16) + int(others.digest, 16)
+    return Evidence(some.spans + others.spans, f"{total % _MODULUS:016x}")
+
+
+RECORDS_PER_SPAN: Final = 10
+"""Log records of a trace may be so many times `max_spans_per_trace`: each message of a model call can be one."""
+
+Logs = dict[bytes, dict[LogFrame, None]]
+"""Span id → log records joined to it in order of arrival, none twice. Adding one takes constant time."""
+
+
+def listed(logs: Logs, span_ids: Iterable[bytes]) -> dict[bytes, tuple[LogFrame, ...]]:
+    """The records of these spans, in copies: more may be added while they are evaluated."""
+    return {each: tuple(logs[each]) for each in span_ids if each in logs} if logs else {}

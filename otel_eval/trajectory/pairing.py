@@ -1,0 +1,316 @@
+"""Which requests and results in an agent's messages belong to which of its tool spans."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_eval.conventions import Side, ToolRequest, ToolResult
+from otel_eval.conventions.values import frozen
+from otel_eval.model import UNRECORDED
+from otel_eval.steps import Steps
+from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
+
+__all__ = ["AgentMessages", "Requests", "SpanMessages", "Window", "fill", "ids_of", "join", "pair"]
+
+
+@dataclass(slots=True)
+class SpanMessages:
+    """What the messages of one span hold.
+
+    Attributes:
+        asked: calls asked for in the span; earlier: calls known from before it; answers: what came back.
+        recorded: whether the span's own output was recorded in a form that would show a call, and every call in it.
+        broken: a call was asked for whose name was not recorded.
+    """
+
+    asked: list[ToolRequest] = field(default_factory=list)
+    earlier: list[ToolRequest] = field(default_factory=list)
+    answers: list[ToolResult] = field(default_factory=list)
+    recorded: bool = False
+    broken: bool = False
+
+    def add(self, side: Side, mentions: Iterable[ToolRequest | ToolResult], *, conclusive: bool) -> None:
+        """Sort in what one attribute or event holds."""
+        for mention in mentions:
+            if isinstance(mention, ToolResult):
+                self.answers.append(mention)
+            elif side is not Side.OUTPUT:
+                self.earlier.extend([mention] if mention.name or mention.call_id else [])
+            elif mention.name:
+                self.asked.append(mention)
+            else:
+                self.broken = True
+        self.recorded = not self.broken and (self.recorded or (side is Side.OUTPUT and conclusive))
+
+
+_ANY_TIME: Final[Window] = (0, None)
+_NEVER: Final[Window] = (0, -1)
+
+
+@dataclass(slots=True)
+class AgentMessages:
+    """The messages of one agent: requests in order, each once, and answers.
+
+    Attributes:
+        windows: identity of a request → when the calls it asks for can have started.
+        by_name: see `of_tool`, before which all requests must be there.
+    """
+
+    requests: list[ToolRequest] = field(default_factory=list)
+    by_id: dict[str, ToolRequest] = field(default_factory=dict)
+    answers: dict[str, ToolResult] = field(default_factory=dict)
+    nameless: dict[str, list[ToolResult]] = field(default_factory=dict)
+    windows: dict[int, Window] = field(default_factory=dict)
+    by_name: dict[str, Requests] | None = None
+
+    def request(self, asked: Iterable[ToolRequest], window: Window = _ANY_TIME) -> None:
+        """Add requests of a model call; of those with the same id the first one counts."""
+        for each in asked:
+            self.windows.setdefault(id(each), window)
+            if each.call_id in self.by_id:
+                continue
+            if each.call_id:
+                self.by_id[each.call_id] = each
+            self.requests.append(each)
+
+    def of_tool(self, name: str) -> Requests:
+        """The requests of a tool; those that only a call's id made known are no further ones."""
+        if self.by_name is None:
+            self.by_name = {}
+            for asked in self.requests:
+                self.by_name.setdefault(asked.name, Requests()).add(asked, self.windows.get(id(asked), _ANY_TIME))
+        return self.by_name.get(name) or Requests()
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.by_id or self.answers or self.nameless)
+
+
+def join(models: list[SpanMessages], agents: list[SpanMessages], windows: Sequence[Window] = ()) -> AgentMessages:
+    """One dialogue of what an agent's model spans and its own span hold.
+
+    Args:
+        models: the messages of the model spans, in order of time.
+        agents: those of the agent's span.
+        windows: for each model span, when the calls it asks for can have started.
+    """
+    dialogue = AgentMessages()
+    witnesses = (*models, *agents)
+    for messages, window in zip(models, windows or [_ANY_TIME] * len(models), strict=True):
+        # Of requests that are not all known, the order is not known.
+        dialogue.request(messages.asked, _NEVER if messages.broken else window)
+    # A request without an id cannot be distinguished from its repetition, so only one kind of span is read for them.
+    nameless_too = not dialogue.requests
+    for messages in agents:
+        dialogue.request(messages.asked if nameless_too else [asked for asked in messages.asked if asked.call_id])
+    for messages in witnesses:
+        for asked in messages.earlier:
+            if asked.call_id:
+                dialogue.by_id.setdefault(asked.call_id, asked)
+        for answer in messages.answers:
+            if answer.call_id:
+                dialogue.answers.setdefault(answer.call_id, answer)
+    # Each request repeats the whole history, so the longest one holds every answer once.
+    longest = max((messages.answers for messages in witnesses), key=len, default=[])
+    for answer in longest:
+        if not answer.call_id and answer.name:
+            dialogue.nameless.setdefault(answer.name, []).append(answer)
+    return dialogue
+
+
+def ids_of(heard: AgentMessages, requests: Sequence[tuple[SpanMessages, ToolRequest]]) -> list[str]:
+    """The call id of each request, in order of time: its own, else the one that the history of a later model call gives it.
+
+    A request without an id is the first of its name and arguments in the history that was not there when it was made. "" where
+    no later history holds it.
+    """
+    own = {asked.call_id for _, asked in requests}
+    if "" not in own:
+        return [asked.call_id for _, asked in requests]
+    repeated: dict[tuple[str, str], deque[str]] = {}
+    for call_id, earlier in heard.by_id.items():
+        if call_id not in own:
+            repeated.setdefault(_content(earlier), deque()).append(call_id)
+    known: dict[int, set[str]] = {id(messages): {each.call_id for each in messages.earlier} for messages, _ in requests}
+    return [
+        asked.call_id or _first_new(repeated.get(_content(asked), deque()), known[id(messages)]) for messages, asked in requests
+    ]
+
+
+def _first_new(ids: deque[str], known: set[str]) -> str:
+    """Take the first id that is not known yet; those before it belong to earlier requests, and to no later one."""
+    while ids:
+        call_id = ids.popleft()
+        if call_id not in known:
+            return call_id
+    return ""
+
+
+def _content(asked: ToolRequest) -> tuple[str, str]:
+    return asked.name, json.dumps(asked.arguments, sort_keys=True, default=str)
+
+
+def fill(dialogue: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:
+    """Give the calls of one agent what its dialogue knows: by call id, else by arguments, else by order in the name."""
+    claimed = _claim_by_id(dialogue, drafts, needs)
+    # Each instrumentation describes the same calls, so its spans take from the requests for themselves.
+    groups: dict[tuple[str, str], list[ToolCallBuilder]] = {}
+    for draft in sorted(drafts, key=lambda each: (each.start, each.end, each.span_id)):
+        groups.setdefault((draft.name, draft.scope), []).append(draft)
+    for (name, _), group in groups.items():
+        taken = {claimed[draft.place] for draft in group if draft.place in claimed}
+        waiting = [draft for draft in group if draft.place not in claimed]
+        for draft, asked in pair(dialogue.of_tool(name), waiting, taken, steps) if waiting else ():
+            _take(draft, asked, needs)
+        answers = dialogue.nameless.get(name, [])
+        if len(answers) == len(group):
+            for draft, answer in zip(group, answers, strict=True):
+                _take_answer(draft, answer, needs)
+    for draft in drafts:
+        answered = dialogue.answers.get(draft.call_id) if draft.call_id else None
+        if answered is not None:
+            _take_answer(draft, answered, needs)
+
+
+def _claim_by_id(dialogue: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str]) -> dict[int, int]:
+    """Place of a call → the request with its id."""
+    claimed: dict[int, int] = {}
+    for draft in drafts:
+        asked = dialogue.by_id.get(draft.call_id) if draft.call_id else None
+        if asked is not None and asked.name in ("", draft.name):
+            claimed[draft.place] = id(asked)
+            _take(draft, asked, needs)
+    return claimed
+
+
+def _take(draft: ToolCallBuilder, asked: ToolRequest, needs: frozenset[str]) -> None:
+    if "arguments" in needs and not named(draft.arguments) and asked.arguments is not UNRECORDED:
+        draft.arguments = asked.arguments
+    draft.call_id = draft.call_id or asked.call_id
+
+
+def _take_answer(draft: ToolCallBuilder, answer: ToolResult, needs: frozenset[str]) -> None:
+    if "results" in needs and draft.result is UNRECORDED:
+        draft.result = answer.result
+
+
+Window = tuple[int, int | None]
+"""First and last instant, None: any later one."""
+
+_STEPS: Final = 5  # of a request or a call
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests for one tool, in order.
+
+    Attributes:
+        asked: the requests.
+        windows: when the calls that each asks for can have started: with or after the model call, and before the next one.
+        places: identity of a request → its place among them.
+    """
+
+    asked: list[ToolRequest] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    _by_arguments: dict[Hashable, list[int]] | None = None
+    _by_value: dict[Hashable, list[int]] | None = None
+
+    def add(self, asked: ToolRequest, window: Window) -> None:
+        """Add one."""
+        self.places[id(asked)] = len(self.asked)
+        self.asked.append(asked)
+        self.windows.append(window)
+
+    def with_arguments(self, key: Hashable) -> Sequence[int]:
+        """The places of those with arguments that `frozen` makes equal to the key."""
+        if self._by_arguments is None:
+            self._by_arguments = self._index(lambda arguments: [arguments])
+        return self._by_arguments.get(key, ())
+
+    def with_value(self, key: Hashable) -> Sequence[int]:
+        """The same of those that have such a value among their arguments."""
+        if self._by_value is None:
+            self._by_value = self._index(lambda arguments: arguments.values())
+        return self._by_value.get(key, ())
+
+    def _index(self, parts: Callable[[dict[str, Any]], Any]) -> dict[Hashable, list[int]]:
+        found: dict[Hashable, list[int]] = {}
+        for place, asked in enumerate(self.asked):
+            for key in map(frozen, parts(asked.arguments) if isinstance(asked.arguments, dict) else ()):
+                found.setdefault(key, []).append(place)
+        return found
+
+
+def pair(
+    requests: Requests, waiting: list[ToolCallBuilder], taken: set[int], steps: Steps
+) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
+    """Equal arguments first, then a bare value with the object that holds it, then what is left in order, if that is known.
+
+    Args:
+        requests: those for one tool.
+        waiting: calls of it that have no request, in order of time.
+        taken: identities of requests that have their calls.
+        steps: those that are left for the evaluation.
+    """
+    gone = {requests.places[each] for each in taken if each in requests.places}
+    is_order_known = len(gone) == len(taken)
+    for is_asked, places in ((named, requests.with_arguments), (_is_bare, requests.with_value)):
+        steps.take(_STEPS * len(waiting))
+        found = _first_left(waiting, is_asked, places, gone)
+        yield from ((draft, requests.asked[found[draft.place]]) for draft in waiting if draft.place in found)
+        waiting = [draft for draft in waiting if draft.place not in found]
+    if len(waiting) != len(requests.asked) - len(gone):
+        waiting = [draft for draft in waiting if not named(draft.arguments)]
+    if waiting and is_order_known:
+        steps.take(_STEPS * len(requests.asked))
+        yield from _in_order(requests, gone, waiting)
+
+
+def _is_bare(arguments: Any) -> bool:
+    return arguments is not UNRECORDED and not named(arguments)
+
+
+def _first_left(
+    waiting: list[ToolCallBuilder], is_asked: Callable[[Any], bool], places: Callable[[Hashable], Sequence[int]], gone: set[int]
+) -> dict[int, int]:
+    """Place of a call → place of the first request that is left for its arguments; those are added to `gone`."""
+    found: dict[int, int] = {}
+    left: dict[Hashable, Iterator[int]] = {}
+    for draft in waiting:
+        if is_asked(draft.arguments):
+            key = frozen(draft.arguments)
+            at = next((each for each in left.setdefault(key, iter(places(key))) if each not in gone), None)
+            if at is not None:
+                gone.add(at)
+                found[draft.place] = at
+    return found
+
+
+def _in_order(
+    requests: Requests, gone: set[int], waiting: list[ToolCallBuilder]
+) -> Iterator[tuple[ToolCallBuilder, ToolRequest]]:
+    """Each request that is left, with the first call that started in its window."""
+    starts = [draft.start for draft in waiting]
+    following = list(range(len(waiting) + 1))  # each call's place, or once it is paired one after it
+    for place, (asked, (first, last)) in enumerate(zip(requests.asked, requests.windows, strict=True)):
+        if place in gone:
+            continue
+        at = _free(following, bisect_left(starts, first))
+        if at < len(starts) and (last is None or starts[at] <= last):
+            following[at] = at + 1
+            yield waiting[at], asked
+
+
+def _free(following: list[int], at: int) -> int:
+    """The first place from `at` on that is not paired; what was walked is shortened for the next time."""
+    found = at
+    while following[found] != found:
+        found = following[found]
+    while following[at] != found:
+        following[at], at = found, following[at]
+    return found
