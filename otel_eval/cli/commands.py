@@ -43,6 +43,7 @@ class _Commands(click.Group):
 
 
 def _version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    """Print version and build and exit: the callback of `--version`."""
     if not requested or context.resilient_parsing:
         return
     from otel_eval.versions import build_info
@@ -98,7 +99,7 @@ def check(config: str) -> int:
     from otel_eval.config import load
 
     loaded = load(config)
-    verify(loaded)
+    verify(loaded)  # what the schema cannot check: files, credentials, conflicts between sections
     for suggestion in suggestions(loaded):
         click.echo(f"otel-eval: {suggestion}", err=True)
     scorers = sum(len(each.scorers) for each in loaded.evaluations)
@@ -117,7 +118,7 @@ def schema() -> int:
 
 @cli.command()
 def scorers() -> int:
-    """List the types of scorers."""
+    """List the types of scorers, each with what it scores."""
     from otel_eval.cli.render import columns
     from otel_eval.scorers import list_scorers
     from otel_eval.scorers.spec.registry import unused_entry_points
@@ -238,6 +239,7 @@ def _scorer_summary(name: str) -> str:
         thing = get_scorer(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything on import
         return f"(cannot be loaded: {error if isinstance(error, ConfigError) else describe_import_error(error)})"
+    # An entry point may name anything, for instance a constant.
     return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
 
 
@@ -245,6 +247,7 @@ def _first_line(documented: Any) -> str:
     return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
 
 
+# Exit codes.
 UNUSABLE: Final = 2  # the configuration, an input or the command line is invalid
 INTERRUPTED: Final = 130  # the exit code of shells for SIGINT
 NO_READER: Final = 141  # the exit code of shells for SIGPIPE
@@ -257,11 +260,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the command's name; None: those of the process.
     """
     logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    # Errors in the configuration are printed before it is loaded, and a collector of logs expects JSON from the first line on.
     if early_log_format(sys.argv[1:] if arguments is None else arguments) == "json":
         configure_logging("json")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a file may lack a character, such as an arrow
     try:
+        # Not standalone: click would exit the process itself, with codes that mean something else here.
         code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
         sys.stdout.flush()
     except (OutputClosed, BrokenPipeError):
@@ -276,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
+    """Write the line of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the exit code."""
     debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
     if debugs and not writes_json():
         traceback.print_exc()
@@ -284,6 +290,7 @@ def _report(error: Exception) -> int:
 
 
 def _error_line(error: Exception) -> str:
+    """The message of an error; only unexpected errors show their type."""
     if isinstance(error, OtelEvalError):
         return str(error)
     if isinstance(error, click.UsageError):

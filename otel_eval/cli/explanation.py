@@ -60,6 +60,7 @@ class Disclosure:
 def explanation_fields(explained: ExplainedTrace, disclosure: Disclosure) -> dict[str, Any]:
     """The trace, its spans as a tree in order of time, and its runs with the outcome of each evaluation."""
     trace, shown = explained.trace, disclosure
+    # Scopes with unrecognised spans: for these the attributes that rules test are listed.
     unread = {span.scope for span in trace.spans if span.ignored is Ignored.NO_RULE}
     return {
         "trace_id": shown.id(trace.trace_id),
@@ -188,6 +189,7 @@ def closing_lines(traces: int, with_run: int, looked_for: Iterable[str]) -> list
 
 
 def _headline(fields: Mapping[str, Any]) -> list[str]:
+    """Trace id, number of spans, services and completeness."""
     services = fields["services"]
     facts = [
         f"trace {fields['trace_id']}",
@@ -199,6 +201,7 @@ def _headline(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _scopes(fields: Mapping[str, Any]) -> list[str]:
+    """A table of the instrumentation scopes with their spans by kind."""
     header = ("scope", "spans", "agent", "model", "tool", "ignored", "conventions")
     rows = [
         (
@@ -215,6 +218,7 @@ def _scopes(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _tree(fields: Mapping[str, Any]) -> list[str]:
+    """The spans, indented by depth, each with its kind and why it was recognised or ignored."""
     spans = fields["spans"][:_MOST_SPANS]
     names = [cut("  " * min(span["depth"], _DEEPEST) + plain(span["name"]), _NAME_WIDTH) for span in spans]
     width = max(map(len, names), default=0)
@@ -253,6 +257,7 @@ def _rule(span: Mapping[str, Any]) -> str:
 
 
 def _unrecognised(fields: Mapping[str, Any]) -> list[str]:
+    """The attribute keys of spans that no rule matched, by scope: what a convention of the user's own could use."""
     spans: dict[str, list[Mapping[str, Any]]] = {scope: [] for scope in fields["looked_for"]}
     for span in fields["spans"]:
         if span["ignored"] and not span["convention"] and span["scope"] in spans:
@@ -266,10 +271,12 @@ def _unrecognised(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _more(number: int, noun: str) -> list[str]:
+    """A line with the number of rows that were left out; empty for none."""
     return [f"  … {_count(number, noun)}; --format json lists all"] if number > 0 else []
 
 
 def _missing_parents(fields: Mapping[str, Any]) -> list[str]:
+    """The spans whose parent is not in the trace, and where it is as far as known."""
     names = {span["span_id"]: span["name"] for span in fields["spans"]}
     tops = [top for top in fields["tops"] if top["parent_id"]]
     lines = [f"top span {names[top['span_id']]}: {top['origin']} ({top['parent_id']})." for top in tops[:_MOST_NAMES]]
@@ -278,6 +285,7 @@ def _missing_parents(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _run(run: Mapping[str, Any]) -> list[str]:
+    """Why there is this run, its calls, and the outcome of each evaluation."""
     agent = f" (agent {run['agent']})" if run["agent"] and run["agent"] != run["name"] else ""
     nested = "" if run["outermost"] else "; inside another run"
     source = " read from messages" if run["calls_from_messages"] else ""
@@ -288,7 +296,7 @@ def _run(run: Mapping[str, Any]) -> list[str]:
     facts += [f"calls unknown: {run['calls_unknown']}"] if run["calls_unknown"] else []
     facts += [f"incomplete: {run['incomplete']}"] if run["incomplete"] else []
     lines = [line for place, fact in enumerate(facts) for line in _indented(fact, 4 if place else 2)]
-    known = [text for text in (run["calls_unknown"], run["incomplete"]) if text]
+    known = [text for text in (run["calls_unknown"], run["incomplete"]) if text]  # shown above, so not once more per scorer
     return [*lines, *(line for each in run["evaluations"] for line in _evaluation(each, known))]
 
 
@@ -311,6 +319,7 @@ def _evaluation(evaluation: Mapping[str, Any], known: list[str]) -> Iterator[str
 
 
 def _failed_condition(condition: Mapping[str, Any]) -> str:
+    """A condition of `match`, or `sample`, that kept the evaluation from the run."""
     key, wanted, actual = condition["condition"], _json(condition["wanted"]), condition["actual"]
     if key == "sample":
         return f"sample is {wanted}, and the hash of the trace id is {_json(actual)}"

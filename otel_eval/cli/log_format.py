@@ -24,7 +24,7 @@ __all__ = ["JsonFormatter", "RateLimitFilter", "configure_logging", "early_log_f
 
 _log = logging.getLogger("otel_eval")
 
-_KINDS: Final = 1000  # remembered at one time
+_KINDS: Final = 1000  # kinds counted at a time
 _JSON_CONFIGURED: Final = re.compile(r"""log_format["']?\s*:\s*["']?json\b""")
 _MOST_READ: Final = 2**20
 
@@ -79,6 +79,7 @@ class RateLimitFilter(logging.Filter):
         with self._lock:
             begun, count = self._seen.pop(kind, (now, 0))
             over = now - begun >= self._every_s
+            # Popped and inserted again, so that the dictionary is ordered by last use and the first kind is the oldest.
             self._seen[kind] = (now, 1) if over else (begun, count + 1)
             if len(self._seen) > _KINDS:
                 del self._seen[next(iter(self._seen))]
@@ -99,6 +100,7 @@ def configure_logging(form: str, level: str = "info") -> None:
 
 
 def _everything_as_json() -> None:
+    """Format as JSON what handlers write, and log what would bypass them: warnings and uncaught exceptions."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())
     logging.captureWarnings(True)
@@ -113,7 +115,7 @@ def _everything_as_json() -> None:
 
 
 def _uncaught(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    if not issubclass(kind, SystemExit):
+    if not issubclass(kind, SystemExit):  # a regular end of a thread
         _log.error("unexpected %s%s", kind.__name__, where, exc_info=(kind, error or kind(), trace))
 
 
@@ -127,10 +129,11 @@ def early_log_format(arguments: Sequence[str]) -> Literal["text", "json"]:
         return "text"
     given = [each.partition("=")[2] for each in arguments if each.startswith("--config=")]
     given += [after for word, after in pairwise(arguments) if word == "--config"]
-    return "json" if any(map(_wants_json, given)) else "text"
+    return "json" if any(map(_is_json_configured, given)) else "text"
 
 
-def _wants_json(path: str) -> bool:
+def _is_json_configured(path: str) -> bool:
+    """Whether the file sets `log_format: json`, searched as text, since it may not be valid YAML."""
     try:
         with Path(path).open("rb") as file:
             return _JSON_CONFIGURED.search(file.read(_MOST_READ).decode("utf-8", "replace")) is not None

@@ -78,6 +78,7 @@ def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
     by_start = sorted((i for i, call in enumerate(calls) if call.timed), key=lambda i: calls[i].start_ns or 0)
     running: list[int] = []
     for i in by_start:
+        # Calls that ended before this one starts cannot overlap it or a later one.
         running = [j for j in running if _before(calls[i].start_ns, calls[j].end_ns)]
         for j in running:
             if _before(calls[j].start_ns, calls[i].end_ns) and not _related(calls[i], calls[j]):
@@ -92,6 +93,7 @@ def _before(start: int | None, end: int | None) -> bool:
 
 
 def _related(one: ToolCall, other: ToolCall) -> bool:
+    """Whether one call was made within the other."""
     return bool(one.span_id and one.span_id in other.enclosing) or bool(other.span_id and other.span_id in one.enclosing)
 
 
@@ -125,8 +127,8 @@ def run_block(
 
     Args:
         trajectory: the run.
-        arguments: whether to show the arguments of calls. They are content, so they are read, and shown beside scores, only where
-            a scorer needs them.
+        arguments: whether to show the arguments of calls. Tables of scores do not: arguments are content, and are read only if a
+            scorer needs them.
         case: attributes of the run to show, such as the id of a test case.
         full_ids: whether to show the ids of trace and span in full; otherwise half of the trace id.
     """
@@ -138,6 +140,7 @@ def run_block(
 
 
 def _why_unknown(trajectory: Trajectory) -> list[str]:
+    """Why the calls of the run are unknown; empty if they are known."""
     if not trajectory.calls_unknown:
         return []
     return textwrap.wrap(
@@ -146,6 +149,7 @@ def _why_unknown(trajectory: Trajectory) -> list[str]:
 
 
 def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: bool) -> list[str]:
+    """Name, ids, service, start, number of calls, duration and completeness of the run, on up to three lines."""
     count = len(trajectory.calls)
     facts = [
         f"run {trajectory.agent or trajectory.name or '(unnamed)'}",
@@ -178,13 +182,16 @@ def _calls(count: int) -> str:
 
 
 def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
+    """A line for each call: number, name with arguments, duration, overlapping calls, outcome, in aligned columns."""
     together = overlaps(trajectory.calls)
     facts = [_call_facts(call, others) for call, others in zip(trajectory.calls, together, strict=True)]
     widths = [max(map(len, column)) for column in zip(*facts, strict=True)]
+    # What is left for the text beside the number (7 columns with its margins) and the other cells.
     room = max(20, WIDTH - 7 - sum(2 + width for width in widths if width))
     texts = [cut(_call_text(call) if arguments else plain(call.name), room) for call in trajectory.calls]
+    widest = max(map(len, texts), default=0)
     for i, (text, (took, beside, end)) in enumerate(zip(texts, facts, strict=True)):
-        cells = (f"{text:<{max(map(len, texts))}}", f"{took:>{widths[0]}}", f"{beside:<{widths[1]}}", end)
+        cells = (f"{text:<{widest}}", f"{took:>{widths[0]}}", f"{beside:<{widths[1]}}", end)
         yield cut(f"  {i:>3}  " + "  ".join(cell for cell in cells if cell), WIDTH)
 
 
@@ -216,6 +223,7 @@ def score_table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cells(result: Result) -> tuple[str, str, str]:
+    """Value, outcome and reason of a result. The message of a failed scorer may quote content, so only its type is shown."""
     outcome = result.outcome
     if isinstance(outcome, Scored):
         return f"{outcome.value:.3f}", "pass" if outcome.passed else "fail", outcome.explanation
@@ -260,6 +268,7 @@ def label_line(summary: Mapping[str, Any]) -> str:
 
 
 def _duration(start_ns: int | None, end_ns: int | None) -> str:
+    """The time between two instants in s or ms; "" if one was not recorded."""
     if start_ns is None or end_ns is None:
         return ""
     seconds = (end_ns - start_ns) / 1e9

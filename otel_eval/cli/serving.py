@@ -23,6 +23,7 @@ __all__ = ["drain", "run"]
 
 _log = logging.getLogger("otel_eval")
 
+# Kubernetes sends SIGKILL 30 s after SIGTERM by default: stopping must end by itself before that.
 STOP_S: Final = 10.0  # for closing the listeners, scoring pending traces and flushing
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _MARGIN_S: Final = 2.0
@@ -41,7 +42,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     from otel_eval.app.server_wiring import check
 
     config = read()
-    check(config)
+    check(config)  # before anything listens
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
     stop_requests = _StopRequests()
     signals = _signals(stop_requests)  # before anything listens, so that a signal during the start is not lost
@@ -51,12 +52,15 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     try:
         places = [("grpc", bound.grpc), ("http", bound.http), ("telemetry", server.admin.address)]
         addresses = " ".join(f"{name}={place}" for name, place in places if place)
+        # Scripts wait for this line and read the ports from it, so it does not depend on the log level.
         write_line(f"ready {addresses}", prefix="", level=logging.INFO)
         described = *_described(config, source), addresses, *build_info().values()
         _log.info("serving %s: evaluations %s; exporters %s; addresses %s; version %s (%s, Python %s)", *described)
+        # Blocks until a signal. Reloading happens in this thread, one at a time.
         while signals.recv(1)[0] not in _ENDS:
             _reload(server, read)
     finally:
+        # A scorer or library that blocks must not keep the process: the watchdog ends it.
         watchdog = threading.Timer(STOP_S + _MARGIN_S, _abort)
         watchdog.daemon = True
         watchdog.start()
@@ -76,6 +80,7 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
 
 
 def _exporters(config: EvalConfig) -> Iterator[str]:
+    """The configured exporters with their targets; standard output is the default."""
     jsonl, otlp, forward = config.exporters.jsonl, config.exporters.otlp, config.exporters.forward
     if jsonl or not (otlp or forward):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
@@ -117,6 +122,7 @@ def _signals(stop_requests: _StopRequests) -> socket.socket:
     for number in _ENDS:
         signal.signal(number, lambda which, _: stop_requests(which))
     if hasattr(signal, "SIGHUP"):  # not on Windows
+        # A handler of its own, since the default action would end the process; the byte in the socket causes the reload.
         signal.signal(signal.SIGHUP, lambda *_: None)
     return ours
 
@@ -137,6 +143,7 @@ def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
 
 
 def _abort() -> None:
+    """End the process at once; for the watchdog."""
     write_line(f"shutdown took longer than {STOP_S + _MARGIN_S:g} s; exiting with undelivered scores")
     os._exit(1)
 

@@ -25,9 +25,9 @@ _MOST_FAILURES: Final = 20
 
 # This scorer records a label for a distribution, as a skipped result: it neither passes nor fails, and has no exit code.
 _RECORDING_TYPE: Final = "label_distribution"
-
-
 _OUTCOMES: Final = ("passed", "did not pass", "skipped", "recorded", "failed to score")
+_CLEAR: Final = "\r\x1b[2K"  # ANSI: to the start of the line, and erase it
+_CURSOR: Final = "\x1b[?25h"  # ANSI: show the cursor, which the bar hides
 
 
 class _Problems:
@@ -127,7 +127,7 @@ def show_scores(
         for report in reports:
             lines = _json_lines(report) if form == "json" else _table(report, tally.is_of_last_run(report), full_ids=full_ids)
             tally.count(report)
-            with progress.aside():
+            with progress.aside():  # reports are printed as they come, however many traces follow
                 _print(lines)
     if form == "table" and (tally.runs or not problems.count):
         _print(["", *tally.lines()])
@@ -242,6 +242,7 @@ def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, 
         evaluated: the number of results that were scored or failed, or skipped because the run was too large.
         skipped: the number of skipped results by reason.
     """
+    # Skips that are a problem of the input. Those that a run cannot avoid (`not_applicable`) are none.
     unknown = Counter({reason: skipped[reason] for reason in UNKNOWN_REASONS if skipped.get(reason)})
     remedy = f"{_EXPLAIN}; --allow-empty accepts it"
     if not coverage.runs:
@@ -284,14 +285,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-_CLEAR: Final = "\r\x1b[2K"
-_CURSOR: Final = "\x1b[?25h"  # the bar hides it
-
-
 class ProgressBar:
     """A bar on stderr that is cleared while something else is printed; does nothing if stderr is not a terminal."""
 
     def __init__(self, files: Sequence[str]) -> None:
+        # Without all sizes, for instance of standard input, there is no total to show progress towards.
         sizes = [os.path.getsize(file) for file in files if os.path.isfile(file)]
         self._bar: Any = None
         if sizes and len(sizes) == len(files) and sys.stderr.isatty():
@@ -320,5 +318,5 @@ class ProgressBar:
         click.echo(_CLEAR, nl=False, err=True)
         yield
         sys.stdout.flush()
-        self._bar._last_line = None  # it would not draw the same line twice
+        self._bar._last_line = None  # click does not draw an unchanged line again
         self._bar.render_progress()

@@ -44,7 +44,10 @@ def convention_from_mapping(mapping: Mapping[str, Any]) -> Convention:
 
 
 def _values(given: Mapping[str, Any], at: str, readers: Mapping[str, _Reader], required: Iterable[str]) -> dict[str, Any]:
-    """Read the value of each key that is given; report unknown keys and required keys that are missing."""
+    """Read the value of each key that is given; report unknown keys and required keys that are missing.
+
+    Keys that are left out are not in the result, so that the defaults of the dataclass apply.
+    """
     path = f"{at}." if at else ""
     unknown = [key for key in given if key not in readers]
     # A required key that is misspelt is reported once, as unknown, and not as missing too.

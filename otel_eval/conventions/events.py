@@ -78,6 +78,7 @@ def output_of(event: SpanEvent) -> Iterator[Any]:
 
 def _content(event: SpanEvent) -> dict[str, Any]:
     """Attributes and body of the event in one, with the message that some pack into one attribute as JSON text."""
+    # Later ones win: the body over attributes, and messages that ADOT moved over both.
     held = {**event.attributes, **(event.body if isinstance(event.body, dict) else {}), **adot_messages(event)}
     packed = decode(held.get(_PACKED), literals=False)
     return {**held, **packed} if isinstance(packed, dict) else held

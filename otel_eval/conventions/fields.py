@@ -56,6 +56,7 @@ class ReadTable:
         )
 
     def _keys(self, *fields: Field) -> frozenset[str]:
+        """The attributes that hold these fields, with those that are needed to interpret them."""
         keys = {key for each in fields for key in self.convention.fields.get(each, ())}
         if self._title and not _NAMES.isdisjoint(fields):
             keys.add(self._title)
@@ -103,6 +104,7 @@ class ReadTable:
         for pattern, row in self.events:
             match = pattern.fullmatch(event.name)
             if match is not None:
+                # `*` as the key takes the value from the event's name, as in Letta's `start_search_execution`.
                 named = next((group for group in match.groups() if group), None) if row.key == "*" else None
                 value = event.attributes.get(row.key, body.get(row.key, named))
                 if value is not None and not self.is_placeholder(row.key, value):
@@ -117,6 +119,7 @@ class ReadTable:
         return self.text(read, Field.AGENT_NAME) or captured(self._agent_names, self._titled(read, span_name))
 
     def _titled(self, read: Mapping[str, Any], span_name: str) -> str:
+        """The span's name with its values filled in, where the table has an attribute for it."""
         return text_of(read.get(self._title)) or span_name
 
     def name_in_mcp(self, name: str) -> str:
@@ -148,14 +151,14 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class ToolFields:
-    """What a tool span says of itself.
+    """What a tool span records about its call, apart from content and ids.
 
     Attributes:
         name: the tool's name.
-        is_call: False for artefacts that are no calls.
-        error_type: the class of error that was recorded, or "".
-        failed: a mark of failure is there.
-        unnamed: nothing names the tool, so that `name` is the span's.
+        is_call: False for artefacts of the instrumentation.
+        error_type: the recorded class of error, or "".
+        failed: whether the span has a mark of failure.
+        unnamed: whether no attribute names the tool, so that `name` is the span's name.
     """
 
     name: str
@@ -165,17 +168,20 @@ class ToolFields:
     unnamed: bool = False
 
 
-# A result is opened although nobody needs it only if it could say that the call failed.
+# A result that no scorer reads is decoded only if it contains one of these, because then it may show that the call failed.
 FAILURE_WORDS: Final = ("rror", "ERROR")
 _RAW_FAILURE_WORDS: Final = tuple(word.encode() for word in FAILURE_WORDS)
 
 
 class ToolReader:
-    """Reads the tool spans of one table, of their content only what is needed.
+    """Reads the tool spans of one table, and of their content only what scorers need.
+
+    Most spans of a tool differ only in ids, times and content, so their `ToolFields` are memoised by the undecoded bytes of the
+    attributes they are made of.
 
     Attributes:
         content: the attributes that hold arguments, result and call id.
-        everything: these and what `words` looks at.
+        everything: `content` and the attributes that `words` reads.
     """
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
@@ -183,23 +189,25 @@ class ToolReader:
         held = [Field.CALL_ID, Field.RESULT, *([Field.ARGUMENTS, Field.PARAMETERS] if "arguments" in needs else [])]
         self.table: Final = table
         self.content: Final = table.keys_wanted(*held)
-        self._said: Final = Wanted(table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks})
-        self.everything: Final = Wanted(self.content.keys | self._said.keys)
+        self._described_by: Final = Wanted(
+            table.keys_wanted(Field.TOOL_NAME, Field.ERROR_TYPE).keys | {mark.key for mark in marks}
+        )
+        self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
         self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
         self._no_ids: Final = table.nothing - {""}
-        # Elsewhere a result or an event must be read to know the call's id, its name, or whether it failed.
+        # In other tables a result or an event must be decoded to know the id of the call, its name, or whether it failed.
         convention = table.convention
         self._shows_failures: Final = not (convention.json_encoded or convention.failures_in_results or convention.events)
 
     def succeeded(self, view: SpanReader) -> tuple[ToolFields, str] | None:
-        """What the span says of itself, and the call's id, if the call surely did not fail and nothing else is to be read.
+        """The fields of the span and the id of its call, if the call surely succeeded and nothing else must be decoded.
 
-        None where that takes a closer look: the extension only looks for words in the undecoded result.
+        None if that takes a closer look: the extension only searches the undecoded result for `FAILURE_WORDS`.
         """
         look = getattr(view, "call", None) if self._shows_failures else None
-        found = None if look is None else look(self._said, self._call_id, self._result, _RAW_FAILURE_WORDS)
+        found = None if look is None else look(self._described_by, self._call_id, self._result, _RAW_FAILURE_WORDS)
         if found is None:
             return None
         fingerprint, call_id = found
@@ -209,16 +217,16 @@ class ToolReader:
         return None if self.table.is_masked(call_id) else (words, known_id(call_id))
 
     def words(self, view: SpanReader) -> ToolFields:
-        """What the span says of itself."""
+        """The fields of the span."""
         fingerprint = getattr(view, "fingerprint", None)
-        mark = None if fingerprint is None else fingerprint(self._said)
+        mark = None if fingerprint is None else fingerprint(self._described_by)
         if mark is None:
-            return self.read(view.attributes(self._said), view.name)
+            return self.read(view.attributes(self._described_by), view.name)
         return self._known.get((view.name, mark)) or self._remember(view, mark)
 
     def _remember(self, view: SpanReader, mark: bytes) -> ToolFields:
         name = view.name
-        words = self.read(view.attributes(self._said), name)
+        words = self.read(view.attributes(self._described_by), name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
@@ -226,15 +234,15 @@ class ToolReader:
         return words
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:
-        """The same of attributes that were read already."""
+        """The same from attributes that are already decoded."""
         table = self.table
-        told = table.tool_name(attributes, span_name)
-        name = told or span_name
+        recorded = table.tool_name(attributes, span_name)
+        name = recorded or span_name
         error = table.value(attributes, Field.ERROR_TYPE)
         return ToolFields(
             name,
             table.is_call(attributes, name),
             "" if error is None else text_of(error),
             table.marked(attributes, table.convention.errors),
-            not told,
+            not recorded,
         )

@@ -91,6 +91,7 @@ def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None
     shape = _REQUESTS.find(value, key)
     if shape is not None:
         return _request(value, shape)
+    # A request without a usable name still counts as one: then calls are known to be missing.
     listed = key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys()
     return ToolRequest("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
 
@@ -115,6 +116,7 @@ class _ShapeIndex:
             by_text, text = self._by_key[held], value[held]
             numbers += by_text.get(_ANY_TEXT, ())
             numbers += by_text.get(text, ()) if isinstance(text, str) else ()
+        # In the order of the tables, since an object may match several shapes.
         fitting = (self._shapes[number] for number in sorted(numbers))
         return next((shape for shape in fitting if _matches(value, shape, key)), None)
 

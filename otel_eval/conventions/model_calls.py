@@ -97,6 +97,7 @@ class Histories:
         return _Read(text.rstrip(_SPACES)[:-1], depth, found, known.python)
 
     def _literal(self, tail: str, known: _Read, whole: str) -> list[Any] | None:
+        # Python literals are parsed much more slowly than JSON, so their cost is taken from the budget first.
         if not tail.startswith("[") or not tail.endswith("]") or "#" in tail:  # a comment could hide the last bracket
             return None
         self._steps.take(_LITERAL_STEPS * len(tail))
@@ -109,7 +110,7 @@ class Histories:
         for key, value in attributes.items():
             if key.startswith(prefix):
                 number, _, part = key[len(prefix) :].partition(".")
-                if not (part and number.isdecimal() and number.isascii()):
+                if not (part and number.isdecimal() and number.isascii()):  # not numbered messages: read the family as a whole
                     return read_messages(nested(attributes, prefix))
                 messages.setdefault(number, {})[part] = value
         in_order = sorted(messages, key=lambda number: (len(number), number))

@@ -85,6 +85,7 @@ class _CompiledRule:
         return isinstance(value, str) and _is_long(value) and self._matches_name(span_name)
 
     def matches(self, attributes: Mapping[str, Any], span_name: str) -> bool:
+        """Whether the span meets all conditions of the rule; an empty attribute counts as missing."""
         key = self.rule.key
         if key:
             value = attributes.get(key)
@@ -146,6 +147,7 @@ class ScopeReader:
         self.dropped = dropped
         self._rules = tuple(rules)
         self._tests_name = any(each.name is not None or each.names_span for each in rules)
+        # Of an attribute in `presence` a fingerprint holds only that it is set: no rule compares its value.
         compared = {each.rule.key for each in rules if each.value is not None} | {mark.key for mark in EVALUATION_MARKS}
         keys = {each.rule.key for each in rules if each.rule.key} | compared
         self.wanted = Wanted(frozenset(keys), presence=frozenset(keys - compared), short=True)
@@ -262,12 +264,13 @@ class Reader:
         """The reader for the spans of one instrumentation scope."""
         known = self._scopes.get(scope_name)
         if known is None:
-            if len(self._scopes) >= MEMO_LIMIT:
+            if len(self._scopes) >= MEMO_LIMIT:  # scope names are input, and must not fill the memory
                 self._scopes.clear()
             known = self._scopes[scope_name] = self._for(scope_name)
         return known
 
     def _for(self, scope: str) -> ScopeReader:
+        # Spans that this package records about its own work must not be evaluated in turn.
         own = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
         rules = [
             rule for scopes, rules in self._rules if not scopes or any(each.fullmatch(scope) for each in scopes) for rule in rules
@@ -276,5 +279,6 @@ class Reader:
 
 
 def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
+    # "*" needs no text to be compared, only the attribute to be present.
     value = None if rule.value == "*" else alternatives_of(rule.value)
     return _CompiledRule(rule, table, value, glob(rule.name) if rule.name else None)

@@ -60,6 +60,7 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     if not isinstance(value, str):
         return plain(value)
     read = _json(value)
+    # Some serialise twice: JSON text with JSON in it. Other text in JSON stays as it is: "1" is a string, not a number.
     if isinstance(read, str) and read is not value and read.lstrip()[:1] in ("{", "["):
         inner = _json(read)
         return inner if isinstance(inner, (dict, list)) else read
@@ -85,6 +86,7 @@ def json_list(text: str, depth: int = 0) -> list[Any] | None:
 
 
 def _finite(text: str) -> float | str:
+    """A JSON number; text for one that overflows to infinity, such as 1e999."""
     number = float(text)
     return number if math.isfinite(number) else text
 
@@ -133,6 +135,7 @@ def too_deep(text: str, depth: int = 0) -> bool:
         text: the text.
         depth: how many brackets are open before it.
     """
+    # Most texts have few brackets: counting them is much faster than walking through them.
     if depth + _count(text, _OPENING) <= MAX_DEPTH:
         return False
     for match in re.finditer(r"[\[\]{}()]", text):
@@ -228,7 +231,7 @@ def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
         wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or wrappers; the first that matches is opened.
     """
     taken = Unwrapped(decode(value))
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_DEPTH):  # envelopes can be nested to any depth
         inner = _unwrap_once(taken, wrappers)
         if inner is taken.value:
             break
