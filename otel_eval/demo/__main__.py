@@ -6,11 +6,16 @@ Knows the order of the acts. Every wait has an end, and nothing stays behind.
 from __future__ import annotations
 
 import json
+import os
+import queue
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -25,12 +30,13 @@ from otel_eval import app
 from otel_eval.cli.render import run_block, score_table
 from otel_eval.config import load
 from otel_eval.demo.agent import travel
-from otel_eval.demo.receiver import serving
 from otel_eval.errors import OtelEvalError
 from otel_eval.model import Trajectory
 
 __all__ = ["main"]
 
+READY_S: Final = 30.0  # a cold machine loads grpc for a while
+STOP_S: Final = 15.0
 RESULTS_S: Final = 20.0
 _HERE: Final = files("otel_eval.demo")
 
@@ -51,6 +57,53 @@ def main() -> int:
             rows = awaited(results, {run.span_id for run in runs})
         show(runs, rows)
     return 0
+
+
+@contextmanager
+def serving(config: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Serve a configuration while the block runs; gives the addresses, e.g. `{"grpc": "127.0.0.1:40001", "http": ...}`.
+
+    Raises:
+        OtelEvalError: the receiver was not ready in time, or did not end well.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield _addresses(process)
+        process.terminate()
+        code = process.wait(STOP_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if code:
+        raise OtelEvalError(f"the receiver ended with exit code {code}")
+
+
+def _addresses(process: subprocess.Popen[str]) -> dict[str, str]:
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_forward, args=(process, lines), daemon=True).start()
+    try:
+        first = lines.get(timeout=READY_S)
+    except queue.Empty:
+        first = ""
+    if not first.startswith("ready "):
+        raise OtelEvalError(f"the receiver was not ready: {first.strip() or 'it said nothing'}")
+    return dict(part.split("=", 1) for part in first.split()[1:])
+
+
+def _forward(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
+    """The first line to whoever waits for it, later ones to our own stderr."""
+    assert process.stderr is not None
+    with process.stderr:
+        lines.put(process.stderr.readline())
+        for line in process.stderr:
+            sys.stderr.write(line)
 
 
 def run_agent(endpoint: str, copy: Path) -> str:
