@@ -23,12 +23,12 @@ from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer, Sink
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
+from otel_eval.otlp.x509 import validity_of
 from otel_eval.retry import AcceptedBefore, SignalHistory
 from otel_eval.scorers.judge import any_judge_name, named_judges
 from otel_eval.scorers.labels import LabelDistribution
 from otel_eval.scorers.spec.build import scorer_schema
 from otel_eval.trajectory import ALL_NEEDS, Plan
-from otel_eval.x509 import validity_of
 
 if TYPE_CHECKING:
     from otel_eval.exporters.dead_letter import DeadLetterFile

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.otlp.x509 import Validity, validity_of
 from otel_eval.sources.receiver.file_reload import file_stamp, read_regular_file
-from otel_eval.x509 import Validity, validity_of
 
 __all__ = ["Certificates", "Tls"]
 
