@@ -47,7 +47,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
     yield start
     for each in running:
-        each.stop(5.0)
+        each.stop(1.0)
 
 
 def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
