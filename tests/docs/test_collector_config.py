@@ -1,4 +1,4 @@
-"""The Collector configurations: they parse, and scores do not go round."""
+"""The Collector configurations can be parsed, and scores are not sent back to the evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows."""
+"""Rules of this project that no linter checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for those who come from another library: what it shows can be built, and what it says of us is true."""
+"""The page on migration: its configurations can be built, and its statements about this project are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show runs."""
+"""The examples on the pages run."""
 
 from __future__ import annotations
 

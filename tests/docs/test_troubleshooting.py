@@ -1,4 +1,4 @@
-"""The page for a user without scores: what it quotes is what the program writes."""
+"""The page on troubleshooting quotes messages that the program writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In whatever order and however slowly the spans of recorded traces arrive, in the end each run has the result of all at once."""
+"""Recorded traces give each run the same final result in whatever order and however slowly their spans arrive."""
 
 from __future__ import annotations
 

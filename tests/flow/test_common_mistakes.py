@@ -1,4 +1,4 @@
-"""The twelve likeliest mistakes of a first hour: each program runs as a user would run it, and says what is wrong."""
+"""Twelve common mistakes of new users: each program runs as a user would run it, and the message names the mistake."""
 
 from __future__ import annotations
 

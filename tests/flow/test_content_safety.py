@@ -1,4 +1,4 @@
-"""Secrets are in no line, page or file that anybody reads; content of spans is where results are, and nowhere else."""
+"""Secrets are in no log line, page or file; content of spans is only where results are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a program, too, a scorer that does not return costs its own results: not the others', no span, and no end in time."""
+"""In a program, a scorer that does not return costs its own results: not those of others, no span, and no timely exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose root never arrives, or arrives after hours: each is evaluated when its own part of the trace is quiet."""
+"""Runs whose root never arrives, or hours later: each is evaluated once its own part of the trace is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No pattern of a configuration meets data that makes it take long."""
+"""No pattern of a configuration takes long on any data."""
 
 from __future__ import annotations
 

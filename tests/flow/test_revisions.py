@@ -1,4 +1,4 @@
-"""Late spans change a verdict: the same run again, one revision further, and nothing else."""
+"""Late spans change a result: the same run again under the next revision, and nothing else."""
 
 from __future__ import annotations
 

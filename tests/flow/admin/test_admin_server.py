@@ -1,4 +1,4 @@
-"""What an operator sees: health, metrics and a page, of a receiver that runs."""
+"""Health, readiness, status and self-metrics of a running receiver."""
 
 from __future__ import annotations
 

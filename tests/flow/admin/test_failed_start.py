@@ -1,4 +1,4 @@
-"""A start that fails half-way: one line, and nothing of what was begun is left."""
+"""A start that fails half-way logs one line, and everything that was begun is ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words in, text and exit codes out."""
+"""The commands: arguments in, text and exit codes out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scorer of one's own that fails, or that cannot be imported: what a user sees of it, which quotes nothing."""
+"""A user's scorer that fails or cannot be imported: what the user sees, without any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A configuration with several slips, at every command that reads one."""
+"""A configuration with several errors, at every command that reads one."""
 
 from __future__ import annotations
 

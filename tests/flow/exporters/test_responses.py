@@ -1,4 +1,4 @@
-"""What happens to results and to requests of agents for each response of an endpoint, as the page on delivery says."""
+"""What happens to results and to forwarded requests for each response of an endpoint, as the page on delivery says."""
 
 from __future__ import annotations
 

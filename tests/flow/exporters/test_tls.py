@@ -1,4 +1,4 @@
-"""TLS of exporters and judges: whom they trust, which certificate they show, and where the files are named."""
+"""TLS of exporters and judges: authorities, client certificates, and where the files are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept on disk is told when it was passed on, and goes on after a restart where the last process ended."""
+"""Requests on disk are acknowledged once they were forwarded, and after a restart forwarding continues where it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend that is away, full or unwilling: nothing is lost that is not counted, and senders feel it."""
+"""A backend that is unreachable, full or refuses: every lost item is counted, and clients get backpressure."""
 
 from __future__ import annotations
 

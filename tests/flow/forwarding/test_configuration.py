@@ -1,4 +1,4 @@
-"""What is said of a forwarding exporter that cannot be used."""
+"""Errors in the configuration of the forwarding exporter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other evaluations while traffic is passed on: what waits goes on whole, with the scores of those that are in force then."""
+"""New evaluations while traffic is forwarded: pending spans leave whole, with the scores of the evaluations then in force."""
 
 from __future__ import annotations
 

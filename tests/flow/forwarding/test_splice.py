@@ -1,4 +1,4 @@
-"""Taking spans out of a request: nothing else changes, and what cannot be taken apart is left alone."""
+"""Taking spans out of a request changes nothing else, and a request that cannot be parsed is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is passed on is what was sent, span by span and byte by byte, but for the scores on runs' own spans."""
+"""Forwarded spans equal the spans that were received, byte by byte, apart from the scores on runs' own spans."""
 
 from __future__ import annotations
 

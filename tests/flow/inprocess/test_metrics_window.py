@@ -1,4 +1,4 @@
-"""Runs of a program, and what the metrics tell of the latest of them."""
+"""Runs of a program, and the metrics of the latest of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as they are in the world: many processes, threads and loops, servers that fork, errors, sudden ends."""
+"""Programs with many processes, threads and loops, servers that fork, errors, and processes that are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scores of the last run arrive, however a program is put together and however it ends."""
+"""The scores of the last run are exported, in whichever order providers and processors are set up and however a program ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The narrow moments between two threads, played in order: what one thread does falls into the middle of another's step."""
+"""Races between two threads, played step by step: one thread acts in the middle of a step of the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children leave at once, a run's own span leaves later with its scores on it, and nothing is lost on the way."""
+"""Children are exported at once, a run's own span later with its scores, and no span is lost."""
 
 from __future__ import annotations
 

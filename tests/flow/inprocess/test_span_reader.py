@@ -1,4 +1,4 @@
-"""A span of the process reads as the same span does when it comes over the wire."""
+"""A span of the process is read as the same span over the wire."""
 
 from __future__ import annotations
 

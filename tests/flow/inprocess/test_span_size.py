@@ -1,4 +1,4 @@
-"""The estimated size of a span is within a factor of two of what it takes."""
+"""The estimated size of a span is within a factor of two of its memory."""
 
 from __future__ import annotations
 

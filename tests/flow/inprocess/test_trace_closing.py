@@ -1,4 +1,4 @@
-"""When a trace is handed over, with which spans, and why: real SDK, real threads."""
+"""When a trace is closed, with which spans and for which reason: real SDK, real threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An endpoint as a judge: what it is sent, what is made of what it answers, and how often it is asked again."""
+"""An endpoint as a judge: requests, the meaning of responses, and retries."""
 
 from __future__ import annotations
 

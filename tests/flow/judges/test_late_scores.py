@@ -1,4 +1,4 @@
-"""Scores of judges on every way through: after the others, with the ids that they would have had at once."""
+"""Results of judges on every way through: exported after the others, with the ids that they would have had at once."""
 
 from __future__ import annotations
 

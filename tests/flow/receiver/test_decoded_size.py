@@ -1,4 +1,4 @@
-"""Requests that become far more than they weigh: refused before they do, and counted against what is in flight."""
+"""Requests that are far larger once decoded are refused before that, and counted against the memory limit."""
 
 from __future__ import annotations
 

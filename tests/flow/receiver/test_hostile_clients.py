@@ -1,4 +1,4 @@
-"""Clients that want to do harm: bombs, trickles and floods cost a bounded amount and hold nobody else up."""
+"""Hostile clients: decompression bombs, slow requests and floods cost a bounded amount and do not block other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/2 as no library would write it: what gRPC lets through is bounded, and nobody else notices."""
+"""HTTP/2 that no library would write: what gRPC accepts is bounded, and other clients are not affected."""
 
 from __future__ import annotations
 

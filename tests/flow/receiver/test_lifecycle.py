@@ -1,4 +1,4 @@
-"""Start and stop: addresses, ports that are taken, requests that run, and what is left behind."""
+"""Start and stop: addresses, ports in use, requests in flight, and that nothing is left running."""
 
 from __future__ import annotations
 

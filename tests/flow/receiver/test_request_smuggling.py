@@ -1,4 +1,4 @@
-"""Requests with a second one inside: whoever stands before us and reads them otherwise must not make us serve both."""
+"""Requests that contain a second one: a proxy that parses them differently must not make us serve both."""
 
 from __future__ import annotations
 

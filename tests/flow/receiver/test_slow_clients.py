@@ -1,4 +1,4 @@
-"""Clients that are slow on purpose: they hold no place that others need, and those on a poor line are not mistaken for them."""
+"""Clients that are slow on purpose hold no connection that others need; clients on a slow line are served."""
 
 from __future__ import annotations
 

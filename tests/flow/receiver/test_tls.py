@@ -1,4 +1,4 @@
-"""Certificates on both protocols: who is believed, who is let in, and what happens when the files change."""
+"""Certificates on both protocols: trust, client certificates, and files that change."""
 
 from __future__ import annotations
 

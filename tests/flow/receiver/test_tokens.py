@@ -1,4 +1,4 @@
-"""Bearer tokens: who is let in, and what is never told."""
+"""Bearer tokens: which requests are accepted, and that tokens are never logged."""
 
 from __future__ import annotations
 

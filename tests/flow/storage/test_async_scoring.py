@@ -1,4 +1,4 @@
-"""Results that come later survive too: those that were there are not asked for again, those that were not are."""
+"""Asynchronous results survive a crash: those on disk are not computed again, those that are missing are."""
 
 from __future__ import annotations
 

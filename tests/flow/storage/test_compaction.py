@@ -1,4 +1,4 @@
-"""A trace that is written again at the head of the journal is the same trace after a restart."""
+"""A trace that compaction wrote again is the same trace after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal in which one bit is another than it was."""
+"""A journal with one flipped bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was acknowledged is scored, once, whatever ends the process."""
+"""Acknowledged spans are scored once, however the process ends."""
 
 from __future__ import annotations
 

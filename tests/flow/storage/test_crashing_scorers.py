@@ -1,4 +1,4 @@
-"""A trace that ends the process is evaluated twice at most; the traces beside it are scored as if it were not there."""
+"""A trace that ends the process is evaluated twice at most, and the traces beside it are scored as without it."""
 
 from __future__ import annotations
 

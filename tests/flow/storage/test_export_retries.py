@@ -1,4 +1,4 @@
-"""Verdicts wait for sinks that are away, over restarts too; and senders wait with them."""
+"""Results wait for endpoints that are unreachable, over restarts too, and clients get backpressure meanwhile."""
 
 from __future__ import annotations
 

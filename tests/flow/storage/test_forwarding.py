@@ -1,4 +1,4 @@
-"""What was acknowledged and not passed on is passed on after a crash, with the scores of its runs."""
+"""Acknowledged requests that were not forwarded are forwarded after a crash, with the scores of their runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was being evaluated at two crashes fails without another attempt, whatever is known of it."""
+"""A trace during whose evaluation the process crashed twice fails without a third attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace whose root never arrives, over several lives of a receiver with storage."""
+"""A trace whose root never arrives, over several processes with the same storage."""
 
 from __future__ import annotations
 

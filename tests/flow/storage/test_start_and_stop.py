@@ -1,4 +1,4 @@
-"""Stops, starts and disks that do not do what they should."""
+"""Starts, stops and disks that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package of somebody else's scorers, built and installed as a user would, and used from a configuration."""
+"""A package with a user's own scorers, built and installed as a user would, and used from a configuration."""
 
 from __future__ import annotations
 
