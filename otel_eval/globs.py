@@ -24,6 +24,7 @@ def glob(pattern: str) -> re.Pattern[str]:
 
 
 def _expression(pattern: str) -> str:
+    """The regular expression of one alternative."""
     first, *others = map(re.escape, pattern.split("*"))
     middle = "".join(f"(?>(.*?){part})" for part in others[:-1])
     return first + middle + "".join(f"(.*){part}" for part in others[-1:])
@@ -55,6 +56,7 @@ def fits(alternatives: Alternatives, text: str) -> bool:
 
 
 def _has_in_order(parts: tuple[str, ...], text: str) -> bool:
+    """Whether the text begins and ends with the outer parts and has the others in order between them, without overlap."""
     first, *middle, last = parts
     if not (text.startswith(first) and text.endswith(last)):
         return False

@@ -244,6 +244,7 @@ def _scorer_summary(name: str) -> str:
 
 
 def _first_line(documented: Any) -> str:
+    """The first paragraph of the docstring, on one line."""
     return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
 
 

@@ -76,6 +76,7 @@ def explanation_fields(explained: ExplainedTrace, disclosure: Disclosure) -> dic
 
 
 def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanation]]:
+    """The spans grouped by instrumentation scope."""
     found: dict[str, list[SpanExplanation]] = {}
     for span in spans:
         found.setdefault(span.scope, []).append(span)
@@ -83,6 +84,7 @@ def _by_scope(spans: Iterable[SpanExplanation]) -> dict[str, list[SpanExplanatio
 
 
 def _scope_fields(scope: str, spans: list[SpanExplanation]) -> dict[str, Any]:
+    """How many spans of a scope are of which kind, and how many were ignored for which reason."""
     kinds = Counter(str(span.kind) for span in spans if not span.ignored)
     return {
         "scope": scope,
@@ -142,6 +144,7 @@ def _evaluation_fields(evaluation: EvaluationOfRun, shown: Disclosure) -> dict[s
 
 
 def _result_fields(result: Result, shown: Disclosure, *, safe: bool) -> dict[str, Any]:
+    """A result; redacted without value, and without the text of a user-defined scorer, which may quote content."""
     outcome = result.outcome
     fields = {"scorer": result.scorer, "type": result.type, **dict(_outcome_fields(outcome))}
     if shown.redact:
@@ -329,6 +332,7 @@ def _failed_condition(condition: Mapping[str, Any]) -> str:
 
 
 def _outcome(result: Mapping[str, Any]) -> str:
+    """The outcome as words of a table: value and pass or fail, or why there is none."""
     if result["outcome"] == "skipped":
         return f"skipped, {result['reason']}"
     if result["outcome"] == "failed" or result["value"] is None:
@@ -337,6 +341,7 @@ def _outcome(result: Mapping[str, Any]) -> str:
 
 
 def _indented(text: str, indent: int = 2) -> list[str]:
+    """The text, wrapped and indented."""
     return textwrap.wrap(
         plain(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
     )
@@ -351,6 +356,7 @@ def _hanging(start: str, text: str) -> list[str]:
 
 
 def _listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
+    """The first names, and how many more there are."""
     listed = list(names)
     return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
 

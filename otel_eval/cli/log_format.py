@@ -115,6 +115,7 @@ def _everything_as_json() -> None:
 
 
 def _uncaught(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    """Log an exception that nothing caught."""
     if not issubclass(kind, SystemExit):  # a regular end of a thread
         _log.error("unexpected %s%s", kind.__name__, where, exc_info=(kind, error or kind(), trace))
 

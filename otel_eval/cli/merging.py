@@ -38,6 +38,7 @@ def _rows(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _results(lines: IO[bytes], name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The valid lines of a file; problems are added to the list and the other lines still used."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

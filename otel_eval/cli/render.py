@@ -41,6 +41,7 @@ def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _call_fields(call: ToolCall, others: list[int]) -> dict[str, Any]:
+    """A call; null stands for a value that was not recorded."""
     return {
         "name": call.name,
         "arguments": _recorded(call.arguments),
@@ -106,6 +107,7 @@ def json_line(fields: dict[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
+    """The value with NaN and infinities as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -167,6 +169,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
 
 
 def _ids(trajectory: Trajectory, *, full: bool) -> list[str]:
+    """The trace id, and in full also the span id, where they are known."""
     trace_id = trajectory.trace_id if full else trajectory.trace_id[:16]
     return [f"trace {trace_id}"] * bool(trace_id) + [f"span {trajectory.span_id}"] * (full and bool(trajectory.span_id))
 
@@ -203,6 +206,7 @@ def _call_facts(call: ToolCall, others: list[int]) -> tuple[str, str, str]:
 
 
 def _call_text(call: ToolCall) -> str:
+    """Name and arguments like a Python call."""
     if call.arguments is UNRECORDED:
         return f"{plain(call.name)}(arguments not recorded)"
     if isinstance(call.arguments, dict):

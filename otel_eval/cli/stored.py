@@ -203,6 +203,7 @@ class _ResultCounts:
 
 
 def _outcome(result: Result) -> str:
+    """One of `_OUTCOMES`."""
     if isinstance(result.outcome, Scored):
         return "passed" if result.outcome.passed else "did not pass"
     if isinstance(result.outcome, Skipped):

@@ -38,5 +38,6 @@ def _comment(name: str) -> str:
 
 
 def _check_name(option: str, name: str | None, known: list[str]) -> None:
+    """Raise if a name was given and no tree has it."""
     if name is not None and known and name not in known:
         raise ConfigError(f"{option}: {redacted_repr(name)} has no decision tree; {did_you_mean(name, known)}")

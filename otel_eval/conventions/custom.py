@@ -112,6 +112,7 @@ def _member(kinds: type[_E], value: Any, at: str) -> _E:
 
 
 def _known(word: str, at: str, known: Mapping[str, Any], problem: str) -> str:
+    """The word, if it is one of the known ones."""
     if word not in known:
         raise _wrong(at, word, problem, did_you_mean(word, [*known]))
     return word
@@ -164,6 +165,7 @@ def _rows(cls: type[_T], readers: Mapping[str, _Reader]) -> Callable[[Any, str],
 
 
 def _rules(given: Any, at: str) -> tuple[Rule, ...]:
+    """The rules of a table, at least one."""
     read = _list(_rule, given, at, "write one mapping per row")
     if not read:
         raise _wrong(at, given, "holds no rule", "describe which spans are agents, models and tools")
@@ -171,6 +173,7 @@ def _rules(given: Any, at: str) -> tuple[Rule, ...]:
 
 
 def _rule(given: Any, at: str) -> Rule:
+    """A rule that tests something."""
     read = _row(Rule, _RULE, given, at)
     if not read.key and not read.name:
         raise _wrong(at, dict(given), "holds for every span", "name an attribute (key) or a span name (name)")
@@ -178,6 +181,7 @@ def _rule(given: Any, at: str) -> Rule:
 
 
 def _wrappers(value: Any, at: str) -> tuple[str | Wrapper, ...]:
+    """Wrappers by name or by description; one text stands for a list of one."""
     given = (value,) if isinstance(value, str) else value
     return _list(_wrapper, given, at, "write names of wrappers, or mappings that describe one")
 
@@ -189,6 +193,7 @@ def _wrapper(value: Any, at: str) -> str | Wrapper:
 
 
 def _needs(value: Any, at: str) -> tuple[tuple[str, str | type], ...]:
+    """The keys that a wrapper must have, at least one."""
     example = '{input: "*"} or {input: {type: object}}'
     if not value:
         raise _wrong(at, value, "names no key", f"write e.g. {example}")

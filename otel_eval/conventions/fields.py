@@ -225,6 +225,7 @@ class ToolReader:
         return self._known.get((view.name, mark)) or self._remember(view, mark)
 
     def _remember(self, view: SpanReader, mark: bytes) -> ToolFields:
+        """Read the span and memoise the result, unless its key is too long."""
         name = view.name
         words = self.read(view.attributes(self._described_by), name)
         if len(self._known) >= MEMO_LIMIT:

@@ -77,6 +77,7 @@ def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | Tool
 
 
 def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, int]]:
+    """The messages in a text that is a JSON list or object, as an entry for the stack."""
     if depth < MAX_DEPTH and text[:1] in ("[", "{"):
         value = decode(text, literals=False)
         if not isinstance(value, str):
@@ -130,6 +131,7 @@ def _index_keys(shape: MessageShape) -> list[tuple[str, str]]:
 
 
 def _matches(value: dict[str, Any], shape: MessageShape, key: str) -> bool:
+    """Whether an object that was found under the key has the shape."""
     if shape.within and shape.within != key:
         return False
     for name, texts in shape.equals:
@@ -157,16 +159,19 @@ def _result(value: dict[str, Any], shape: MessageShape) -> ToolResult:
 
 
 def _is_failure(status: Any) -> bool:
+    """Whether a status field marks a result as failed."""
     return status is True or (
         isinstance(status, str) and status.lower() in ("error", "true", "tool-error", "error-text", "error-json")
     )
 
 
 def _first(value: dict[str, Any], paths: Iterable[str]) -> Any:
+    """The value at the first path where there is one, or None."""
     return next((inner for inner in (value_at(value, path) for path in paths) if inner is not None), None)
 
 
 def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
+    """The same as text; "" for none."""
     inner = _first(value, paths)
     return str(inner) if isinstance(inner, (str, int)) else ""
 
@@ -195,6 +200,7 @@ def nested(flat: Mapping[str, Any], prefix: str) -> Any:
 
 
 def _place(node: dict[str, Any], parts: list[str], value: Any) -> None:
+    """Set a value in nested dictionaries; levels beyond `MAX_DEPTH` are left out."""
     for part in parts[:-1][:MAX_DEPTH]:
         child = node.get(part)
         if not isinstance(child, dict):
@@ -204,6 +210,7 @@ def _place(node: dict[str, Any], parts: list[str], value: Any) -> None:
 
 
 def _listed(node: Any, depth: int) -> Any:
+    """Turn dictionaries whose keys are all digits into lists, in the order of the numbers."""
     if not isinstance(node, dict) or depth > MAX_DEPTH + 2:
         return node
     read = {key: _listed(value, depth + 1) for key, value in node.items()}
@@ -266,6 +273,7 @@ def message_text(value: Any, roles: frozenset[str], *, last: bool) -> Any:
 
 
 def _role(message: dict[str, Any]) -> str:
+    """The lower-case role of a message, also of one inside an envelope."""
     inner = message.get("kwargs", message.get("data", message.get("message")))
     held = inner if isinstance(inner, dict) else message
     return str(held.get("role", message.get("role", held.get("type", "")))).lower()
@@ -280,6 +288,7 @@ def _is_empty(message: dict[str, Any]) -> bool:
 
 
 def _content_text(message: Any, depth: int = 0) -> str:
+    """The text of a message, of all its text parts joined by line breaks."""
     if isinstance(message, str):
         return message
     if isinstance(message, list) and depth < 8:

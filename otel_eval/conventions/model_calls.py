@@ -97,6 +97,7 @@ class Histories:
         return _Read(text.rstrip(_SPACES)[:-1], depth, found, known.python)
 
     def _literal(self, tail: str, known: _Read, whole: str) -> list[Any] | None:
+        """Parse the rest of a text as a Python literal of a list."""
         # Python literals are parsed much more slowly than JSON, so their cost is taken from the budget first.
         if not tail.startswith("[") or not tail.endswith("]") or "#" in tail:  # a comment could hide the last bracket
             return None
@@ -117,6 +118,7 @@ class Histories:
         return [mention for number in in_order for mention in self._message(messages[number])]
 
     def _message(self, message: dict[str, Any]) -> _Mentions:
+        """The requests and results in one flattened message; equal messages of text are read once."""
         if not _is_text(message):
             return read_messages([nested(message, "")])
         key = tuple(message.items())
@@ -189,6 +191,7 @@ def finish_of_messages(
 
 
 def _finish(table: ReadTable, attributes: Mapping[str, Any], reasons: Iterable[str]) -> Finish:
+    """TOOLS if a reason shows a request for tools, OTHER if another reason is reliable, else UNKNOWN."""
     known = False
     for reason in reasons:
         if reason.lower() in _NO_REASON:

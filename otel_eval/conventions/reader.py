@@ -219,6 +219,7 @@ class ScopeReader:
         return candidates[0].result if candidates else UNRECOGNIZED
 
     def _evaluation_mark(self, attributes: Mapping[str, Any]) -> Mark | None:
+        """The mark by which the span belongs to an evaluation, or None."""
         return next((mark for mark in EVALUATION_MARKS if text_of(attributes.get(mark.key)).upper() == mark.value.upper()), None)
 
     def explain(self, span: SpanReader) -> Recognition:
@@ -270,6 +271,7 @@ class Reader:
         return known
 
     def _for(self, scope: str) -> ScopeReader:
+        """Collect the rules that apply to a scope."""
         # Spans that this package records about its own work must not be evaluated in turn.
         own = scope == OWN_SCOPE or scope.startswith(OWN_SCOPE + ".")
         rules = [

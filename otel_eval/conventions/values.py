@@ -95,6 +95,7 @@ _DECODER: Final = json.JSONDecoder(parse_constant=str, parse_float=_finite)
 
 
 def _literal(text: str) -> Any:
+    """The value of a Python literal of a list or object; else the same text object."""
     stripped = text.strip()
     if not stripped.startswith(_OPENING):
         return text
@@ -262,6 +263,7 @@ def named_arguments(taken: Unwrapped, parameters: Any) -> Any:
 
 
 def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
+    """The value inside the first wrapper that matches; the same object if none does."""
     value = taken.value
     if isinstance(value, str):
         return _from_text(taken, value, wrappers)
@@ -277,6 +279,7 @@ def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
 
 
 def _from_text(taken: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...]) -> Any:
+    """The value inside a wrapper that is text."""
     for each in wrappers:
         read = TEXT_WRAPPERS.get(each) if isinstance(each, str) else None
         found = read(text) if read is not None else None
@@ -288,6 +291,7 @@ def _from_text(taken: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...])
 
 
 def _matches(value: dict[str, Any], wrapper: Wrapper) -> bool:
+    """Whether an object has the keys of a wrapper, with values as needed."""
     for key, needed in wrapper.needs:
         if key not in value:
             return False
@@ -300,6 +304,7 @@ def _matches(value: dict[str, Any], wrapper: Wrapper) -> bool:
 
 
 def _take_out(taken: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
+    """The value in the envelope; call id, failure and positional arguments are added to `taken`."""
     if wrapper.call_id and not taken.call_id:
         taken.call_id = str(value_at(value, wrapper.call_id) or "")
     if wrapper.error and str(value_at(value, wrapper.error)).lower() == wrapper.failed:
