@@ -25,7 +25,7 @@ CALLS = st.lists(
 
 
 def test_what_was_not_recorded_is_null() -> None:
-    """An argument of null is told apart by `arguments_recorded`."""
+    """`arguments_recorded` distinguishes an argument of null from an unrecorded one."""
     unknown, null = trajectory_fields(trajectory(call("a"), call("b", arguments=None)))["calls"]
     assert (unknown["arguments"], unknown["arguments_recorded"]) == (None, False)
     assert (null["arguments"], null["arguments_recorded"]) == (None, True)
@@ -33,7 +33,7 @@ def test_what_was_not_recorded_is_null() -> None:
 
 
 def test_a_run_has_exactly_the_documented_fields() -> None:
-    """Whoever reads the lines relies on them."""
+    """Readers of the lines rely on them."""
     failed = call("a", arguments={"q": 1}, error=ToolError("Oops", "no"), start_ns=1, end_ns=2, call_id="c", span_id="s")
     assert trajectory_fields(trajectory(failed, trace_id="t", span_id="r", agent="x", name="run")) == {
         "trace_id": "t",

@@ -11,7 +11,7 @@ from otel_eval.testing import call, trajectory
 
 
 def result(outcome: Outcome, scorer: str = "s") -> Result:
-    """A result that says nothing but its outcome."""
+    """A result with an outcome and nothing else."""
     return Result(evaluation="e", scorer=scorer, type="t", version="1", outcome=outcome, revision=0, result_id="0" * 32)
 
 
@@ -86,7 +86,7 @@ def test_the_last_line_counts() -> None:
 
 
 def test_labels_are_told_in_one_line() -> None:
-    """Counts, shares and skew; nothing recorded is said too."""
+    """Counts, shares and skew; also for no labels."""
     summary = {"labels": ["no", "yes"], "counts": {"no": 1, "yes": 3}, "fractions": [0.25, 0.75], "skew": 0.5}
     assert label_line(summary) == "no 1 (25%), yes 3 (75%); skew 0.50"
     assert label_line({"labels": [], "counts": {}, "fractions": [], "skew": 0.0}) == "no labels; skew 0.00"

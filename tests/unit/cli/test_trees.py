@@ -95,7 +95,7 @@ def test_a_name_gives_mermaid_no_orders(tmp_path, capsys):
         (["--evaluation", "second", "--scorer", "dag"], "there is no scorer of type dag"),
     ],
 )
-def test_a_tree_that_is_not_there_is_told(config, options, said, capsys):
+def test_an_unknown_tree_is_an_error(config, options, said, capsys):
     """In one line, with exit code 2."""
     assert main(["dag", config, *options]) == 2
     assert said in capsys.readouterr().err

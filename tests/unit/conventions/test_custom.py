@@ -1,4 +1,4 @@
-"""A user's table is a mapping; what is wrong with one is said in one line."""
+"""A user's convention from a mapping, and the errors of an invalid one."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ OWN = page("custom-convention")
 
 
 def test_every_table_is_on_the_page():
-    """A table that nobody finds is of no use."""
+    """Users must be able to find each table in the documentation."""
     assert [table.name for table in TABLES if f"`{table.name}`" not in PAGE] == []
 
 

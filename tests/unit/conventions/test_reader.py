@@ -1,4 +1,4 @@
-"""What is remembered of spans read before changes nothing: each is read as if it were the first."""
+"""The memo of recognised spans changes no result: each span is classified as if it were the first."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def any_value(value: Any) -> AnyValue:
 
 
 def first(view: SpanReader) -> tuple[Kind, str]:
-    """What a reader that saw nothing else says, rule by rule."""
+    """The classification by a reader without a memo entry, rule by rule."""
     decided = fresh().explain(view)
     return (decided.rule.kind, decided.table) if decided.rule is not None else (Kind.OTHER, "")
 

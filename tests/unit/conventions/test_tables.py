@@ -188,8 +188,8 @@ def test_an_attribute_of_an_odd_type_does_no_harm():
     assert read("x", "x", {OP: ["execute_tool"]}) == ("other", "")
 
 
-def test_many_different_spans_leave_few_memories():
-    """Free text in a deciding attribute must not fill the memory."""
+def test_the_memo_of_many_different_spans_is_bounded():
+    """Free text in an attribute that rules test must not fill the memory."""
     reader = READER.of_scope("crowd")
     for number in range(5000):
         assert reader.read(span("s", attributes={"tool.name": f"t{number}"})).kind is Kind.TOOL

@@ -1,4 +1,4 @@
-"""Envelopes that frameworks put around arguments and results come off, and only theirs."""
+"""Taking arguments and results out of the envelopes that frameworks put around them, and out of no other object."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_arguments_come_out_of_their_wrapper(wrapped: Any, value: Any):
     ],
 )
 def test_results_come_out_of_their_wrapper(wrapped: Any, value: Any, failed: bool, call_id: str):
-    """With the failure and the call id that the wrapper knew; an object of the tool's own says nothing of failure."""
+    """With the failure and the call id that the wrapper knew; an object of the tool's own never marks a failure."""
     taken = unwrap(json.dumps(wrapped), RESULT_WRAPPERS)
     assert (taken.value, taken.failed, taken.call_id) == (value, failed, call_id)
 
@@ -108,7 +108,7 @@ def test_a_command_of_langgraph_answers_with_its_last_message():
     ],
 )
 def test_a_langchain_message_written_as_text_is_opened(text: str, value: Any, failed: bool, call_id: str):
-    """Only where the table says so, and only if its content is a literal."""
+    """Only where the table names the wrapper, and only if the content is a literal."""
     taken = unwrap(text, ("langchain_text",))
     assert (taken.value, taken.failed, taken.call_id) == (value, failed, call_id)
     assert unwrap(text, RESULT_WRAPPERS).value == text
