@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from otel_eval.sources.receiver.auth import Tokens
 from otel_eval.sources.receiver.export_handler import Consumer, Relay
-from otel_eval.sources.receiver.rss_monitor import resident
+from otel_eval.sources.receiver.process_memory import resident
 from otel_eval.sources.receiver.server import Bound, OtlpReceiver
 from otel_eval.sources.receiver.tls import Certificates, Tls
-from otel_eval.sources.receiver.tuning import trim_malloc, tune_gc, tune_malloc
+from otel_eval.sources.receiver.process_memory import trim_malloc, tune_gc, tune_malloc
 
 __all__ = [
     "Bound",

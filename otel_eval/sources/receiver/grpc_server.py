@@ -24,7 +24,7 @@ from otel_eval.sources.receiver.decompression import decompress, detect_compress
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory_limiter import Reservation
 from otel_eval.sources.receiver.responses import retry_info, status, success
-from otel_eval.sources.receiver.rss_monitor import RssMonitor
+from otel_eval.sources.receiver.process_memory import RssMonitor
 from otel_eval.sources.receiver.tls import Certificates
 from otel_eval.wire import sized
 
