@@ -1,7 +1,4 @@
-"""What an operator sees of a receiver that runs: health, numbers and a page.
-
-Knows how numbers are called outside and how they are asked for. Knows no part of the receiver: it is handed a function.
-"""
+"""What an operator sees of a running receiver: health, metrics and a status page."""
 
 from __future__ import annotations
 

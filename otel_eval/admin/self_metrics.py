@@ -1,7 +1,8 @@
-"""Counts under the names that operators know from the Collector.
+"""Counts as metrics under the names that operators know from the Collector, and as Prometheus text.
 
-Knows the Collector's stems, labels and units; the prefix is our own, because `otelcol_` is reserved for its components. What
-has no counterpart there keeps its name. Source: opentelemetry.io/docs/collector/internal-telemetry.
+The prefix is our own, because `otelcol_` is reserved for the Collector's components. What has no counterpart there keeps its
+name. Names have no `_total`, so that they are the same by OTLP.
+Sources: opentelemetry.io/docs/collector/internal-telemetry, prometheus.io/docs/instrumenting/exposition_formats (0.0.4).
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ def _read(key: str, value: Any) -> Iterator[SelfMetric]:
             yield SelfMetric(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
     elif isinstance(value, int | float):
         name, labels = _split(key)
-        told, unit = _NAMES.get(name, (_plain(name), ""))
-        yield SelfMetric(PREFIX + told, labels, value, unit, gauge=name in _GAUGES)
+        full_name, unit = _NAMES.get(name, (_plain(name), ""))
+        yield SelfMetric(PREFIX + full_name, labels, value, unit, gauge=name in _GAUGES)
 
 
 def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -141,10 +142,10 @@ def _plain(name: str) -> str:
 def _outcomes(counts: Mapping[str, Any]) -> Iterator[SelfMetric]:
     """The Collector's `receiver_requests`, by outcome."""
     for transport in ("grpc", "http"):
-        told = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
-        failures = sum(told[name] for name in _FAILURES)
-        good = told["requests"] - told["refused_requests"] - failures
-        for outcome, value in (("success", good), ("refused", told["refused_requests"]), ("failure", failures)):
+        counted = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
+        failures = sum(counted[name] for name in _FAILURES)
+        good = counted["requests"] - counted["refused_requests"] - failures
+        for outcome, value in (("success", good), ("refused", counted["refused_requests"]), ("failure", failures)):
             labels = (*_RECEIVER, ("transport", transport), ("outcome", outcome))
             yield SelfMetric(f"{PREFIX}receiver_requests", labels, value, "{requests}")
 
@@ -190,5 +191,5 @@ def prometheus_text(metrics: Iterable[SelfMetric]) -> str:
 
 
 def _labels(reading: SelfMetric) -> str:
-    told = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in reading.labels)
-    return "{" + told + "}" if told else ""
+    labels = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in reading.labels)
+    return "{" + labels + "}" if labels else ""

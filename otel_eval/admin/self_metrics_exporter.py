@@ -1,7 +1,7 @@
-"""Readings sent by OTLP, again and again.
+"""Self-metrics sent by OTLP at an interval.
 
-Knows the SDK's metrics as data, and its exporters. There is no instrument on anybody's way: the numbers are gathered when they
-are sent. What cannot be sent is not kept: the next readings say more.
+There is no instrument on the path of a span: the numbers are gathered when they are sent. What cannot be sent is not kept; the
+next export supersedes it.
 """
 
 from __future__ import annotations

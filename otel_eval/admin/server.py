@@ -38,7 +38,7 @@ def _is_known(host: str, names: Collection[str]) -> bool:
     return True
 
 
-class _Handler(ConnectionHandler):
+class _AdminHandler(ConnectionHandler):
     server: _Server
 
     def do_GET(self) -> None:
@@ -95,7 +95,7 @@ class _Server(ConnectionServer):
         self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
         self._spare = Spare()
         # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
-        super().__init__(address, _Handler, connections=_CONNECTIONS, idle_s=_IDLE_S, patience_s=0.0, name="otel-eval-admin")
+        super().__init__(address, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, patience_s=0.0, name="otel-eval-admin")
 
     def get_request(self) -> Any:
         """Accept a connection, in the place of a spare descriptor if no other is left."""

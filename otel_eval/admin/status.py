@@ -20,9 +20,9 @@ DROPS: Final[Mapping[str, str]] = {
     "rejected_spans": "unusable ids or fields",
     "rejected_logs": "unusable ids or fields",
     "spans_over_limit": "their trace is over max_spans_per_trace or max_bytes_per_trace",
-    "spans_too_late": "their trace was judged and forgotten",
-    "traces_over_limit": "max_traces or max_bytes was reached: judged too early",
-    "traces_failed": "could not be judged",
+    "spans_too_late": "their trace was evaluated and forgotten",
+    "traces_over_limit": "max_traces or max_bytes was reached: evaluated too early",
+    "traces_failed": "could not be evaluated",
     "traces_crashed": "the process crashed twice while they were evaluated",
     "late_given_up": "no room to wait for late spans",
     "late_timeouts": "a judge took too long",
@@ -79,7 +79,7 @@ def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: flo
         "why": readiness.why,
         "uptime_s": round(uptime_s, 1),
         "build": build_info(),
-        "traces": {told: flat.get(key, 0) for told, key in _TRACES.items()},
+        "traces": {fields: flat.get(key, 0) for fields, key in _TRACES.items()},
         "evaluation": dict(readiness.evaluation),
         "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
         "unevaluated": {key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)},
@@ -94,33 +94,33 @@ def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: flo
     }
 
 
-def status_json(told: Mapping[str, Any]) -> str:
+def status_json(fields: Mapping[str, Any]) -> str:
     """As JSON."""
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(fields, indent=2) + "\n"
 
 
-def status_page(told: Mapping[str, Any]) -> str:
+def status_page(fields: Mapping[str, Any]) -> str:
     """As plain HTML, without a script, a picture or a word from elsewhere."""
-    unsupported: dict[str, Any] = dict.fromkeys(told["unsupported"], "one result is tried again every minute")
-    drops = {f"{key}: {each['why']}": each["count"] for key, each in told["drops"].items()}
-    state = Readiness(told["ready"], told["why"])
+    unsupported: dict[str, Any] = dict.fromkeys(fields["unsupported"], "one result is tried again every minute")
+    drops = {f"{key}: {each['why']}": each["count"] for key, each in fields["drops"].items()}
+    state = Readiness(fields["ready"], fields["why"])
     tables = [
-        ("Build", told["build"]),
-        ("Open traces", told["traces"]),
-        ("Evaluation", told["evaluation"]),
-        ("Queues", told["queues"]),
-        ("Not evaluated", told["unevaluated"] or {"nothing": 0}),
+        ("Build", fields["build"]),
+        ("Open traces", fields["traces"]),
+        ("Evaluation", fields["evaluation"]),
+        ("Queues", fields["queues"]),
+        ("Not evaluated", fields["unevaluated"] or {"nothing": 0}),
         (
             "Signals that an endpoint does not support",
             unsupported or {"none": 0},
         ),
-        ("Scorers that failed", told["failures"] or {"none": 0}),
+        ("Scorers that failed", fields["failures"] or {"none": 0}),
         ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
-        ("Everything", told["counts"]),
+        ("Everything", fields["counts"]),
     ]
     body = "".join(f"<h2>{html.escape(title)}</h2>{_table(rows)}" for title, rows in tables)
     head = '<!doctype html><meta charset="utf-8"><title>otel-eval</title><style>td{padding:0 2em 0 0}</style>'
-    return f"{head}<h1>otel-eval: {html.escape(str(state))}, up {told['uptime_s']:g} s</h1>{body}\n"
+    return f"{head}<h1>otel-eval: {html.escape(str(state))}, up {fields['uptime_s']:g} s</h1>{body}\n"
 
 
 def _table(rows: Mapping[str, Any]) -> str:

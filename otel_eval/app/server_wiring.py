@@ -14,7 +14,7 @@ from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
-from otel_eval.sources.receiver import Certificates, Consumer, OtlpReceiver, Relay, Tls, Tokens
+from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpReceiver, Relay, Tls
 
 if TYPE_CHECKING:
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
@@ -73,8 +73,8 @@ def _tls(given: ServerTls | None) -> Tls | None:
     )
 
 
-def _tokens(given: Auth | None) -> Tokens | None:
-    return Tokens(given.token_files, given.token_env, where="receivers.otlp.auth") if given else None
+def _tokens(given: Auth | None) -> BearerTokens | None:
+    return BearerTokens(given.token_files, given.token_env, where="receivers.otlp.auth") if given else None
 
 
 class AdminServices:

@@ -1,8 +1,8 @@
-"""The head of an HTTP request: its line and its headers, read so that nobody else can read them otherwise.
+"""HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
 
-Knows the grammar of RFC 9112 and RFC 9110, and takes nothing beside it: what one server repairs and another does not is how a
-request is smuggled in the body of the one before it. Lines end in CRLF, nothing is folded, and what says where a body ends,
-what it is and who sends it is said once. Knows no OTLP and no socket.
+What one server repairs and another does not is how a request is smuggled in the body of the one before it. So lines end in CRLF,
+nothing is folded, and the headers that tell where a body ends, what it is and who sent it appear once. A body is read by length
+or by chunks, never beyond a limit, and memory is reserved before bytes are read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MalformedRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What a request says before its body.
+    """A request before its body.
 
     Attributes:
         path: without the query, and without the server's name where that is in the line too.
@@ -126,7 +126,7 @@ def _path(target: str) -> str:
 
 _LINE: Final = 1024  # of a chunk's size or of a trailer
 _TRAILERS: Final = 64
-_EXTENSIONS: Final = 16 * 1024  # of all chunks, which nobody needs
+_EXTENSIONS: Final = 16 * 1024  # of all chunks, which are not used
 
 Read = Callable[[Callable[[int], object]], bytes]
 
@@ -135,7 +135,7 @@ def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[i
     """The announced size, 0 if the body comes in chunks, and how to read it.
 
     Raises:
-        InputError: the headers do not say unambiguously where the body ends.
+        InputError: the headers do not tell unambiguously where the body ends.
         RequestTooLarge: they announce more than `limit`.
     """
     lengths, coding = headers.get_all("Content-Length", []), headers.get("Transfer-Encoding")
@@ -189,7 +189,7 @@ def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]
         reserve(size)
         body += _exactly(stream, size)
         if _line(stream):
-            raise InputError("a chunk is longer than it says")
+            raise InputError("a chunk is longer than its size")
     _skip_trailers(stream)
     return bytes(body)
 

@@ -48,7 +48,7 @@ class TimedReader(io.RawIOBase):
         self._received, self._left = 0, size
 
     def go_on(self, seconds: float, grace: float) -> None:
-        """A new deadline, and a pace: from `grace` seconds on whoever sends less than 1 KiB a second is too slow.
+        """A new deadline, and a pace: from `grace` seconds on a client that sends less than 1 KiB a second is too slow.
 
         What was read since `allow` counts, since some of it may belong to what is read now.
         """

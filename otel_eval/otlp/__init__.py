@@ -1,7 +1,4 @@
-"""OTLP, protobuf and JSON: from the bytes of a request to frames, and from a frame's payload to a readable view.
-
-Knows the wire format of OTLP 1.x traces and logs. Knows no socket, no file, no convention for agents.
-"""
+"""OTLP 1.x traces and logs, protobuf and JSON: requests read and written, spans read lazily, and the client that sends them."""
 
 from __future__ import annotations
 

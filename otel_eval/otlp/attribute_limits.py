@@ -1,7 +1,6 @@
-"""Spans, events, links, resources and scopes with more attributes, and spans with more events or links, than are ever written.
+"""Refuse spans, events, links, resources and scopes with more attributes, and spans with more events or links, than allowed.
 
-Knows where attributes stand. What has too many is refused as a whole and said: cutting it would make up a span that
-nobody sent.
+What exceeds a limit is rejected as a whole and counted: cutting it would make up a span that was never sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Estimates of the memory that evaluation takes for the content of requests: attributes, and JSON text in them.
+"""Estimates of the memory that reading and evaluating a request takes, made before it is read.
 
-A list of three bytes becomes an object of seventy, and several copies of it where calls are compared. The figures are a third of
-what was measured on CPython, with the extension in C and without it; `tests/cost` holds that reading and evaluating a request
-take no more than three times its estimate. Bytes that are marks of JSON or tags of protobuf count wherever they stand, which
-takes no more than a search in memory.
+A span of two bytes becomes objects of hundreds, and a list of three bytes an object of seventy, with several copies where calls
+are compared. The figures for reading are upper bounds, those for evaluating content a third of what was measured, both on CPython
+with the extension and without it; `tests/unit/sources/test_weight.py` and `tests/cost` hold memory against them. Bytes that are
+marks of JSON or tags of protobuf count wherever they occur, which takes no more than a search in memory.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Walk:
         try:
             self._level(0, len(body), 0)
         except (IndexError, ValueError):
-            return  # nobody reads further than this
+            return  # no reader goes further than this
 
     def _level(self, at: int, end: int, level: int) -> None:
         body = self._body

@@ -1,7 +1,9 @@
-"""Scalar JSON values written as protobuf fields.
+"""Fields of OTLP/JSON objects written as protobuf bytes: scalars, attributes, and whole messages described by tables.
 
-Knows which spellings of a number or an id senders use. Every
-`write_*` takes a field number and a JSON value, leaves a default out, and raises InputError saying what it expected.
+Fields are written in the order of their numbers and defaults are left out, as protobuf itself does: the same message sent as JSON
+and as protobuf becomes the same bytes. Unknown fields are ignored, as the specification asks. Lenient where senders are known to
+differ: snake_case keys, enum names, numbers as text, null. Every `write_*` takes a field number and a JSON value, and raises
+InputError with what it expected.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def write_unsigned(number: int, value: Any) -> bytes:
 
 
 def write_enum(names: Mapping[str, int], number: int, value: Any) -> bytes:
-    """A number, or a name; a name nobody knows is the unspecified value."""
+    """A number, or a name; an unknown name is the unspecified value."""
     if isinstance(value, str) and not value.lstrip("-").isdigit():
         value = names.get(value, 0)
     content = read_integer(value, -(1 << 31), (1 << 31) - 1)

@@ -1,14 +1,12 @@
-"""OTLP messages with most of their fields left out, built when the module is loaded.
-
-Knows field numbers (opentelemetry-proto 1.x) and nothing of their meaning.
+"""OTLP messages with most of their fields left out (opentelemetry-proto 1.x), built when the module is loaded.
 
 The cost of OTLP in Python is not the parse, which protobuf does in C, but each attribute turned into an object. So the
-schemas here keep the same numbers but declare less: spans are opaque `bytes`, attributes are opaque `bytes`, strings
-are `bytes` so that nothing is decoded before somebody asks. A singular message that is kept as bytes is declared
+schemas here keep the same field numbers but declare less: spans are opaque `bytes`, attributes are opaque `bytes`, strings
+are `bytes`, so that nothing is decoded before it is needed. A singular message that is kept as bytes is declared
 `repeated bytes`: protobuf merges the occurrences of such a field, and merging is joining their bytes.
 
 A list of `KeyValue` is on the wire what protobuf calls a map, so `MappedSpan` declares it as one: attributes are then
-looked up in C, of equal keys the last wins, and only the values that somebody wants become Python objects. It is
+looked up in C, of equal keys the last wins, and only the values that are needed become Python objects. It is
 stricter than `Span`, which takes each attribute as bytes and can lose one without losing the others.
 """
 

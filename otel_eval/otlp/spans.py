@@ -1,8 +1,4 @@
-"""Spans and log records in raw protobuf bytes, made readable when somebody asks.
-
-Knows where a span keeps its name, times, status, attributes and events. Knows no meaning of an attribute but two: the
-name of the service and the name of an event that older senders keep among the attributes.
-"""
+"""Readers of spans and log records in protobuf bytes; values are decoded when they are needed."""
 
 from __future__ import annotations
 
@@ -62,7 +58,7 @@ def _chosen(pairs: Iterable[bytes], wanted: Wanted) -> dict[str, Any]:
             if key in keys or (prefixes and key.startswith(prefixes)):
                 found[text(key)] = decode(value)
         except DecodeError:
-            continue  # an attribute nobody can read is as good as absent
+            continue  # an attribute that cannot be read counts as missing
     return found
 
 
@@ -132,7 +128,7 @@ class OtlpSpanReader:
 
     @property
     def status_message(self) -> str:
-        """What the status says, or ""."""
+        """The message of the status, or ""."""
         return text(self._status().message)
 
     def attributes(self, wanted: Wanted) -> dict[str, Any]:
@@ -166,7 +162,7 @@ read_span: Final = _span_reader()
 
 
 class OtlpResourceScope:
-    """What the spans of one resource and scope share; values are decoded when somebody asks.
+    """What the spans of one resource and scope share; values are decoded when they are needed.
 
     `attributes` is the number of the resource's or of the scope's, whichever has more; `extra` what both hold in memory, in
     bytes, beyond what is ordinary.
@@ -220,7 +216,7 @@ class OtlpResourceScope:
         return head.end, len(head.attributes), payload
 
     def parent_is_remote(self, payload: bytes) -> bool | None:
-        """What the flags say; None from senders that do not set them."""
+        """Whether the flags mark the parent as remote; None from senders that do not set them."""
         flags: int = parse_span(payload).flags
         return bool(flags & _IS_REMOTE) if flags & _HAS_IS_REMOTE else None
 

@@ -1,7 +1,7 @@
 """Attribute values: from the bytes of a `KeyValue` or `AnyValue` to plain Python values.
 
-Knows protobuf's wire format as far as two shortcuts need it; whatever is not written in the one usual way goes to
-protobuf itself, so that the result is always what a full parse would give. Knows no attribute names.
+Two shortcuts read the wire format themselves; whatever is not written in the one usual way goes to protobuf, so that the result
+is always what a full parse would give.
 """
 
 from __future__ import annotations

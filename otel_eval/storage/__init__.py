@@ -1,7 +1,4 @@
-"""What must survive a crash: an append-only journal of what was taken, decided and delivered.
-
-Knows files, records and when a file is no longer needed; knows neither OTLP nor how a trace is judged.
-"""
+"""The journal: what was accepted, decided and delivered, on disk before it is acknowledged."""
 
 from __future__ import annotations
 

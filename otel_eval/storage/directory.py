@@ -1,7 +1,4 @@
-"""A directory that belongs to one process.
-
-Knows the directory, its lock and the names of segments in it; knows nothing of what they hold.
-"""
+"""The storage directory: its lock, the names of its segments, and the small files beside them."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ __all__ = [
 _KEY: Final = "storage.directory"
 _SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-"""What somebody else put there leads nowhere else."""
+"""A link in the place of a file is not followed."""
 
 
 class DirectoryLock:
@@ -73,7 +70,7 @@ class DirectoryLock:
         return self.path / f"{number:010d}.journal"
 
     def spare(self, segment: Path) -> Path:
-        """The name of a segment's file while it is none: before it is begun, and when nobody needs it any more."""
+        """The name of a segment's file while it is none: before it is begun, and when it is no longer needed."""
         return segment.with_suffix(".spare")
 
     def spares(self) -> list[Path]:

@@ -127,7 +127,7 @@ class Durable:
             raise self._unwritten(error) from None
         if ticket is not None:
             self.onward.kept(ticket, segment, end)
-        self.ledger.taken(segment, trace_ids)
+        self.ledger.add_traces(segment, trace_ids)
         return mark
 
     def safe(self, mark: int) -> None:
@@ -219,7 +219,7 @@ class Durable:
         if self.journal.size < self._max // 2 or now < self._looked + _LOOK_S:
             return
         self._looked = now
-        traces = [trace for trace_id in self.ledger.stragglers(segment) if (trace := buffer.held(trace_id)) is not None]
+        traces = [trace for trace_id in self.ledger.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
         if sum(map(weight_of, traces)) > segment.size // 2:
             buffer.give_up_dormant(trace.trace_id for trace in traces)
             return  # else it is needed as it is
@@ -253,7 +253,7 @@ class Durable:
         """The report stands in the segment and is to be delivered."""
         key = key_of(report)
         if key is not None:
-            self.ledger.owe(key, segment, self.takers(report) if sinks is None else sinks)
+            self.ledger.add_unacknowledged(key, segment, self.takers(report) if sinks is None else sinks)
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """These results are still to come: the trace's spans are needed until they are there."""
@@ -280,7 +280,7 @@ class Durable:
 
     def delivered(self, sink: str, reports: Iterable[Report]) -> None:
         """An exporter has taken the reports, or refused them for good."""
-        keys = self.ledger.settle(sink, [key for report in reports if (key := key_of(report)) is not None])
+        keys = self.ledger.acknowledge(sink, [key for report in reports if (key := key_of(report)) is not None])
         if keys:
             try:
                 self.journal.append(RecordKind.DELIVERED, [pack_delivered(sink, keys)])
@@ -308,7 +308,7 @@ class Durable:
         found = self.journal.recovery
         return {
             "storage.bytes": self.journal.on_disk,
-            "storage.reports_waiting": self.ledger.waiting,
+            "storage.reports_waiting": self.ledger.unacknowledged,
             "storage.syncs": self.journal.syncs,
             "storage.records_recovered": found.records,
             "storage.records_damaged": found.damaged,

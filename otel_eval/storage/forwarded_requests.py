@@ -65,7 +65,7 @@ class ForwardedRequests:
 
     def needed(self, segment: Segment) -> None:
         """A request that is not passed on, or not whole, stands in the segment."""
-        self._ledger.hold(segment)
+        self._ledger.retain(segment)
 
     def passed(self, requests: Sequence[AckState], spans: Sequence[AckState]) -> None:
         """Note what was passed on, and let go of the segments that were needed for it."""
@@ -96,7 +96,7 @@ class ForwardedRequests:
             self._unwritten(error)
         for segment, _, waiting in notes:
             if not waiting:
-                self._ledger.let_go(segment)
+                self._ledger.release(segment)
 
     # ------------------------------------------- traces that are written again
 
@@ -111,4 +111,4 @@ class ForwardedRequests:
             return
         self.needed(segment)
         if not self.forward.moved(roots, (segment, end)):
-            self._ledger.let_go(segment)  # they left meanwhile
+            self._ledger.release(segment)  # they left meanwhile

@@ -1,11 +1,11 @@
-"""An append-only row of records over several files, with a common sync for all who wait.
+"""An append-only log of records over several files, with a common sync for all writers that wait.
 
-Knows segments, positions and syncs; knows no meaning of a record. Appends take turns and are quick; `commit` waits until
-what was appended is on the disk, and whoever waits meanwhile is served by the same sync.
+Appends take turns and are quick; `commit` waits until what was appended is on the disk, and writers that wait meanwhile share the
+next sync.
 
-A segment that nobody needs is written over as a later one (`spares`), unless its room is needed. After a write that failed,
-what it left behind is overwritten by the next. After a sync that failed nobody can tell what reached the disk (the kernel may
-have dropped it): those who waited are told so, and the next record begins a new segment.
+A segment that is no longer needed is written over as a later one (`segments`), unless its room is needed. What a failed write
+left behind is overwritten by the next. After a failed sync it is unknown what reached the disk (the kernel may have dropped it):
+the waiting writers get an error, and the next record begins a new segment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PIECES: Final = 512  # of one writev; the kernel takes 1024
 
 
 class StorageFull(Exception):
-    """What may be held is reached; room comes when traces are judged and delivered."""
+    """The limit of bytes is reached; room comes when traces are evaluated and delivered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class JournalRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class Recovery:
+class ReplayReport:
     """What reading found: sound records, damaged ones with sound ones behind them, bytes of a torn end."""
 
     records: int = 0
@@ -73,7 +73,7 @@ class Recovery:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether records may be missing, so that what they told of is done again."""
+        """Whether records may be missing, so that what they recorded is done again."""
         return bool(self.damaged or self.torn_bytes)
 
 
@@ -90,7 +90,7 @@ class Journal:
     def __init__(self, claim: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True) -> None:
         # The segment that is written to is never removed: it may be no great part of what there is room for.
         self._claim, self._max, self._most, self._sync = claim, max_bytes, min(segment_bytes, max_bytes // _SEGMENTS), sync
-        self.recovery: Final = Recovery()
+        self.recovery: Final = ReplayReport()
         self._turn = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in claim.segments())
         self._next = self._segments[-1].number + 1 if self._segments else 1
@@ -121,7 +121,7 @@ class Journal:
                 self._cut(segment, damage.tail)
 
     def _cut(self, segment: Segment, size: int) -> None:
-        with suppress(OSError):  # a disk that cannot be written says so again when the first record is
+        with suppress(OSError):  # a disk that cannot be written fails again at the first record
             os.truncate(segment.path, size)
             segment.size = size
 
@@ -171,7 +171,7 @@ class Journal:
         return segment
 
     def give_back(self) -> bool:
-        """Give the disk back what is there of segments that nobody needs; False if that is nothing."""
+        """Free the disk space of segments that are no longer needed; False if there is none."""
         with self._turn:
             return self._spares.give_back() | self._trim()
 

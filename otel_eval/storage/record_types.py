@@ -1,7 +1,7 @@
-"""A report as JSON and back: what exporters send of it.
+"""The payloads of the journal's records, and reports as JSON.
 
-Knows the facts of a run that leave with its results. The calls, their arguments and results, input and output are not
-among them: they are in the spans, and a report that is read again needs them no more.
+A report holds the fields of a run that leave with its results. The calls, their arguments and results, input and output are not
+among them: they are in the spans, and a report that is read again does not need them.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
 def report_from_json(values: list[Any]) -> Report:
     """The report again, its run with the facts alone and without what was pending."""
     facts, completeness, evaluation, revision, results, late, _, *more = values
-    told = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=True)) if more else {})
-    run = Trajectory(**told, completeness=Completeness(completeness))
+    given = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=True)) if more else {})
+    run = Trajectory(**given, completeness=Completeness(completeness))
     again = tuple([_result_from(each, evaluation, revision) for each in results])
     report = Report(run, evaluation, revision, again, late=late)
     return _with_occasion(report, more[1]) if more else report
@@ -143,11 +143,11 @@ class RecordKind(IntEnum):
     BODY = 1
     """A request as it came: what it is in one byte, then its bytes."""
     CLOSED = 2
-    """Traces that were closed, to be judged on what came before."""
+    """Traces that were closed, to be evaluated on what came before."""
     JUDGED = 3
-    """What was said of traces that were closed."""
+    """The results of traces that were closed."""
     DELIVERED = 4
-    """Reports that an exporter has taken or refused for good."""
+    """Reports that an exporter has delivered or permanently refused."""
     GONE = 5
     """Every id of which only the id is remembered."""
     MOVED = 6
@@ -215,17 +215,17 @@ def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
 
 
 def unpack_closings(payload: bytes) -> Iterator[ClosingRecord]:
-    """What a CLOSED record says."""
+    """The closings in a CLOSED record."""
     for at in range(0, len(payload), 17):
         yield ClosingRecord(payload[at : at + 16], _REASONS[payload[at + 16]])
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedTrace:
-    """What was said of a trace: of which run under which revision, in which reports.
+    """The results of a trace: of which run under which revision, in which reports.
 
     Attributes:
-        late: these are results that come later; the trace itself was judged before.
+        late: these are results that come later; the trace itself was evaluated before.
         pending: ids of results that are still to come.
     """
 
@@ -237,14 +237,14 @@ class EvaluatedTrace:
 
     @classmethod
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
-        """What was said of a closed trace just now."""
+        """The results of a closed trace that was evaluated just now."""
         if trace.part is None:
             return cls(trace.trace_id, trace.verdicts, reports)
         runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
         return cls(trace.trace_id, {each: trace.verdicts[each] for each in runs if each in trace.verdicts}, reports)
 
 
-def pack_evaluated(judged: Iterable[EvaluatedTrace]) -> bytes:
+def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
     """The payload of JUDGED."""
     rows = [
         (
@@ -253,18 +253,18 @@ def pack_evaluated(judged: Iterable[EvaluatedTrace]) -> bytes:
             [report_to_json(report) for report in each.reports],
             each.late,
         )
-        for each in judged
+        for each in traces
     ]
     return _ENCODER.encode(rows).encode()
 
 
 def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
-    """What a JUDGED record says."""
+    """The results in a JUDGED record."""
     rows: list[Any] = json.loads(payload)
     for trace_id, verdicts, reports, late in rows:
-        said = {bytes.fromhex(run): Verdict(*verdict) for run, verdict in verdicts.items()}
+        evaluated = {bytes.fromhex(run): Verdict(*verdict) for run, verdict in verdicts.items()}
         pending = frozenset(result_id for report in reports for result_id in pending_of(report))
-        yield EvaluatedTrace(bytes.fromhex(trace_id), said, [report_from_json(report) for report in reports], late, pending)
+        yield EvaluatedTrace(bytes.fromhex(trace_id), evaluated, [report_from_json(report) for report in reports], late, pending)
 
 
 def pack_delivered(sink: str, keys: Iterable[bytes]) -> bytes:
@@ -296,7 +296,7 @@ def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:
 
 
 def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
-    """What a PASSED record says."""
+    """The requests in a PASSED record."""
     for fields in _PASSED.iter_unpack(payload):
         yield ForwardedRequest(*fields)
 
@@ -307,7 +307,7 @@ def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
 
 
 def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
-    """What a GONE record says."""
+    """The ids in a GONE record."""
     yield from _GONE.iter_unpack(payload)
 
 

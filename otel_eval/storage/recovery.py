@@ -161,7 +161,7 @@ class Recovery:
         if self._resuming and is_onward(entry.payload):
             self._resuming.took(entry, origin, framed)
         items = (*framed.spans, *framed.logs)
-        self._durable.ledger.taken(entry.segment, {item[0] for item in items})
+        self._durable.ledger.add_traces(entry.segment, {item[0] for item in items})
         self.found.spans += len(framed.spans)
         buffer.push_many(framed.spans, now)
         buffer.push_logs(framed.logs, now)

@@ -1,7 +1,5 @@
 """The bytes of a segment: a head, then records, each with its length and checksums.
 
-Knows how a record is written and how what a crash or a disk left is read; knows no file and no meaning of a payload.
-
 A record is `magic, kind, length, checksum of the payload, checksum of these`, then the payload. The magic is a part of the
 segment's own random salt, and both checksums are CRC-32, begun with all of it: bytes of an older segment, also of one that
 this one is written over, or of a sender who writes records into an attribute, are no records here. Where a payload is damaged
@@ -73,7 +71,7 @@ class Damage:
     Attributes:
         gaps: places with sound records behind them.
         tail: from where nothing sound follows.
-        torn: bytes behind it that were written to this segment, as far as that can be told.
+        torn: bytes behind it that were written to this segment, as far as that is known.
     """
 
     gaps: int = 0
@@ -108,7 +106,7 @@ def record_header(seal: SegmentHeader, kind: int, payload: Sequence[bytes]) -> b
 
 
 def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
-    """The sound records of a segment, in order; what is not is told in `damage`, whose end is right at the end."""
+    """The sound records of a segment, in order; damage is reported in `damage`, which is complete at the end."""
     seal = read_header(data)
     if seal is None:
         damage.torn = len(data)
@@ -129,13 +127,13 @@ def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
         if after is None:
             break
         at = after
-    # A file that is as long as it was before was not filled: what nobody can tell from the bytes before is no loss.
+    # A file that is as long as it was before was not filled: what cannot be told from the former bytes is not counted as lost.
     end = min(ours, len(data)) if len(data) == seal.stale else len(data)
     damage.torn = max(0, end - damage.tail)
 
 
 def _read(data: memoryview, at: int, seal: SegmentHeader) -> Record | int:
-    """The record at a place; where it ends if only its payload is damaged; 0 if nothing can be told."""
+    """The record at a place; where it ends if only its payload is damaged; 0 if neither is known."""
     if at + RECORD_BYTES > len(data):
         return 0
     fields = data[at : at + _RECORD.size]
@@ -187,7 +185,7 @@ class SegmentPool:
         return sum(size for _, size in self._files)
 
     def take(self, path: Path, size: int) -> bool:
-        """Keep the file of a segment that nobody needs; False if there are enough, or it cannot be."""
+        """Keep the file of a segment that is no longer needed; False if there are enough, or it cannot be."""
         if len(self._files) == _MOST:
             return False
         spare = self._claim.spare(path)

@@ -1,7 +1,4 @@
-"""Stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, read into the same frames as live ones.
-
-Knows file formats. Knows no socket and nothing of what the spans mean.
-"""
+"""Stored traces: files of OTLP, Tempo and Jaeger, plain or gzipped, read into the same batches as live ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How Tempo, and protobuf's own JSON printer, differ from OTLP/JSON: ids in base64, scopes under an older name.
+"""JSON documents of traces, told apart by their keys: OTLP, Tempo and Jaeger.
 
-Knows these two differences. An id is told apart by its length: 32 or 16 hexadecimal digits, or 24 or 12 characters of
-base64 (22 or 11 without padding).
+Each group of spans is read by itself, so that a broken one does not cost the others. Tempo, and protobuf's own JSON printer,
+differ from OTLP/JSON in two ways: ids are base64 (by their length: 24 or 12 characters, 22 or 11 without padding), and scopes may
+have their older name.
 """
 
 from __future__ import annotations

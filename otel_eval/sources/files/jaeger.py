@@ -1,7 +1,7 @@
 """Jaeger's JSON rewritten as OTLP/JSON.
 
-Knows Jaeger's API model and how OpenTelemetry maps to it (specification/trace/sdk_exporters/jaeger.md): tags are
-attributes, logs are events, times are microseconds, and status, kind and scope hide among the tags.
+Tags are attributes, logs are events, times are microseconds, and status, kind and scope are tags.
+Source: specification/trace/sdk_exporters/jaeger.md of OpenTelemetry.
 """
 
 from __future__ import annotations

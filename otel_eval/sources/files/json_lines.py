@@ -1,4 +1,4 @@
-"""Files of JSON: one document, or one a line, told apart and read without holding more than a part of a document."""
+"""Files of JSON: one document, or one a line, recognised and read without holding more than a part of a document."""
 
 from __future__ import annotations
 

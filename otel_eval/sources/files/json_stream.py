@@ -1,4 +1,8 @@
-"""Walk through a JSON text of any size, holding a part of it: what is below the levels walked is decoded at once."""
+"""JSON documents of any size, a few hundred spans at a time, by a cursor that holds a part of the text.
+
+In the documents of every known writer, what a group holds for all its spans comes before them. Of a group in another order all is
+held at once.
+"""
 
 from __future__ import annotations
 

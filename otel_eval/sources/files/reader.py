@@ -1,4 +1,8 @@
-"""Inputs that can be read more than once: files, and standard input or pipes by way of a temporary file."""
+"""Open a trace file, recognise its format by its bytes, and yield what can be used.
+
+Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and pipes are copied to a temporary
+file, so that every input can be read more than once.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +112,7 @@ _NEWLINE: Final = b"\n"  # also the first byte of every OTLP message in protobuf
 
 
 def _unsaid(_: str) -> None:
-    """Nobody wants to know."""
+    """Do not report."""
 
 
 def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[SpanBatch]:
@@ -168,7 +172,7 @@ def trace_ids(source: Source) -> Iterator[tuple[int, dict[bytes, int]]]:
 
 
 class _Report:
-    """Says what was skipped once something was usable; before that it may be that nothing is, and one line is enough."""
+    """Reports what was skipped once something was usable; if nothing is, the error in one line is enough."""
 
     def __init__(self, tell: Say) -> None:
         self._tell = tell

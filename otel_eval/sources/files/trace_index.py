@@ -1,6 +1,6 @@
-"""A quick first pass over stored traces: after which byte of its input each trace is complete.
+"""A first pass over stored traces: after which byte of its input each trace is complete, in bounded memory.
 
-Ids in JSON are found by a pattern, without parsing. Whatever else looks like one costs nothing but an entry.
+Ids in JSON are found by a pattern, without parsing; other text that looks like one costs nothing but an entry.
 """
 
 from __future__ import annotations

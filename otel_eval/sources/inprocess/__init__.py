@@ -1,7 +1,4 @@
-"""Spans of this process: counted while they are open, read when their trace is done.
-
-Knows the OpenTelemetry SDK; knows nothing of scorers, sinks or configuration.
-"""
+"""Spans of this process: counted while they are open, read when their trace is complete."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Ended spans that wait for their scores before they are exported, and how a span gets them.
+"""Ended spans that wait for their scores before they are exported, and how scores are added to a span.
 
-Knows the SDK's spans and instants that it is given; knows no score, no exporter and no clock. A span waits at most once:
-a second one of the same ids is not held.
+A span waits at most once: a second one with the same ids is not held.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["HeldSpans", "event_of", "with_events"]
 
 
 @dataclass(slots=True)
-class _Trace:
+class _HeldTrace:
     since: float
     spans: dict[bytes, ReadableSpan] = field(default_factory=dict)
     events: dict[bytes, list[Event]] = field(default_factory=dict)
@@ -30,12 +29,12 @@ class HeldSpans:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _traces
-        self._traces: dict[bytes, _Trace] = {}
+        self._traces: dict[bytes, _HeldTrace] = {}
 
     def hold(self, trace_id: bytes, span_id: bytes, span: ReadableSpan, now: float) -> bool:
         """Keep the span; False if one of these ids is here."""
         with self._lock:
-            trace = self._traces.setdefault(trace_id, _Trace(now))
+            trace = self._traces.setdefault(trace_id, _HeldTrace(now))
             if span_id in trace.spans:
                 return False
             trace.spans[span_id] = span
@@ -68,7 +67,7 @@ class HeldSpans:
 
 
 def with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
-    """A span equal to `span` with the events added; what its limits dropped stays told."""
+    """A span equal to `span` with the events added; the counts of what its limits dropped are kept."""
     if not events:
         return span
     return ReadableSpan(

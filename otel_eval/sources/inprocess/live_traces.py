@@ -1,4 +1,4 @@
-"""How many spans, traces and bytes of a process may be held, and for how long."""
+"""The state that the recorder keeps of open traces and of spans on their way to the worker, and its limits."""
 
 from __future__ import annotations
 

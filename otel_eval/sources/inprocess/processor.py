@@ -1,7 +1,4 @@
-"""The span processor that a program adds to its provider: every trace goes to `handover` once none of its spans is open.
-
-Knows the SDK's life cycle: callbacks, flush, shutdown, fork, interpreter exit. Knows nothing of what is done with a trace.
-"""
+"""The span processor that a program adds to its provider: every trace goes to `handover` once none of its spans is open."""
 
 from __future__ import annotations
 
@@ -151,7 +148,7 @@ class InProcessSource(SpanProcessor):
         self._limiting.put(_LIMIT)
 
     def _finds_double(self, pipeline: Any) -> bool:
-        """Whether an older processor of this pipeline does the same: then this one stays inactive, and a warning says so."""
+        """Whether an older processor of this pipeline does the same: then this one stays inactive, with a warning."""
         for other in neighbours(pipeline):
             if isinstance(other, InProcessSource) and other.number < self.number and other.is_active and self.equals(other):
                 self._inactive = True

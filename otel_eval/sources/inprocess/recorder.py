@@ -43,7 +43,7 @@ class Recorder:
 
     Args:
         put: takes a `LiveTrace` that may be closed now, or `EndedSpans`; must neither block nor raise (`SimpleQueue.put`).
-        began: told the first span of each trace that is new, on the caller's thread.
+        began: called with the first span of each new trace, on the caller's thread.
         is_agent: whether a span is an agent's; asked on the worker. Without it a trace is handed over as a whole.
         many: called when many spans started or ended since the last time, on the thread of one; must neither block nor raise.
     """
@@ -226,7 +226,7 @@ class Recorder:
             try:
                 entry.spans.remove(span)
             except ValueError:
-                return  # whoever closed took it along
+                return  # it was handed over when the trace was closed
         self._stray(span)
 
     def _cut(self, entry: LiveTrace) -> None:

@@ -1,10 +1,9 @@
-"""Where we stand among a provider's span processors.
+"""The private attributes of the SDK that are used here: the order of processors, open parents, and the memory a span takes.
 
-Knows the few private names of the SDK that tell; each look is guarded, and an SDK that answers differently costs the
-advantage, never an error. Checked with SDK 1.30 to 1.45.
+Each access is guarded, and an SDK that answers differently costs the advantage, never an error. Checked with SDK 1.30 to 1.45.
 
-Why it matters: a provider shuts its processors down in the order in which they were added. A batch processor added before
-us is closed before we can send the last run's scores through it.
+Why order matters: a provider shuts its processors down in the order in which they were added. A batch processor added before ours
+is closed before the last run's scores can be sent through it.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ __all__ = [
 
 
 def pipeline_of(span: Any) -> Any:
-    """What is told when the span ends: the processors of its provider. None if the SDK does not say."""
+    """The processors of the span's provider. None if the SDK does not show them."""
     return getattr(span, "_span_processor", None)
 
 
 def neighbours(pipeline: Any) -> tuple[Any, ...]:
-    """The processors of a pipeline in order; none if the SDK does not say."""
+    """The processors of a pipeline in order; none if the SDK does not show them."""
     found = getattr(pipeline, "_span_processors", ())
     return found if isinstance(found, tuple) else ()
 

@@ -1,7 +1,4 @@
-"""Read ended SDK spans the way a receiver would read the same spans from OTLP.
-
-Knows `ReadableSpan`; knows no convention and no wanted attribute but what it is told.
-"""
+"""Read ended SDK spans the way a receiver would read the same spans from OTLP."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ def plain(value: Any) -> Any:
 
 
 def _items(attributes: Any) -> dict[str, Any]:
-    """The same, of our own: somebody who redacts spans may change theirs while we look."""
+    """The attributes in a copy: the program may change its own meanwhile, to redact them."""
     return attributes_of(attributes).copy()
 
 
@@ -78,12 +75,12 @@ class SdkSpanReader:
 
     @property
     def start_ns(self) -> int:
-        """Unix nanoseconds, 0 if it was never said."""
+        """Unix nanoseconds, 0 if it was not recorded."""
         return self._span.start_time or 0
 
     @property
     def end_ns(self) -> int:
-        """Unix nanoseconds, 0 if it was never said."""
+        """Unix nanoseconds, 0 if it was not recorded."""
         return self._span.end_time or 0
 
     @property
@@ -136,8 +133,8 @@ class SdkResourceScope:
         """End, number of attributes, then all that tells two spans of one id apart."""
         items = _items(raw_attributes(payload))
         view = SdkSpanReader(payload)
-        told = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
-        return (view.end_ns, len(items), repr(told).encode())
+        rank = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])
+        return (view.end_ns, len(items), repr(rank).encode())
 
     def parent_is_remote(self, payload: ReadableSpan) -> bool | None:
         """Whether the span's parent is in another process; None if it has none."""

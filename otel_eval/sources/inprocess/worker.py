@@ -1,7 +1,6 @@
-"""One thread that serves a queue, and whoever cannot wait for it.
+"""One thread that serves a queue, in order, one item at a time.
 
-Knows threads and a queue; knows no span. Items are served one at a time, in order, by the thread or, where there can be no
-thread any more (an interpreter that is ending) or no waiting, by the caller.
+Where there can be no thread any more (an interpreter that is ending), or the caller cannot wait, the caller serves the queue.
 """
 
 from __future__ import annotations

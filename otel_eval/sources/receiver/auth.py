@@ -1,7 +1,7 @@
-"""Bearer tokens: which senders may come in.
+"""Bearer tokens (RFC 6750) that clients need.
 
-Knows RFC 6750's header and where tokens are kept. Keeps their digests only; no token is ever in a message. All of them are
-compared, each in constant time, so that the time of a refusal tells nothing.
+Only digests are kept; no token is ever in a message. All digests are compared, each in constant time, so that the time of a
+refusal reveals nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.sources.receiver.file_reload import file_stamp, read_regular_file
 
-__all__ = ["Tokens"]
+__all__ = ["BearerTokens"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -27,11 +27,11 @@ _LARGEST_FILE: Final = 64 * 1024
 _LONGEST_HEADER: Final = 8 * 1024
 
 
-class Tokens:
+class BearerTokens:
     """The tokens of some files, one a line, and of some environment variables.
 
     Files are read again when they change, looked at once a second at most. One that cannot be used then, or is empty, leaves
-    the tokens that it held: senders drop their data for good when they are refused. To revoke a token, write another.
+    the tokens that it held: clients drop their data when they are refused. To revoke a token, write another.
 
     Args:
         files: each with at least one token; empty lines are skipped.

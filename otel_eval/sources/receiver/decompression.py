@@ -1,7 +1,7 @@
-"""Compressed bodies, unpacked piece by piece and never beyond a limit.
+"""Compressed bodies (gzip, deflate, zstd), decompressed piece by piece and never beyond a limit.
 
-Knows gzip, deflate (zlib) and zstd. Knows no transport. Room is asked for before the next piece is unpacked, so a body of
-a few bytes that unpacks to gigabytes costs one piece more than the limit.
+Memory is reserved before the next piece is decompressed, so a body of a few bytes that becomes gigabytes costs one piece more
+than the limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One request, whatever carried it: admit, read, weigh, decode, hand over, answer.
+"""One export request, whatever transport carried it: reserve memory, read, estimate, decode, hand over, respond.
 
-Knows the order of these steps and whose fault what is. Knows neither gRPC nor HTTP: they bring the body and put the
-answer in their own words. Nothing raises across this line but a connection that breaks while its body is read.
+Transports bring the body and write the response in their own form. Nothing raises across this line but a connection that breaks
+while its body is read.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ __all__ = [
 
 
 class ExportStatus(Enum):
-    """What became of it, and with that whether the sender may come again: only after BUSY."""
+    """The outcome of a request; only after RETRYABLE may the client send it again."""
 
-    TAKEN = "taken"
-    BAD = "bad"
+    ACCEPTED = "accepted"
+    INVALID = "invalid"
     TOO_LARGE = "too large"
-    BUSY = "busy"
+    RETRYABLE = "retryable"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportResponse:
-    """What to tell the sender. `rejected` of a request that was taken are items that were not, and `message` says why."""
+    """The response. `rejected` counts the items of an accepted request that were not accepted; `message` is the reason."""
 
-    verdict: ExportStatus
+    status: ExportStatus
     message: str = ""
     rejected: int = 0
     retry_after_s: float = 0.0
@@ -99,7 +99,7 @@ class ExportHandler:
         """Deal with one request of `size` bytes (0 if that is not known yet), whose body `read` brings.
 
         Raises:
-            OSError: `read` lost the connection; there is nobody to answer.
+            OSError: `read` lost the connection; there is no client to answer.
         """
         add_counts(self._counters, transport, requests=1)
         try:
@@ -109,13 +109,13 @@ class ExportHandler:
                 return self._take(transport, signal, encoding, body)
         except InputError as error:
             add_counts(self._counters, transport, bad_requests=1)
-            return ExportResponse(ExportStatus.BAD, str(error))
+            return ExportResponse(ExportStatus.INVALID, str(error))
         except RequestTooLarge as error:
             add_counts(self._counters, transport, oversized_requests=1)
             return ExportResponse(ExportStatus.TOO_LARGE, str(error))
         except Overloaded as error:
             add_counts(self._counters, transport, refused_requests=1)
-            return ExportResponse(ExportStatus.BUSY, str(error), retry_after_s=error.retry_after_s)
+            return ExportResponse(ExportStatus.RETRYABLE, str(error), retry_after_s=error.retry_after_s)
 
     def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Reservation) -> None:
         """Ask for the room that reading and evaluating will take, before anything is read."""
@@ -139,18 +139,18 @@ class ExportHandler:
             return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
         except (InputError, Overloaded):
             raise
-        except Exception:  # noqa: BLE001 - a fault of ours must cost no data: the sender keeps it and comes again
+        except Exception:  # noqa: BLE001 - a fault here must cost no data: the client keeps it and retries
             add_counts(self._counters, transport, internal_errors=1)
-            return ExportResponse(ExportStatus.BUSY, "internal trouble, come again", retry_after_s=_RETRY_S)
+            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry", retry_after_s=_RETRY_S)
 
     def _discard(self, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""
         load_json(body) if encoding is Encoding.JSON else _check_metrics(body)
         add_counts(self._counters, transport, discarded_metrics=1)
-        return ExportResponse(ExportStatus.TAKEN)
+        return ExportResponse(ExportStatus.ACCEPTED)
 
     def _pass_on(self, relay: Relay, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        """Everything goes on, items with unusable ids too: the sender is warned of these, not told that they are lost."""
+        """Everything is forwarded, items with unusable ids too: the response warns of these and does not count them as lost."""
         if signal is Signal.METRICS:
             return self._pass_metrics_on(relay, transport, encoding, body)
         lost, why = 0, ""
@@ -166,7 +166,7 @@ class ExportHandler:
         _check_metrics(request)
         if not relay.metrics(request):
             add_counts(self._counters, transport, discarded_metrics=1)
-        return ExportResponse(ExportStatus.TAKEN)
+        return ExportResponse(ExportStatus.ACCEPTED)
 
     def _acknowledge(
         self, transport: str, signal: Signal, framed: SpanBatch, keep: Callable[[], None], lost: int
@@ -180,7 +180,7 @@ class ExportHandler:
             raise
         amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
         add_counts(self._counters, transport, ignored_logs=framed.ignored, **amounts)
-        return ExportResponse(ExportStatus.TAKEN, _told(framed, lost), lost)
+        return ExportResponse(ExportStatus.ACCEPTED, _told(framed, lost), lost)
 
     def _keep(self, signal: Signal, framed: SpanBatch) -> None:
         """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
@@ -204,10 +204,10 @@ def _told(framed: SpanBatch, lost: int) -> str:
 
 
 class Consumer(Protocol):
-    """Takes what a request held. When a call returns the sender is told that its data is safe.
+    """Takes the items of a request. When a call returns, the request is acknowledged.
 
     Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
-    the sender comes again with all of it.
+    the client retries all of it.
     """
 
     def spans(self, framed: SpanBatch) -> None:

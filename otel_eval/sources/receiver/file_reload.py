@@ -1,6 +1,6 @@
-"""Files that may be replaced while we run: what tells one content from another without reading it, and how to read it.
+"""Files that may be replaced while the process runs: how a change is seen without reading them, and how they are read.
 
-Knows files. A pipe in the place of one would be waited for, and a device has no end: both are no files here.
+A read from a pipe could wait for ever and a device has no end: only regular files are read.
 """
 
 from __future__ import annotations

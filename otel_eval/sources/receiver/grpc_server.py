@@ -1,9 +1,11 @@
-"""OTLP over gRPC.
+"""OTLP over gRPC, and grpc.health.v1: a synchronous grpcio server whose handlers get raw bytes.
 
-Knows grpcio: a synchronous server whose handlers get raw bytes, so that nothing is decoded but by us. Refusals are
-UNAVAILABLE with RetryInfo, never RESOURCE_EXHAUSTED without it: the Collector drops data on that for good. For the same
-reason the number of concurrent calls is limited by HTTP/2 flow control, which makes a sender wait, and not by
+Refusals are UNAVAILABLE with RetryInfo, never RESOURCE_EXHAUSTED without it: the Collector drops data on that. For the same
+reason the number of concurrent calls is limited by HTTP/2 flow control, which makes a client wait, and not by
 `maximum_concurrent_rpcs`, which answers RESOURCE_EXHAUSTED.
+
+Of health only `Check` is served: `Watch` would hold a thread for each watcher, and a client that finds it UNIMPLEMENTED takes the
+server for healthy, as the protocol asks. Source: grpc doc/health-checking.md.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ from typing import Any, Final
 import grpc
 
 from otel_eval.otlp.requests import Encoding, Signal
-from otel_eval.sources.receiver.auth import Tokens
+from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.deadlines import Deadlines
 from otel_eval.sources.receiver.decompression import decompress, detect_compression
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory_limiter import Reservation
-from otel_eval.sources.receiver.responses import retry_info, status, success
 from otel_eval.sources.receiver.process_memory import RssMonitor
+from otel_eval.sources.receiver.responses import retry_info, status, success
 from otel_eval.sources.receiver.tls import Certificates
 from otel_eval.wire import sized
 
-__all__ = ["HEALTH", "HEALTH_CHECK", "GrpcLimits", "GrpcServer", "health_handler"]
+__all__ = ["HEALTH", "HEALTH_CHECK", "GrpcLimits", "OtlpGrpcServer", "health_handler"]
 
 _SERVICES: Final = {
     Signal.TRACES: "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -36,14 +38,14 @@ _SERVICES: Final = {
     Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
 }
 _CODES: Final = {
-    ExportStatus.BAD: grpc.StatusCode.INVALID_ARGUMENT,
+    ExportStatus.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
     ExportStatus.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    ExportStatus.BUSY: grpc.StatusCode.UNAVAILABLE,
+    ExportStatus.RETRYABLE: grpc.StatusCode.UNAVAILABLE,
 }
 _STREAMS: Final = 256  # calls in flight on one connection; a client queues the rest
 _AHEAD: Final = 256 * 1024  # a usual message
 _WAITING: Final = 128  # threads, of which all but a few only wait for a message that comes slowly
-_MANY: Final = 96  # of them; while more wait than that, nobody is waited for any longer than
+_MANY: Final = 96  # of them; while more wait than that, none is waited for any longer than
 _PRESSED_S: Final = 2.0
 
 
@@ -95,7 +97,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
 
 
 class _Untold(logging.Filter):
-    """Leaves out what grpcio writes of bytes in metadata that are no text: it shows them, whoever sent them, tokens too."""
+    """Drops the log records in which grpcio shows metadata that is no text, tokens included."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("Invalid encoding on")
@@ -105,9 +107,9 @@ _UNTOLD: Final = _Untold()
 
 
 class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Lets nobody in without a token, before a message is read. Health is told to everybody."""
+    """Refuses calls without a token before a message is read. Health needs none."""
 
-    def __init__(self, tokens: Tokens, refused: Callable[[], None]) -> None:
+    def __init__(self, tokens: BearerTokens, refused: Callable[[], None]) -> None:
         self._tokens, self._refused = tokens, refused
         # A handler of streams is called before the first message is read; the client cannot tell the difference.
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
@@ -125,7 +127,7 @@ class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
         raise AssertionError("abort raises")
 
 
-class GrpcServer:
+class OtlpGrpcServer:
     """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio answers by itself.
 
     Args:
@@ -142,14 +144,14 @@ class GrpcServer:
         limits: GrpcLimits,
         *,
         certificates: Certificates | None = None,
-        tokens: Tokens | None = None,
+        tokens: BearerTokens | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._exchange, self._limits, self._certificates = exchange, limits, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.threads)
-        # Of messages that are not whole nobody tells how much has come.
+        # grpcio does not tell how much has arrived of messages that are not complete.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         growth = RssMonitor(limits.max_inflight_bytes)
         self._patience = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, growth)
@@ -173,7 +175,7 @@ class GrpcServer:
                 answer = self._exchange.answer(
                     "grpc", signal, Encoding.PROTOBUF, len(body), lambda ticket: self._unpacked(body, ticket)
                 )
-            if answer.verdict is not ExportStatus.TAKEN:
+            if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
             return success(signal, Encoding.PROTOBUF, answer)
 
@@ -213,11 +215,11 @@ class GrpcServer:
 def _refuse(context: Any, answer: ExportResponse) -> None:
     """End the call with the answer's status; raises, as grpcio's `abort` does."""
     trailers = [("grpc-status-details-bin", status(answer).SerializeToString())]
-    if answer.verdict is ExportStatus.BUSY:
+    if answer.status is ExportStatus.RETRYABLE:
         # The Python exporter looks for the delay here and nowhere else.
         trailers.append(("google.rpc.retryinfo-bin", retry_info(answer.retry_after_s).SerializeToString()))
     context.set_trailing_metadata(trailers)
-    context.abort(_CODES[answer.verdict], answer.message)
+    context.abort(_CODES[answer.status], answer.message)
 
 
 HEALTH: Final = "grpc.health.v1.Health"

@@ -15,7 +15,7 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.http1.parser import Read, body_reader
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp.requests import Encoding, Signal
-from otel_eval.sources.receiver.auth import Tokens
+from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
@@ -23,16 +23,16 @@ from otel_eval.sources.receiver.memory_limiter import Reservation
 from otel_eval.sources.receiver.responses import failure, status, success
 from otel_eval.sources.receiver.tls import Certificates
 
-__all__ = ["HttpLimits", "HttpServer"]
+__all__ = ["HttpLimits", "OtlpHttpServer"]
 
 _PATHS: Final = {"/v1/traces": Signal.TRACES, "/v1/logs": Signal.LOGS, "/v1/metrics": Signal.METRICS}
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
 _STATUS: Final = {
-    ExportStatus.TAKEN: HTTPStatus.OK,
-    ExportStatus.BAD: HTTPStatus.BAD_REQUEST,
+    ExportStatus.ACCEPTED: HTTPStatus.OK,
+    ExportStatus.INVALID: HTTPStatus.BAD_REQUEST,
     ExportStatus.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    ExportStatus.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    ExportStatus.RETRYABLE: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _EXTRA: Final[dict[int, dict[str, str]]] = {
@@ -62,8 +62,8 @@ class HttpLimits:
     request_s: float
 
 
-class _Handler(ConnectionHandler):
-    server: HttpServer
+class _OtlpHandler(ConnectionHandler):
+    server: OtlpHttpServer
 
     def _is_authorized(self) -> bool:
         tokens = self.server.tokens
@@ -96,7 +96,7 @@ class _Handler(ConnectionHandler):
             size, read = body_reader(self.headers, self.rfile, self.server.limits.max_body_bytes)
         except InputError as error:
             add_counts(self.server.counters, "http", requests=1, bad_requests=1)
-            return self._refuse(encoding, ExportResponse(ExportStatus.BAD, str(error)))
+            return self._refuse(encoding, ExportResponse(ExportStatus.INVALID, str(error)))
         except RequestTooLarge as error:
             add_counts(self.server.counters, "http", requests=1, oversized_requests=1)
             return self._refuse(encoding, ExportResponse(ExportStatus.TOO_LARGE, str(error)))
@@ -104,7 +104,7 @@ class _Handler(ConnectionHandler):
         limit_s = self.server.limits.request_s
         self.timed.go_on(limit_s, limit_s / _GRACES)
         answer = self.server.handler.answer("http", signal, encoding, size, lambda reservation: self._read(read, reservation))
-        if answer.verdict is ExportStatus.TAKEN:
+        if answer.status is ExportStatus.ACCEPTED:
             return self.reply(HTTPStatus.OK, _NAMES[encoding], success(signal, encoding, answer))
         return self._refuse(encoding, answer)
 
@@ -129,9 +129,9 @@ class _Handler(ConnectionHandler):
     def _refuse(self, encoding: Encoding, answer: ExportResponse) -> None:
         self.close_connection = self.close_connection or self.unread
         extra = {}
-        if answer.verdict is ExportStatus.BUSY:
+        if answer.status is ExportStatus.RETRYABLE:
             extra["Retry-After"] = str(max(1, math.ceil(answer.retry_after_s)))
-        self.reply(_STATUS[answer.verdict], _NAMES[encoding], failure(encoding, status(answer)), extra)
+        self.reply(_STATUS[answer.status], _NAMES[encoding], failure(encoding, status(answer)), extra)
 
     def _not_allowed(self) -> None:
         if not self._is_authorized():
@@ -150,7 +150,7 @@ class _Handler(ConnectionHandler):
         self.reply(code, _NAMES[encoding], failure(encoding, refusal), _EXTRA.get(code))
 
 
-class HttpServer(ConnectionServer):
+class OtlpHttpServer(ConnectionServer):
     """Serves the three OTLP paths."""
 
     def __init__(
@@ -161,11 +161,11 @@ class HttpServer(ConnectionServer):
         limits: HttpLimits,
         *,
         certificates: Certificates | None = None,
-        tokens: Tokens | None = None,
+        tokens: BearerTokens | None = None,
     ) -> None:
         super().__init__(
             address,
-            _Handler,
+            _OtlpHandler,
             connections=limits.connections,
             idle_s=limits.idle_s,
             patience_s=_PATIENCE_S,

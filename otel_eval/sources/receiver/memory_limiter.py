@@ -1,6 +1,6 @@
-"""Room for requests in flight, in bytes: asked for before a body is read, decompressed or decoded.
+"""A budget of bytes for requests in flight; room is reserved before a body is read, decompressed or decoded.
 
-Knows numbers only. What is refused here has cost nothing yet, so a flood costs refusals and no memory.
+A request that is refused here has cost nothing yet, so a flood costs refusals and no memory.
 """
 
 from __future__ import annotations

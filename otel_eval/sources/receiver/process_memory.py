@@ -1,21 +1,21 @@
-"""How much the process has grown since it was last at ease.
+"""The memory of the process: its resident size, whether it grows, and settings of glibc's allocator and of garbage collection.
 
-Knows the kernel's count of resident memory; knows nothing of what takes it. For what is held where nobody tells how much: what
-grpcio has received of messages that are not whole yet.
+The settings make a receiver cheaper. They are for a process of its own, never set on import, and do nothing on platforms with
+another allocator. Growth bounds what no counter knows: what grpcio has received of messages that are not complete yet.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final
 import ctypes
 import gc
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
-__all__ = ['RssMonitor', 'resident', 'trim_malloc', 'tune_gc', 'tune_malloc']
+__all__ = ["RssMonitor", "resident", "trim_malloc", "tune_gc", "tune_malloc"]
+
 
 def resident() -> int:
     """Bytes of this process in memory; 0 where that cannot be asked for."""
@@ -40,7 +40,7 @@ class RssMonitor:
         self._base = size()
 
     def at_ease(self) -> None:
-        """What there is now is nobody's fault."""
+        """Take the present size as the base."""
         self._base = self._size()
 
     @property

@@ -1,6 +1,5 @@
-"""The bodies of OTLP's answers, in protobuf and JSON.
+"""The bodies of OTLP's responses, in protobuf and JSON: Export…ServiceResponse, and google.rpc.Status with details.
 
-Knows the Export…ServiceResponse messages and google.rpc.Status with its details. Knows no transport.
 Source: opentelemetry-proto docs/specification.md, "OTLP/gRPC" and "OTLP/HTTP".
 """
 
@@ -24,9 +23,9 @@ _REJECTED: Final = {
     Signal.METRICS: "rejectedDataPoints",
 }
 _CODES: Final = {
-    ExportStatus.BAD: code_pb2.INVALID_ARGUMENT,
+    ExportStatus.INVALID: code_pb2.INVALID_ARGUMENT,
     ExportStatus.TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
-    ExportStatus.BUSY: code_pb2.UNAVAILABLE,
+    ExportStatus.RETRYABLE: code_pb2.UNAVAILABLE,
 }
 
 
@@ -43,7 +42,7 @@ def success(signal: Signal, encoding: Encoding, answer: ExportResponse) -> bytes
 
 
 def retry_info(delay_s: float) -> Any:
-    """When to come again."""
+    """The delay before a retry."""
     info = error_details_pb2.RetryInfo()
     info.retry_delay.FromNanoseconds(int(delay_s * 1_000_000_000))
     return info
@@ -55,10 +54,10 @@ def status(answer: ExportResponse) -> Any:
     RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large for ever
     into one that is sent for ever.
     """
-    message = status_pb2.Status(code=_CODES[answer.verdict], message=answer.message)
-    if answer.verdict is ExportStatus.BUSY:
+    message = status_pb2.Status(code=_CODES[answer.status], message=answer.message)
+    if answer.status is ExportStatus.RETRYABLE:
         message.details.add().Pack(retry_info(answer.retry_after_s))
-    if answer.verdict is ExportStatus.BAD:
+    if answer.status is ExportStatus.INVALID:
         violation = error_details_pb2.BadRequest.FieldViolation(description=answer.message)
         message.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     return message

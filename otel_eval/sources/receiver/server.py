@@ -1,7 +1,4 @@
-"""The receiver as its owner sees it: where to listen, start, stop.
-
-Knows how an address is written and what to say when it cannot be had.
-"""
+"""The receiver: where it listens, how it starts and stops."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from typing import Final
 from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver.auth import Tokens
+from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.counters import counts_by_transport
 from otel_eval.sources.receiver.export_handler import Consumer, ExportHandler, Relay
-from otel_eval.sources.receiver.grpc_server import GrpcLimits, GrpcServer
-from otel_eval.sources.receiver.http_server import HttpLimits, HttpServer
+from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer
+from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
 from otel_eval.sources.receiver.tls import Certificates, Tls
 
@@ -55,7 +52,7 @@ class OtlpReceiver:
         intake: where requests go.
         max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
         max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
-            senders are told to come again. One request that takes more, and four times its limit, is refused for good.
+            clients are asked to retry. One request that takes more, and four times its limit, is refused permanently.
         max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span; what has
             more is rejected.
         grpc_threads: decode and hand over; Python runs one at a time, more only wait for the intake.
@@ -65,7 +62,7 @@ class OtlpReceiver:
         grpc_connections: at once.
         grpc_idle_s: how long a gRPC connection may have no call. Exporters that send each minute keep theirs.
         grpc_tls, http_tls: certificates; without them the transport is not encrypted.
-        tokens: bearer tokens of which every request needs one; without them anybody is let in.
+        tokens: bearer tokens of which every request needs one; without them every client is accepted.
         counters: where to count, to share them with an observer.
         relay: takes whole requests instead of `intake`, to pass them on.
         ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
@@ -88,7 +85,7 @@ class OtlpReceiver:
         request_s: float = 60.0,
         grpc_tls: Tls | None = None,
         http_tls: Tls | None = None,
-        tokens: Tokens | None = None,
+        tokens: BearerTokens | None = None,
         counters: Counters | None = None,
         relay: Relay | None = None,
         ready: Callable[[], bool] = lambda: True,
@@ -107,8 +104,8 @@ class OtlpReceiver:
         self._exchange = ExportHandler(
             intake, self._admission, self.counters, relay, most_bytes=most, max_attributes=max_attributes
         )
-        self._grpc: GrpcServer | None = None
-        self._http: HttpServer | None = None
+        self._grpc: OtlpGrpcServer | None = None
+        self._http: OtlpHttpServer | None = None
 
     def start(self) -> Bound:
         """Listen and serve.
@@ -152,7 +149,9 @@ class OtlpReceiver:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
         certificates = self._certificates("grpc")
-        server = GrpcServer(self._exchange, self._grpc_limits, certificates=certificates, tokens=self._tokens, ready=self._ready)
+        server = OtlpGrpcServer(
+            self._exchange, self._grpc_limits, certificates=certificates, tokens=self._tokens, ready=self._ready
+        )
         try:
             bound = _written(host, server.bind(_written(host, port)))
         except RuntimeError:
@@ -174,7 +173,7 @@ class OtlpReceiver:
         return {f"{_NOT_AFTER}{{receiver=otlp,transport={protocol}}}": end for protocol, end in found.items() if end is not None}
 
     def _warn(self, protocol: str, address: str, host: str) -> None:
-        """Say at the start who can reach us, where nobody seems to have thought of it."""
+        """Warn at the start if clients beyond this machine can connect without TLS or a token."""
         if self._tls[protocol] or _is_loopback(host):
             return
         if self._tokens is None:
@@ -186,7 +185,7 @@ class OtlpReceiver:
         host, port = _parsed("http", address)
         certificates = self._certificates("http")
         try:
-            self._http = HttpServer(
+            self._http = OtlpHttpServer(
                 (host, port), self._exchange, self.counters, self._limits, certificates=certificates, tokens=self._tokens
             )
         except OSError as error:

@@ -168,18 +168,18 @@ class Certificates:
         """Credentials for a grpcio server, which asks for the certificates at each connection."""
         import grpc
 
-        told = self.current()
+        sent = self.current()
 
         def configuration(loaded: _Loaded) -> Any:
             return grpc.ssl_server_certificate_configuration([(loaded.key, loaded.chain)], loaded.authorities)
 
         def fetch() -> Any:
-            nonlocal told
+            nonlocal sent
             now = self.current()
-            if now is told:
+            if now is sent:
                 return None
-            told = now
+            sent = now
             return configuration(now)
 
         required = self._tls.client_ca_file is not None
-        return grpc.dynamic_ssl_server_credentials(configuration(told), fetch, require_client_authentication=required)
+        return grpc.dynamic_ssl_server_credentials(configuration(sent), fetch, require_client_authentication=required)

@@ -93,7 +93,7 @@ class Receiver:
             return gunzip(request.data, _MESSAGE, ticket) if request.is_packed else request.data
 
         answer = self._exchange.answer("http", request.signal, request.encoding, len(request.data), read)
-        assert answer.verdict is ExportStatus.TAKEN, answer.message
+        assert answer.status is ExportStatus.ACCEPTED, answer.message
         return answer
 
     def evaluate(self) -> None:

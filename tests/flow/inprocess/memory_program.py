@@ -86,7 +86,7 @@ def detached(tracer: Any) -> None:
 
 
 def unended(tracer: Any) -> None:
-    """Spans that nobody ends and nobody keeps."""
+    """Spans that are never ended and not kept."""
     with tracer.start_as_current_span("invoke_agent a", attributes=AGENT) as root:
         for _ in range(SPANS):
             tracer.start_span("leak", context=trace.set_span_in_context(root), attributes={KEY: text()})

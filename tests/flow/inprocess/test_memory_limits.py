@@ -159,7 +159,7 @@ def test_the_exporter_warns_too(limits: dict[str, str], words: str, caplog: pyte
 
 
 def test_spans_that_never_end_count(tmp_path: Path):
-    """Nobody else holds them; their trace is closed and they are let go."""
+    """They are held by nothing else; their trace is closed and they are freed."""
     program = Program(tmp_path / "results.jsonl", max_bytes_per_trace="1MiB", max_bytes="1MiB")
     root = program.tracer.start_span("invoke_agent a", attributes=AGENT)
     for n in range(30):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from http2_client import DATA, HEADERS, MORE, PING, RESET, SETTINGS, WINDOW, Frames, frame, headers, message
 
-from otel_eval.sources.receiver import Tokens, grpc_server
+from otel_eval.sources.receiver import BearerTokens, grpc_server
 from otel_eval.sources.receiver.process_memory import RssMonitor
 
 MIB = 2**20
@@ -62,7 +62,7 @@ def test_a_call_that_is_none_is_told_so(start: Any, dial: Any, more: Any, data: 
 def test_bytes_that_are_no_text_are_shown_to_nobody(start: Any, dial: Any, tmp_path: Path, capfd: Any, caplog: Any) -> None:
     """A mistyped token would stand in the log, with a traceback of grpcio's."""
     (tmp_path / "tokens").write_text("right", encoding="ascii")
-    receiver, bound = start(http=None, tokens=Tokens([str(tmp_path / "tokens")]))
+    receiver, bound = start(http=None, tokens=BearerTokens([str(tmp_path / "tokens")]))
     client = dial(bound.grpc)
     assert b"\x0216" in client.answer(client.call((b"authorization", b"Bearer righ\xff"), data=message(b"")))
     assert receiver.counters.get("unauthenticated_requests") == 1
@@ -83,7 +83,7 @@ RIGHT = (b"authorization", b"Bearer right")
 def test_a_token_is_said_once_and_as_text(start: Any, dial: Any, tmp_path: Path, said: list[tuple[bytes, bytes]]) -> None:
     """Whoever says two means to be read in two ways."""
     (tmp_path / "tokens").write_text("right", encoding="ascii")
-    _, bound = start(http=None, tokens=Tokens([str(tmp_path / "tokens")]))
+    _, bound = start(http=None, tokens=BearerTokens([str(tmp_path / "tokens")]))
     client = dial(bound.grpc)
     assert b"\x0216" in client.answer(client.call(*said, data=message(b"")))
     assert b"\x010" in client.answer(client.call(RIGHT, data=message(b"")))

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_eval.errors import ConfigError
-from otel_eval.sources.receiver import Tokens
+from otel_eval.sources.receiver import BearerTokens
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SECRET, OTHER = "s3cret-of-the-first", "s3cret-of-the-second"
@@ -26,14 +26,14 @@ BEARER = [("authorization", f"Bearer {SECRET}")]
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
+def tokens(tmp_path: Path) -> BearerTokens:
     (tmp_path / "tokens").write_text(f"{SECRET}\n\n", encoding="utf-8")
-    return Tokens([str(tmp_path / "tokens")], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
+    return BearerTokens([str(tmp_path / "tokens")], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
 
 
 @pytest.mark.parametrize("token", [SECRET, OTHER])
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_exporters_with_a_token_deliver(start: Any, intake: Any, tokens: Tokens, protocol: str, token: str) -> None:
+def test_exporters_with_a_token_deliver(start: Any, intake: Any, tokens: BearerTokens, protocol: str, token: str) -> None:
     """Any of them, by file or variable."""
     _, bound = start(tokens=tokens)
     headers = {"authorization": f"Bearer {token}"}
@@ -53,7 +53,9 @@ WRONG = [None, "", "Bearer", "Bearer ", "Bearer x", f"Basic {SECRET}", SECRET, f
 
 
 @pytest.mark.parametrize("given", WRONG)
-def test_a_call_without_a_token_is_unauthenticated(start: Any, intake: Any, channel: Any, tokens: Tokens, given: Any) -> None:
+def test_a_call_without_a_token_is_unauthenticated(
+    start: Any, intake: Any, channel: Any, tokens: BearerTokens, given: Any
+) -> None:
     """For good: a retry cannot help."""
     receiver, bound = start(tokens=tokens)
     metadata = [("authorization", given)] if given is not None else []
@@ -65,7 +67,7 @@ def test_a_call_without_a_token_is_unauthenticated(start: Any, intake: Any, chan
 
 @pytest.mark.parametrize("given", WRONG)
 @pytest.mark.parametrize("path", ["/v1/traces", "/elsewhere"])
-def test_a_request_without_a_token_is_answered_401(start: Any, intake: Any, tokens: Tokens, given: Any, path: str) -> None:
+def test_a_request_without_a_token_is_answered_401(start: Any, intake: Any, tokens: BearerTokens, given: Any, path: str) -> None:
     """Whatever it asks for."""
     receiver, bound = start(tokens=tokens)
     connection = http.client.HTTPConnection(bound.http, timeout=10)
@@ -79,7 +81,7 @@ def test_a_request_without_a_token_is_answered_401(start: Any, intake: Any, toke
 
 
 @pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"])
-def test_the_body_is_not_read_for_a_stranger(start: Any, tokens: Tokens, expect: str) -> None:
+def test_the_body_is_not_read_for_a_stranger(start: Any, tokens: BearerTokens, expect: str) -> None:
     """The answer is there before the first byte of a body is."""
     _, bound = start(tokens=tokens)
     host, port = bound.http.rsplit(":", 1)
@@ -92,7 +94,7 @@ def test_the_body_is_not_read_for_a_stranger(start: Any, tokens: Tokens, expect:
         assert connection.recv(12) == b"HTTP/1.1 401"
 
 
-def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: Tokens) -> None:
+def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: BearerTokens) -> None:
     """A call that only announces itself is answered."""
     _, bound = start(tokens=tokens)
     call = channel(bound.grpc).stream_stream(TRACES)(iter(()), timeout=5)
@@ -101,7 +103,7 @@ def test_a_message_is_not_read_for_a_stranger(start: Any, channel: Any, tokens: 
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_health_is_told_to_everybody(start: Any, channel: Any, tokens: Tokens) -> None:
+def test_health_is_told_to_everybody(start: Any, channel: Any, tokens: BearerTokens) -> None:
     """A probe has no token."""
     _, bound = start(tokens=tokens)
     assert channel(bound.grpc).unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == b"\x08\x01"
@@ -111,7 +113,7 @@ def test_tokens_are_read_again(tmp_path: Path) -> None:
     """A new one counts and an old one does not, as soon as the file changed; the environment's stay."""
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
-    tokens = Tokens([str(file)], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
+    tokens = BearerTokens([str(file)], ["SECOND"], {"SECOND": OTHER}, look_s=0.0)
     file.write_text("an-entirely-new-one", encoding="utf-8")
     assert [tokens.allow(f"Bearer {each}") for each in ("an-entirely-new-one", SECRET, OTHER)] == [True, False, True]
 
@@ -121,7 +123,7 @@ def test_a_broken_file_leaves_the_old_tokens(tmp_path: Path, content: str | None
     """Senders that are refused drop their data: that must not happen for a slip. Said once for each change."""
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
-    tokens = Tokens([str(file)], look_s=0.0)
+    tokens = BearerTokens([str(file)], look_s=0.0)
     os.remove(file) if content is None else file.write_text(content, encoding="utf-8")
     assert tokens.allow(f"Bearer {SECRET}")
     assert tokens.allow(f"Bearer {SECRET}")
@@ -141,13 +143,13 @@ def test_what_is_no_file_is_not_read_as_one(tmp_path: Path, plant: Callable[[Pat
     """Nor waited for, with everybody else who has a token: the old ones stay, and a start is refused."""
     file = tmp_path / "tokens"
     file.write_text(SECRET, encoding="utf-8")
-    tokens = Tokens([str(file)], look_s=0.0)
+    tokens = BearerTokens([str(file)], look_s=0.0)
     file.unlink()
     plant(file)
     assert [tokens.allow(f"Bearer {SECRET}") for _ in range(2)] == [True, True]
     assert len(caplog.messages) == 1
     with pytest.raises(ConfigError, match=r"token_files: .* cannot be read"):
-        Tokens([str(file)])
+        BearerTokens([str(file)])
 
 
 def test_every_token_is_compared_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_every_token_is_compared_to_its_end(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("hmac.compare_digest", lambda *pair: compared.append(pair) or pair[0] == pair[1])
     file = tmp_path / "tokens"
     file.write_text("one\ntwo\nthree", encoding="utf-8")
-    tokens = Tokens([str(file)])
+    tokens = BearerTokens([str(file)])
     assert [tokens.allow(f"bearer {each}") for each in ("one", "three", "on", "onee", "ONE", "one\x85", "é", "x" * 9000)] == [
         *(True, True),
         *(False,) * 6,
@@ -172,7 +174,7 @@ def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path, content: str |
     if content is not None:
         file.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
-        Tokens([str(file)], where="receivers.otlp.auth")
+        BearerTokens([str(file)], where="receivers.otlp.auth")
     assert str(caught.value).startswith("receivers.otlp.auth.token_files: ")
     assert not content or content not in str(caught.value)
 
@@ -180,7 +182,7 @@ def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path, content: str |
 def test_an_unset_variable_stops_the_start() -> None:
     """It is named; there is nothing else to tell."""
     with pytest.raises(ConfigError, match="token_env: the variable 'SECOND' is unset"):
-        Tokens([], ["SECOND"], {})
+        BearerTokens([], ["SECOND"], {})
 
 
 @pytest.mark.parametrize(
