@@ -225,7 +225,7 @@ def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
 def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
     """The attributes that conditions and scorers look at."""
     scorers = (scorer for each in evaluations for scorer in each.scorers)
-    named: list[frozenset[str]] = [getattr(scorer, "asked", frozenset()) for scorer in scorers]
+    named: list[frozenset[str]] = [getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers]
     return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 

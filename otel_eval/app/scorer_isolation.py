@@ -57,7 +57,7 @@ class _Guarded:
         self.needs: Final = scorer.needs
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
-        self.asked: Final[frozenset[str]] = getattr(scorer, "asked", frozenset())
+        self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
         self._scorer, self._limit_s, self._tell = scorer, limit_s, hung
         self._thread: _Thread | None = None
         self._times = 0

@@ -1,7 +1,4 @@
-"""References: files of what runs are expected to do.
-
-Knows files of records and when to read them again; knows no scorer and no run.
-"""
+"""Datasets: files with references for runs."""
 
 from __future__ import annotations
 

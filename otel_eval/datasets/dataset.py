@@ -1,8 +1,8 @@
-"""A file of records that is read again when it changes.
+"""A file of records, JSON Lines or CSV, that is read again when it changes.
 
-Knows the file and the time; knows not what the records are for. Looks at the file at most once a second, on the thread of
-whoever asks; a version that cannot be used is counted and said once, and the one before stays. There is no lock: two threads
-that look at the same time read the same, and records change hands in one assignment.
+The file is checked at most once a second, on the calling thread; an invalid version is counted and logged once, and the records
+read before stay in use. There is no lock: two threads that check at the same time read the same, and records are replaced in
+one assignment. A record's key is the text of one of its columns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def parse_records(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Recor
     Raises:
         Unusable: the bytes are none of that, a record has no key, or two have the same.
 
-    >>> parsed(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
+    >>> parse_records(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
     ({'7': {'id': 7, 'expected': ['search']}}, {'7': 1})
     """
     try:
@@ -73,7 +73,7 @@ def _json_lines(text: str, column: str) -> Iterator[tuple[int, Record]]:
 
 
 def _csv(text: str, column: str) -> Iterator[tuple[int, Record]]:
-    """An empty cell is one that nobody filled in."""
+    """Rows of CSV. An empty cell is a missing field."""
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         columns = rows.fieldnames or ()

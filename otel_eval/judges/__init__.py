@@ -1,7 +1,4 @@
-"""Judges: the scorers that wait for them run here, beside the others, and endpoints are asked from here.
-
-Knows event loops, clocks and one chat protocol; knows no trajectory's meaning.
-"""
+"""Judges: scorers that wait for answers run here on an event loop of their own, and endpoints are asked from here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Results that come later: the scorers that wait for somebody are run beside the others and never hold them up.
+"""Run the scorers that wait for answers beside the others, on one event loop in a thread of its own.
 
-Knows a queue with an end, slots, a time limit and one event loop; knows neither judges nor sinks. A result leaves in a
-report of its own as soon as it is there. What cannot be waited for is told as failed, so that no result is missing.
+A bounded queue, slots and a time limit. Each result leaves in a report of its own as soon as it is there; what does not come in
+time is failed, so that no result is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from otel_eval.suppression import suppress_tracing
 
 __all__ = ["AsyncEvaluator", "LoopThread", "trajectory_size"]
 
-_LAST_S: Final = 0.5  # for what is told to end when the loop ends
+_LAST_S: Final = 0.5  # for tasks that are cancelled when the loop ends
 _BEAT_S: Final = 1.0
 
 
@@ -114,8 +114,8 @@ async def _so(until: Callable[[], bool], timeout_s: float) -> None:
 
 _log = logging.getLogger("otel_eval")
 
-_GIVEN_UP_S: Final = 1.0  # for those that were told to end
-_MOST_LEFT: Final = 3  # threads that may be left to whoever blocks them
+_GIVEN_UP_S: Final = 1.0  # for tasks that were cancelled
+_MOST_LEFT: Final = 3  # blocked threads that may be abandoned
 
 
 @dataclass(slots=True)
@@ -130,12 +130,12 @@ class _LateCounts:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A pending result: whose, how much memory its run takes, and whether something was said of it."""
+    """A pending result: its report, the memory that its run takes, and whether a result was reported."""
 
     report: Report
     pending: Pending
     size: int
-    told: bool = False
+    reported: bool = False
 
 
 class AsyncEvaluator:
@@ -174,7 +174,7 @@ class AsyncEvaluator:
         """Begin with what is pending in the report. Never blocks."""
         if not report.pending:
             return
-        self._leave_blocked()
+        self._abandon_blocked()
         size = trajectory_size(report.trajectory) // len(report.pending)
         with self._changed:
             taken, refused = self._admitted(report.pending, size)
@@ -206,7 +206,7 @@ class AsyncEvaluator:
                 outcome = await self._outcome(thread, job)
         except asyncio.CancelledError as error:
             outcome = self._timed_out() if self._stopped else Failed(type(error).__name__)
-        self._tell(number, job, outcome)
+        self._report(number, job, outcome)
 
     async def _outcome(self, thread: LoopThread, job: _Job) -> Outcome:
         async with thread.slots:
@@ -214,7 +214,7 @@ class AsyncEvaluator:
                 async with asyncio.timeout(self._timeout_s) as limit:
                     with self._record(job.report.trajectory.trace_id):
                         return checked_outcome(await job.pending.evaluate(job.report.trajectory))
-            except (asyncio.CancelledError, GeneratorExit):  # told to end, or thrown away with the loop
+            except (asyncio.CancelledError, GeneratorExit):  # cancelled, or discarded with the loop
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever a user's scorer does; some libraries' timeouts are no `Exception`
                 return self._timed_out() if limit.expired() else failed_from(error)
@@ -223,12 +223,12 @@ class AsyncEvaluator:
         self._tally.late_timeouts += 1
         return Failed("timeout")
 
-    def _tell(self, number: int, job: _Job, outcome: Outcome) -> bool:
-        """Have the result leave, unless something was said of it already."""
+    def _report(self, number: int, job: _Job, outcome: Outcome) -> bool:
+        """Report the result, unless one was reported already."""
         with self._changed:
-            if job.told:
+            if job.reported:
                 return False
-            job.told = True
+            job.reported = True
         self._out(job.report, job.pending, outcome)
         with self._changed:
             self._open.pop(number, None)
@@ -247,7 +247,7 @@ class AsyncEvaluator:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for all that was put before; False if it did not come in time."""
-        self._leave_blocked()
+        self._abandon_blocked()
         last, thread = self._last, self._thread
         if thread is not None and not thread.is_alone:
             thread.run(lambda: self._is_over(last), timeout_s)
@@ -270,11 +270,11 @@ class AsyncEvaluator:
                 self.wait(_GIVEN_UP_S)
             self._thread = None
             thread.close(_GIVEN_UP_S)
-            self._give_up()
+            self._fail_pending()
         return done
 
-    def _leave_blocked(self) -> None:
-        """Where somebody blocks the thread of all, leave it to him and go on with another."""
+    def _abandon_blocked(self) -> None:
+        """Abandon a thread whose loop is blocked, and go on with another."""
         thread = self._thread
         if thread is None or self._left >= _MOST_LEFT or not thread.is_blocked(self._timeout_s):
             return
@@ -284,13 +284,13 @@ class AsyncEvaluator:
             self._thread = None
             self._left += 1
         thread.close(0.0)
-        self._give_up()
+        self._fail_pending()
 
-    def _give_up(self) -> None:
-        """Say of everything that is pending that it did not come in time."""
+    def _fail_pending(self) -> None:
+        """Fail everything that is pending with `timeout`."""
         with self._changed:
             jobs = list(self._open.items())
-        lost = sum([self._tell(number, job, Failed("timeout")) for number, job in jobs])
+        lost = sum([self._report(number, job, Failed("timeout")) for number, job in jobs])
         if lost:
             self._tally.late_lost += lost
             _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
@@ -307,7 +307,7 @@ _CALL: Final = 400
 def trajectory_size(run: Trajectory) -> int:
     """Bytes, within a factor of two or so.
 
-    >>> weight(Trajectory(output="x" * 10_000)) // 1000
+    >>> trajectory_size(Trajectory(output="x" * 10_000)) // 1000
     10
     """
     values: list[Any] = [run.input, run.output, run.attributes]

@@ -1,7 +1,4 @@
-"""Answers that were given, so that equal questions are asked once.
-
-Knows texts; knows no judge. Nothing is locked: each step is one operation of a dict.
-"""
+"""Answers by question, so that equal questions are asked once, also at the same time. One dict operation a step; no lock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A judge that is an OpenAI-compatible chat endpoint, asked through the `openai` package.
-
-Knows the protocol's requests, answers and errors; knows nothing of what is asked. Of what an endpoint says when it
-refuses, nothing but the status is read: it may quote the key or the prompt. Nothing of it is traced.
-"""
+"""Ask an OpenAI-compatible chat endpoint: attempts, timeouts, response formats, connections per event loop."""
 
 from __future__ import annotations
 
@@ -290,7 +286,7 @@ async def _opened(endpoint: ClientSettings) -> AsyncGenerator[Any, None]:
 
 
 def _headers(key: str | None) -> dict[str, Any]:
-    """Who asks; what the environment says of another account is not for this endpoint."""
+    """Authorization only: account headers from the environment belong to another endpoint."""
     from openai import Omit
 
     return {
@@ -314,9 +310,11 @@ def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
     )
 
 
-def _seconds(told: str) -> float | None:
-    """What `Retry-After` says: seconds, or a date."""
+def _seconds(header: str) -> float | None:
+    """The wait of `Retry-After`, given as seconds or as a date."""
     try:
-        return max(0.0, float(told) if told.replace(".", "", 1).isdigit() else parsedate_to_datetime(told).timestamp() - time())
+        return max(
+            0.0, float(header) if header.replace(".", "", 1).isdigit() else parsedate_to_datetime(header).timestamp() - time()
+        )
     except (ValueError, OverflowError):
         return None

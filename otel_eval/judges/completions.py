@@ -1,4 +1,4 @@
-"""What a model wrote, read out of an endpoint's response: the text, its tokens and the JSON object in it."""
+"""Chat completions: the text of a response with its tokens and JSON object, and the formats that an endpoint accepts."""
 
 from __future__ import annotations
 

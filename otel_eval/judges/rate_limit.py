@@ -1,7 +1,7 @@
-"""How often a judge may be asked, and how often again when it did not answer.
+"""How often a judge may be asked, and how often again after a retryable error.
 
-Knows a clock and waiting; knows no protocol. Everybody who asks one judge shares its limits. Nothing is locked: two
-threads that ask at the very same moment may at worst ask once too often.
+Everything that asks one judge shares its limits. There is no lock: two threads that ask at the very same moment may at worst
+make one attempt too many.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RateLimiter:
     ) -> None:
         self._retries, self._window_s, self._first_s = retries, window_s, first_s
         self._begun: Final[deque[float] | None] = deque(maxlen=per_minute) if per_minute else None
-        self._paused_until = 0.0  # the judge wants to be left in peace
+        self._paused_until = 0.0  # from `Retry-After`
 
     async def repeat(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """What an attempt returns.
@@ -77,7 +77,7 @@ class RateLimiter:
         return float(_CHANCE.uniform(longest / 2, longest))
 
     async def _turn(self) -> None:
-        """Wait until the judge may be asked. Who is told to wait no longer has taken nothing from the budget."""
+        """Wait until the judge may be asked. A cancelled wait takes nothing from the budget."""
         while (wait_s := self._to_wait()) > 0:
             await asyncio.sleep(wait_s)
         if self._begun is not None:
@@ -87,7 +87,7 @@ class RateLimiter:
         now = time.monotonic()
         pause_s = self._paused_until - now
         if pause_s > _LONGEST_S:
-            raise JudgeError("judge_rate_limited", "the judge wants to be left in peace for longer than can be waited for")
+            raise JudgeError("judge_rate_limited", "the judge asked for a longer pause than is waited for")
         if self._begun is None or len(self._begun) < (self._begun.maxlen or 0):
             return pause_s
         return max(pause_s, self._begun[0] + self._window_s - now)

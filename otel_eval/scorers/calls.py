@@ -1,7 +1,4 @@
-"""The scorers that hold a run's calls against expected ones: order, arguments, results, and the general form.
-
-Knows which comparison each name stands for; how it is done is `matching`'s and `alignment`'s.
-"""
+"""The scorers that compare a run's calls with expected ones: order, arguments, results, and the general form."""
 
 from __future__ import annotations
 
@@ -30,8 +27,15 @@ _WITH_RESULTS: Final = calls("result")
 class ExecutionOrder(Matching):
     """How many of the expected tools (or nodes) were visited, by name. 1 is best, range 0-1.
 
-    The weight of the heaviest alignment / number expected. `match` says which orders count; `of: spans` looks at all
-    spans of the run instead of its calls, filtered by `tools`. Skipped: `of: spans` without any span.
+    Weight of the alignment by names / number expected. Details: `matched`, `missing`, `extra`, `misplaced`. Skipped: `of:
+    spans` in a run without any span.
+
+    Attributes:
+        match: `exact`, `in_order` or `any_order`.
+        of: `tools`, or `spans`: all spans of the run by name, filtered by `tools`.
+
+    Example:
+        {type: execution_order, expected: [plan, search, answer], match: in_order}
 
     >>> from otel_eval.testing import call, trajectory
     >>> run = trajectory(call("a"), call("c"), call("b"))
@@ -48,11 +52,6 @@ class ExecutionOrder(Matching):
     of: str = field(default="tools", metadata=reads(one_of("tools", "spans")))
 
     @property
-    def how(self) -> str:
-        """As given."""
-        return self.match
-
-    @property
     def reads_calls(self) -> bool:
         """Only of tools."""
         return self.of == "tools"
@@ -67,7 +66,7 @@ class ExecutionOrder(Matching):
         """The expected tools; spans are none."""
         return super(ExecutionOrder, self).named_tools if self.of == "tools" else ToolNames()
 
-    def visits(self, trajectory: Trajectory) -> Sequence[TimedCall]:
+    def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """Calls, or spans of the names wanted."""
         if self.of == "tools":
             return trajectory.calls
@@ -86,8 +85,11 @@ class ExecutionOrder(Matching):
 class ToolCallOrder(Matching):
     """How much of the expected order of tools was kept. 1 is best, range 0-1.
 
-    Longest common subsequence of names / number expected; extra calls cost nothing. `strict`: 1 if the calls are
-    exactly the expected ones in that order, else 0. Calls that could not have known of one another may come in any order.
+    Longest common subsequence of names / number expected; extra calls cost nothing. `strict: true`: 1 if the calls are exactly
+    the expected ones in that order, else 0. Parallel calls may come in any order. Details: as `execution_order`.
+
+    Example:
+        {type: tool_call_order, expected: [search, [open, read], refund], threshold: 1.0}
 
     >>> from otel_eval.testing import call, trajectory
     >>> order = ToolCallOrder(expected=names("expected", ["search", "open"]))
@@ -100,7 +102,7 @@ class ToolCallOrder(Matching):
     expected: Expectation | None = field(default=None, metadata=reads(names))
 
     @property
-    def how(self) -> str:
+    def match(self) -> str:
         """In order; exact where strict."""
         return "exact" if self.strict else "in_order"
 
@@ -110,8 +112,14 @@ class ToolCallOrder(Matching):
 class ToolCallArgs(Matching):
     """How many expected calls were made with the expected arguments, in any order. 1 is best, range 0-1.
 
-    Weight of the best one-to-one assignment / number expected. Skipped: a same-named call did not record arguments
-    that the expectation names.
+    Weight of the best one-to-one assignment / number expected. Details: as `execution_order`, with the weight of each pair.
+    Skipped: a same-named call did not record arguments that the expectation names.
+
+    Attributes:
+        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
+
+    Example:
+        {type: tool_call_args, expected: [{name: refund, arguments: {order: 17}}]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> args = ToolCallArgs(expected=_WITH_ARGUMENTS("expected", [{"name": "open", "arguments": {"id": 1}}]))
@@ -125,7 +133,7 @@ class ToolCallArgs(Matching):
     arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
 
     @property
-    def how(self) -> str:
+    def match(self) -> str:
         """In any order."""
         return "any_order"
 
@@ -140,8 +148,11 @@ class ToolCallArgs(Matching):
 class ToolCallOutput(Matching):
     """How many expected calls gave the expected result, in any order. 1 is best, range 0-1.
 
-    Weight of the best one-to-one assignment / number expected; results are equal (`==`) after JSON text was decoded on
-    both sides. Skipped: a same-named call did not record a result that the expectation names.
+    Weight of the best one-to-one assignment / number expected. Results are equal (`==`) after JSON text was decoded on both
+    sides. Details: as `tool_call_args`. Skipped: a same-named call did not record a result that the expectation names.
+
+    Example:
+        {type: tool_call_output, expected: [{name: refund, result: {status: done}}]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> output = ToolCallOutput(expected=_WITH_RESULTS("expected", [{"name": "add", "result": 3}]))
@@ -154,7 +165,7 @@ class ToolCallOutput(Matching):
     expected: Expectation | None = field(default=None, metadata=reads(_WITH_RESULTS))
 
     @property
-    def how(self) -> str:
+    def match(self) -> str:
         """In any order."""
         return "any_order"
 
@@ -169,9 +180,19 @@ class ToolCallOutput(Matching):
 class TrajectoryMatch(Matching):
     """The general form: any match, any measure, arguments and results wherever the expectation names them. 1 is best.
 
-    Weight of the alignment by `measure`, range 0-1. `extra: forbid` and `missing: forbid` make it 0 where a call is
-    extra or an expected one is missing: so `missing: forbid` asks for a superset of what is expected, `extra: forbid`
-    for a subset. Skipped: a same-named call did not record what the expectation names.
+    Weight of the alignment by `measure`, range 0-1. `missing: forbid` asks for a superset of what is expected, `extra: forbid`
+    for a subset: a forbidden call gives 0. Details: as `execution_order`. Skipped: a same-named call did not record what the
+    expectation names.
+
+    Attributes:
+        match: `exact`, `in_order` or `any_order`.
+        measure: `recall`, `precision` or `f1`.
+        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
+        extra: `allow`, or `forbid`: the value is 0 where a call is extra.
+        missing: `allow`, or `forbid`: the value is 0 where an expected call is missing.
+
+    Example:
+        {type: trajectory_match, expected: [search, answer], match: any_order, extra: forbid}
 
     >>> from otel_eval.testing import call, trajectory
     >>> subset = TrajectoryMatch(expected=_CALLS("expected", ["search", "open"]), measure="precision", extra="forbid")
@@ -187,16 +208,6 @@ class TrajectoryMatch(Matching):
     arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
     extra: str = field(default="allow", metadata=reads(one_of("allow", "forbid")))
     missing: str = field(default="allow", metadata=reads(one_of("allow", "forbid")))
-
-    @property
-    def how(self) -> str:
-        """As given."""
-        return self.match
-
-    @property
-    def ratio(self) -> str:
-        """As given."""
-        return self.measure
 
     @property
     def compared(self) -> Comparison:

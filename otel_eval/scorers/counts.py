@@ -1,7 +1,4 @@
-"""How often tools were called: counts that must hold, tools that must and must not appear, budgets.
-
-Knows names and numbers; knows no order, no arguments.
-"""
+"""How often tools were called: counts that must hold, tools that must and must not appear, budgets."""
 
 from __future__ import annotations
 
@@ -98,9 +95,14 @@ def _meant(sign: Any) -> str:
 class ToolCallCount(BaseScorer):
     """Share of tools that were called as often as they should. 1 is best, range 0-1.
 
-    Criteria that hold / criteria. A tool never called counts 0; tools without a criterion are ignored. Never skipped
-    beyond the common reasons. Details: `tools`, per tool `actual`, `operator`, `expected`, `score`; `seen`, the tools
-    that were called.
+    Criteria that hold / criteria. A tool that was never called counts 0; tools without a criterion are ignored. Skipped for the
+    common reasons only. Details: `tools`, per tool `actual`, `operator`, `expected`, `score`.
+
+    Attributes:
+        criteria: tool → `"<= 3"` or `["<=", 3]`; operators `=`, `==`, `!=`, `<`, `<=`, `>`, `>=`, in quotes.
+
+    Example:
+        {type: tool_call_count, criteria: {search: "<= 3", refund: ["==", 1]}}
 
     >>> from otel_eval.testing import call, trajectory
     >>> count = ToolCallCount(criteria=read_criteria("criteria", {"search": "<= 1", "open": [">", 0]}))
@@ -143,8 +145,13 @@ class ToolCallCount(BaseScorer):
 class ForbiddenTools(BaseScorer):
     """Share of forbidden patterns that no call matches. 1 (none was called) is best, range 0-1.
 
-    Details: `broken`, the patterns that were matched; `calls`, the positions of the calls that did; `seen`, the tools
-    that were called.
+    1 - matched patterns / patterns. Details: `broken` (patterns), `calls` (positions).
+
+    Attributes:
+        patterns: glob patterns over tool names.
+
+    Example:
+        {type: forbidden_tools, patterns: ["delete_*"]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> ForbiddenTools(patterns=patterns("patterns", ["delete_*", "pay"]))(trajectory(call("delete_user"))).value
@@ -177,7 +184,13 @@ class ForbiddenTools(BaseScorer):
 class RequiredTools(BaseScorer):
     """Share of required patterns that some call matches. 1 (all appear) is best, range 0-1.
 
-    Details: `missing`, the patterns that no call matches; `seen`, the tools that were called.
+    Matched patterns / patterns. Details: `missing` (patterns).
+
+    Attributes:
+        patterns: glob patterns over tool names.
+
+    Example:
+        {type: required_tools, patterns: [verify_identity]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> RequiredTools(patterns=patterns("patterns", ["search_*", "pay"]))(trajectory(call("search_web"))).explanation
@@ -207,8 +220,17 @@ class RequiredTools(BaseScorer):
 class StepEfficiency(BaseScorer):
     """How far a run stayed within its budgets. 1 (within all) is best, range 0-1.
 
-    Product of min(1, budget / used) over the budgets given; nothing used is within any budget. Skipped: tokens have a
-    budget and were not recorded; calls have one and the instrumentation records none. Details: `used` and `budget` each.
+    Product of min(1, budget / used) over the budgets given, at least one. Details: `used` and `budget` for each. Skipped:
+    tokens have a budget and some model call recorded none; model calls have one and the instrumentation records none; calls
+    have one and are unknown.
+
+    Attributes:
+        max_calls: budget of tool calls.
+        max_model_calls: budget of model calls.
+        max_tokens: budget of input and output tokens.
+
+    Example:
+        {type: step_efficiency, max_calls: 10, max_tokens: 20000}
 
     >>> from otel_eval.testing import call, trajectory
     >>> StepEfficiency(max_calls=1)(trajectory(call("a"), call("b"))).value

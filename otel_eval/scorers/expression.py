@@ -1,7 +1,4 @@
-"""A score that is an expression.
-
-Knows what values are scores; expressions are CEL's.
-"""
+"""A score that is the value of a CEL expression."""
 
 from __future__ import annotations
 
@@ -35,8 +32,17 @@ def _program(key: str, value: Any) -> Program:
 class Expression(BaseScorer):
     """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
 
-    `true` is 1, `false` 0, a number from 0 to 1 itself; anything else fails. Skipped: something was not recorded
-    without which the value cannot be told, or is too large to be looked at.
+    The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a number from 0 to 1 is itself;
+    anything else fails. The explanation is the expression and its value. Skipped: something was not recorded that decides the
+    value, or the evaluation takes too much memory or too many steps (`too_large`). Needs the extra `cel`. Variables, functions
+    and limits: [dag.md](dag.md#expressions).
+
+    Attributes:
+        expression: the expression.
+        reference: what the variable `reference` stands for, see [References](#references).
+
+    Example:
+        {type: expression, expression: 'calls.filter(c, c.name == "search").size() <= 3'}
 
     >>> from otel_eval.scorers import create_scorer
     >>> from otel_eval.testing import call, trajectory
@@ -61,7 +67,7 @@ class Expression(BaseScorer):
         return self.expression.reading.needs
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The attributes that it looks at."""
         return self.expression.reading.attributes | ({self.reference.key} if self.reference else set())
 

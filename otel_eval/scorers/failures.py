@@ -1,7 +1,4 @@
-"""Calls that failed, and what came after them.
-
-Knows errors of calls; never reads their messages.
-"""
+"""Calls that failed, and what followed them. Error messages are content and never read."""
 
 from __future__ import annotations
 
@@ -22,8 +19,12 @@ __all__ = ["ErrorRecovery", "ToolErrors"]
 class ToolErrors(BaseScorer):
     """Share of calls without error. 1 (none failed) is best, range 0-1.
 
-    1 - failed calls / calls. Skipped: no call, or a call that may have failed with a result that was not recorded.
-    Details: `failed`, `total`, and `errors` [{tool, actual, type}] where `actual` is the call's position.
+    1 - failed calls / calls. Details: `failed`, `total`, `errors` [{tool, actual, type}], where `actual` is the call's
+    position. Skipped: no call; a call that may have failed, because its instrumentation shows some failures in results only and
+    its result was not recorded.
+
+    Example:
+        {type: tool_errors, threshold: 1.0}
 
     >>> from otel_eval.testing import call, trajectory
     >>> ToolErrors()(trajectory(call("search"), call("open", error="404"))).explanation
@@ -56,8 +57,14 @@ class ToolErrors(BaseScorer):
 class ErrorRecovery(BaseScorer):
     """Share of failed calls that were followed by a success of the same tool. 1 is best, range 0-1.
 
-    `within` limits how many calls later the success may come; left out, any later call counts. Skipped: no call
-    failed. Details: `recovered` and `lost`, positions of failed calls.
+    Recovered / failed. Details: `recovered`, `lost` (positions of failed calls). Skipped: no call failed; a call that may have
+    failed, as for `tool_errors`.
+
+    Attributes:
+        within: how many calls later the success may come; left out: any later call.
+
+    Example:
+        {type: error_recovery, within: 3}
 
     >>> from otel_eval.testing import call, trajectory
     >>> ErrorRecovery(within=1)(trajectory(call("open", error="404"), call("search"), call("open"))).value

@@ -1,7 +1,6 @@
-"""What every scorer that asks a judge shares: who is asked, about which runs, and what becomes of the answer.
+"""What every scorer that asks a judge shares: the judge, the sampled runs, and the outcome made of the answer.
 
-Knows the frame; what is asked is each scorer's own. The judge being down, or answering what was not asked, is an
-outcome of its own and never a score.
+A judge that is down, or whose answer has another form, gives an outcome of its own and never a score.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.spec.functions import run_coroutine
 from otel_eval.scorers.spec.parameters import STRING, flag, optional, reads, share, text, with_schema
 
-__all__ = ["JudgeScorer", "asked", "failed", "judge_score", "read_judge", "run_now"]
+__all__ = ["JudgeScorer", "evaluate_with_judge", "failed", "judge_score", "read_judge", "run_now"]
 
-_LONGEST: Final = 2000  # of what a judge says for itself
+_LONGEST: Final = 2000  # characters of a judge's explanation
 
 Opinion = Callable[[Trajectory], Awaitable[Finding | Outcome]]
 
@@ -39,13 +38,13 @@ def run_now(evaluate: Callable[[Trajectory], Any], trajectory: Trajectory) -> Ou
     return outcome
 
 
-async def asked(scorer: BaseScorer, trajectory: Trajectory, opinion: Opinion) -> Outcome:
+async def evaluate_with_judge(scorer: BaseScorer, trajectory: Trajectory, opinion: Opinion) -> Outcome:
     """The outcome for one run, in the frame of every built-in scorer."""
-    skipped = scorer.skips(trajectory)
+    skipped = scorer.skip_common(trajectory)
     if skipped is not None:
         return skipped
     try:
-        return scorer.judged(await opinion(scorer.kept(trajectory)))
+        return scorer.to_outcome(await opinion(scorer.select_calls(trajectory)))
     except PromptTooLong as error:
         return Skipped(str(error), reason="too_large")
     except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
@@ -78,10 +77,10 @@ class JudgeScorer(BaseScorer):
     """Base of the scorers whose value is a judge's score.
 
     Attributes:
-        judge: who is asked.
-        prompt: replaces the instruction; what was recorded and the form of the answer are always added to it.
-        sample: the share of traces it is asked about, chosen by trace id; about the others it says nothing.
-        include_content: lets what the judge wrote into explanation and details.
+        judge: a name of `judges`, an endpoint, a coroutine function or its path ([judges.md](../how-to/judges.md)).
+        prompt: replaces the instruction to the judge; what was recorded and the form of the answer are always added.
+        sample: the share of traces that are scored, chosen by trace id; the others get no result.
+        include_content: `true` lets what the judge wrote into explanation and details.
     """
 
     asynchronous: ClassVar[bool] = True
@@ -113,7 +112,7 @@ class JudgeScorer(BaseScorer):
 
     async def evaluate(self, trajectory: Trajectory) -> Outcome:
         """The outcome for one run, once the judge has answered."""
-        return await asked(self, trajectory, self.opinion)
+        return await evaluate_with_judge(self, trajectory, self.opinion)
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The same for a caller that does not wait; in a running event loop await `evaluate` instead."""

@@ -1,7 +1,4 @@
-"""The scorers whose value is what a judge says: of an answer, and of a whole run.
-
-Knows what the judge is asked; who it is and how it is asked is `asking`'s and `judging`'s.
-"""
+"""The scorers that ask a judge: about an answer, about a whole run, and about the choice of tools."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
 from otel_eval.scorers.judge import Judge, PromptTooLong, build_prompt, calls_as_data, without_unrecorded
-from otel_eval.scorers.judge_base import JudgeScorer, asked, failed, judge_score, read_judge, run_now
+from otel_eval.scorers.judge_base import JudgeScorer, evaluate_with_judge, failed, judge_score, read_judge, run_now
 from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.spec.base_scorer import Finding
@@ -55,10 +52,22 @@ def _answer(key: str, value: Any) -> str | Reference:
 @scorer("answer_accuracy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerAccuracy(JudgeScorer):
-    """How far the run's output agrees with a reference answer, in a judge's words. 1 is best, range 0-1.
+    """How far the run's output agrees with a reference answer, by a judge's score. 1 is best, range 0-1.
 
-    `question` and `answer` name attributes or fields of the run's input, `answer` also a record of a dataset; the judge
-    sees both and the run's output, and compares the last two. Skipped: question, answer or output was not recorded.
+    The judge is shown the question, the reference answer and the output, and compares the last two. Details: `score`, and with
+    `include_content` `explanation`. Skipped: question, answer or output was not recorded. Failed: the judge is down, or answers
+    anything but `{"score": 0..1, "explanation": …}`, see [judges.md](../how-to/judges.md).
+
+    Attributes:
+        question: the attribute, or the field of the run's input, that holds the question; `input` is the whole input.
+        answer: the attribute, or the field of the run's input, that holds the reference answer; or a dataset, as in
+            [References](#references).
+
+    Example:
+        type: answer_accuracy
+        judge: {base_url: "https://models.example/v1", model: some-model}
+        question: input
+        answer: expected.answer
 
     >>> from otel_eval.testing import trajectory
     >>> async def judge(prompt: str) -> str:
@@ -84,7 +93,7 @@ class AnswerAccuracy(JudgeScorer):
         return frozenset({"content"})
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The attributes that may hold question and answer."""
         return frozenset({self.question, self.answer.key if isinstance(self.answer, Reference) else self.answer})
 
@@ -126,10 +135,23 @@ def _is_share(score: Any) -> bool:
 @scorer("llm_judge")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmJudge(JudgeScorer):
-    """What a judge makes of the whole run: its input, its calls with arguments and results, its output. 1 is best.
+    """A judge's score of the whole run: its input, its calls with arguments and results, its output. 1 is best.
 
-    `criteria` say what counts, `rubric` which score stands for what. Range 0-1. Skipped: the run is longer than a judge
-    can be asked to read.
+    Range 0-1. The judge is shown the run's input, its calls with arguments, results and errors, and its output. Details:
+    `score`, and with `include_content` `explanation`. Skipped: the prompt has more than 400,000 characters. Failed: as
+    `answer_accuracy`.
+
+    Attributes:
+        criteria: what counts, in words.
+        rubric: what scores stand for: a text, or a mapping of scores from 0 to 1.
+        prompt: replaces the instruction to the judge, before the criteria; what was recorded and the form of the answer are
+            always added.
+
+    Example:
+        type: llm_judge
+        judge: {base_url: "https://models.example/v1", model: some-model}
+        criteria: The agent looks a fact up before it states it.
+        rubric: {0: "states what it did not look up", 1: "looked up all that it states"}
 
     >>> from otel_eval.testing import call, trajectory
     >>> async def judge(prompt: str) -> str:
@@ -173,7 +195,7 @@ def _compare(key: str, value: Any) -> tuple[str, ...]:
 
 @with_schema({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
 def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Names, or mappings of a name and whatever else tells a judge what the tool is for."""
+    """Names, or mappings of a name and anything that describes the tool to a judge."""
     if not isinstance(value, list | tuple):
         raise invalid_value(
             key, value, "a list of tools", f"write e.g. {key}: [search, {{name: refund, description: pays back}}]"
@@ -198,11 +220,26 @@ choice was right. How the tools were called, what came back and how well the tas
 class ToolCorrectness(Matching):
     """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
 
-    Weight of the alignment / number expected (`measure: precision`: / number called). Range 0-1. Skipped: something
-    is compared that a same-named call did not record.
+    Weight of the alignment / number expected, or by `measure`; range 0-1. Details: as `execution_order`. Skipped: something is
+    compared that a same-named call did not record.
 
-    With `available_tools` a judge says how well the tools were chosen for the run's input, and the value is the smaller
-    of the two; details `alignment` and `selection`. A judge that fails leaves `alignment` in the details.
+    With `available_tools` a judge scores how well the tools were chosen for the run's input, and the value is the smaller of
+    the alignment and that score; details `alignment` and `selection`. A judge that fails leaves the run without a score:
+    `Failed`, with the alignment in the details.
+
+    Attributes:
+        match: `exact`, `in_order` or `any_order`.
+        compare: a list of `arguments` and `result`.
+        arguments: how arguments agree: `exact`, `subset`, `superset`, `overlap`, or a list of dotted keys to compare.
+        measure: `recall` (/ expected), `precision` (/ made) or `f1`.
+        available_tools: the tools there are: names, or mappings with a `name` and e.g. a `description`. A judge then scores the
+            choice of tools.
+        judge: the judge of the choice, needed with `available_tools`: see [judges.md](../how-to/judges.md).
+        prompt: replaces the instruction to the judge.
+        sample: with `available_tools`: the share of traces that are scored, chosen by trace id.
+
+    Example:
+        {type: tool_correctness, expected: [{name: search, arguments: {q: rates}}], compare: [arguments]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> tools = ToolCorrectness(expected=_CALLS("expected", [{"name": "search"}]), measure="precision")
@@ -251,16 +288,6 @@ class ToolCorrectness(Matching):
         return super(ToolCorrectness, self).needs | ({"content"} if self.available_tools else set())
 
     @property
-    def how(self) -> str:
-        """As given."""
-        return self.match
-
-    @property
-    def ratio(self) -> str:
-        """As given."""
-        return self.measure
-
-    @property
     def compared(self) -> Comparison:
         """What `compare` lists."""
         by = self.arguments if "arguments" in self.compare else None
@@ -289,7 +316,7 @@ class ToolCorrectness(Matching):
 
     async def evaluate(self, trajectory: Trajectory) -> Outcome:
         """The outcome for one run, once the judge has answered."""
-        return await asked(self, trajectory, self.opinion)
+        return await evaluate_with_judge(self, trajectory, self.opinion)
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The same for a caller that does not wait."""

@@ -1,7 +1,4 @@
-"""How labels are distributed over runs.
-
-Knows labels and counts; the window they are counted over is its caller's.
-"""
+"""How labels are distributed over runs. The caller decides over which window they are counted."""
 
 from __future__ import annotations
 
@@ -27,9 +24,16 @@ RECORDED: Final = "recorded for the distribution"
 class LabelDistribution(BaseScorer):
     """Records each run's label; what counts is the distribution over many runs, see `summarize`.
 
-    `label` names an attribute, or a field of the run's input or output. Always skipped, for one run has no
-    distribution: `details.label` is the label as text, or missing where none was recorded. `window` is how many runs
-    are looked at together.
+    Always skipped (*recorded for the distribution*), which never counts as a failure; `details.label` is the label as text,
+    missing where none was recorded. `otel_eval.scorers.summarize(results)` gives `labels` (sorted), `counts`, `fractions` and
+    `skew`, the largest fraction minus the smallest.
+
+    Attributes:
+        label: an attribute, or a field of the run's output or input.
+        window: how many runs the [metrics over a window](signals.md#over-a-sliding-window) look at together.
+
+    Example:
+        {type: label_distribution, label: intent}
 
     >>> from otel_eval.testing import trajectory
     >>> LabelDistribution(label="intent")(trajectory(attributes={"intent": "refund"})).details
@@ -52,7 +56,7 @@ class LabelDistribution(BaseScorer):
         return frozenset({"content"})
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The attribute that may hold the label."""
         return frozenset({self.label})
 

@@ -39,13 +39,13 @@ def arguments_mode(key: str, value: Any) -> str | tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching(BaseScorer):
-    """Base of the matching scorers.
+    """Base of the scorers that compare calls with expected ones.
 
     Attributes:
-        expected: the expectation, in the form that the field's reader reads.
-        reference: where a run's own expectation is (JSON text or a list); it replaces `expected`.
-        concurrency: `respect` lets calls that could not have known of one another come in any order; `ignore` does not.
-        include_content: lets arguments and results into explanation and details.
+        expected: what should have been called, see [Expectations](#expectations); required unless there is a `reference`.
+        reference: a run's own expectation, see [References](#references); it replaces `expected`.
+        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
+        include_content: `true` lets arguments and results into explanation and details.
     """
 
     expected: Expectation | None = None
@@ -55,12 +55,12 @@ class Matching(BaseScorer):
     criterion: Criterion | None = field(init=False, repr=False, compare=False)  # of the inline expectation
 
     @property
-    def how(self) -> str:
+    def match(self) -> str:
         """One of `MATCHES`."""
         raise NotImplementedError
 
     @property
-    def ratio(self) -> str:
+    def measure(self) -> str:
         """One of `MEASURES`."""
         return "recall"
 
@@ -70,7 +70,7 @@ class Matching(BaseScorer):
         return Comparison()
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The reference's attribute."""
         return frozenset({self.reference.key}) if self.reference else frozenset()
 
@@ -94,7 +94,7 @@ class Matching(BaseScorer):
             )
         self._set("criterion", criterion_of(self.expected, self.compared) if self.expected else None)
 
-    def visits(self, trajectory: Trajectory) -> Sequence[TimedCall]:
+    def compared_calls(self, trajectory: Trajectory) -> Sequence[TimedCall]:
         """What is compared with the expectation."""
         return trajectory.calls
 
@@ -104,12 +104,12 @@ class Matching(BaseScorer):
         if not isinstance(criterion, Criterion):
             assert criterion is not None, "there is one or the other"
             return criterion
-        expectation, visits, exact = criterion.expectation, self.visits(trajectory), self.how == "exact"
+        expectation, visits, exact = criterion.expectation, self.compared_calls(trajectory), self.match == "exact"
         wanted, made = len(expectation.calls), len(visits)
         matcher = Aligner(criterion, visits, concurrency=self.concurrency == "respect")
         try:
-            alignment = matcher.heaviest(any_order=self.how == "any_order")
-            value = float(matcher.fits()) if exact else _ratio(alignment.weight, wanted, made, self.ratio)
+            alignment = matcher.heaviest(any_order=self.match == "any_order")
+            value = float(matcher.fits()) if exact else _ratio(alignment.weight, wanted, made, self.measure)
         except NotRecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
         except TooManySteps:

@@ -1,8 +1,7 @@
-"""Regular patterns over names as automata, and the fewest edits that make a trajectory fit one.
+"""Regular patterns over names as nondeterministic automata (NFA), and the fewest edits that make a trajectory fit one.
 
-Knows names, states and costs; knows no configuration. The edits are insertions and deletions of single calls; the
-search is dynamic programming over (calls consumed, state), with Dijkstra for insertions, so the answer is exact.
-Of the nearest words the longest is taken.
+The edits are insertions and deletions of single calls; the search is dynamic programming over (calls consumed, state), with
+Dijkstra for insertions, so the answer is exact. Of the nearest words the longest is taken.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What comes back from a scorer that is not ours: an outcome that everybody after it can read, or `Failed`.
+"""Check outcomes that come from users' scorers, and turn their exceptions into `Failed`.
 
-Knows outcomes and JSON; knows no scorer. One outcome that cannot be written would cost the others of its report theirs.
+One outcome that cannot be written as JSON would cost the other results of its report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:
     Args:
         who: whose it is, for the message.
 
-    >>> outcome_of(Scored(7, True)).message
+    >>> checked_outcome(Scored(7, True)).message
     'the scorer returned the value 7, not a number in [0, 1]'
     """
     texts = next((texts for kind, texts in _TEXTS.items() if isinstance(returned, kind)), None)
@@ -94,7 +94,7 @@ _MACHINERY: Final = "<frozen importlib"
 def user_code_location(error: BaseException) -> str:
     """`file:line` of the innermost frame in the file that we called into; "" if the error is not from a user's code.
 
-    The innermost frame of all may be in a library, whose line tells less than the one that called it.
+    The innermost frame of all may be in a library; the line that called it is more useful.
     """
     frames = list(_frames(error))
     return f"{frames[0][0]}:{[line for file, line in frames if file == frames[0][0]][-1]}" if frames else ""

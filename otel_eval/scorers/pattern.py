@@ -1,7 +1,4 @@
-"""Whether a trajectory fits a pattern, and the edits that would make it fit.
-
-Knows how a pattern is written; the search is `automaton`'s.
-"""
+"""How near a trajectory is to a pattern, in edits. Patterns are read here; the search is in `nfa`."""
 
 from __future__ import annotations
 
@@ -139,7 +136,7 @@ def _choice(automaton: NFA, start: int, key: str, members: Any, depth: int) -> i
 
 
 def _entry(automaton: NFA, start: int, member: Any) -> int:
-    """Where a member begins: behind `start`, for a repetition comes back to where it begins; nobody comes back to a name."""
+    """The state where a member begins. A repetition returns to its beginning, so it gets a state of its own; a name does not."""
     if isinstance(member, str):
         return start
     entry = automaton.state()
@@ -161,7 +158,7 @@ def _any_order(automaton: NFA, start: int, key: str, members: Any, depth: int) -
         raise ConfigError(f"{key}: {len(members)} members have too many orders; write at most {_MOST_ANY_ORDER}")
     came = [start, *(automaton.state() for _ in range((1 << len(members)) - 1))]
     entries = [_entry(automaton, start, member) for member in members]
-    # All first members at once, so that what is wrong with any of them is told.
+    # All first members at once, so that the problems of all are reported.
     for index, end in enumerate(_ends(automaton, entries, key, members, depth)):
         automaton.free[end].append(came[1 << index])
     for taken, state in enumerate(came[1:], start=1):
@@ -215,11 +212,18 @@ def _repeat(automaton: NFA, start: int, key: str, member: Any, least: int, most:
 class TrajectoryPattern(BaseScorer):
     """How near the calls are to a pattern. 1 (they fit it) is best, range 0-1.
 
-    1 - fewest insertions and deletions that make the calls fit / (calls + length of the word they become); of the
-    nearest words the longest. A pattern is a tool's name; a list or `sequence`, in order; `any_order`, each once;
-    `choice`, one of them; `optional`; `repeat` with `min` (0) and `max` (none). Calls that could not have known of one
-    another may come in any order. Skipped: more of them together than every order of can be tried. Details: `edits`
-    [{edit, tool, position}] and `length` of the word.
+    1 - fewest insertions and deletions that make the calls fit / (calls + length of the word they become); of the nearest words
+    the longest. Parallel calls may come in any order. Details: `edits` [{edit, tool, position}], `length`. Skipped: so many
+    different calls ran in parallel that not every order can be tried.
+
+    Attributes:
+        pattern: a tool's name; a list or `sequence`, in order; `any_order` (up to 10, each once); `choice`, one of them;
+            `optional`; `repeat` with `min` (0) and `max` (none).
+        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
+        include_content: accepted as by every matching scorer; names have no content.
+
+    Example:
+        {type: trajectory_pattern, pattern: [search, {repeat: open, min: 1}, {optional: save}]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> pattern = read_pattern("pattern", ["search", {"repeat": "open", "min": 1}, {"optional": "save"}])

@@ -1,8 +1,4 @@
-"""Rules about which tool comes before which.
-
-Knows four kinds of rules and batches; knows no arguments. A call is *later* than another if it belongs to a later
-batch: calls that could not have known of one another are neither before nor after each other.
-"""
+"""Rules about which tool is called before which. Parallel calls are neither before nor after each other."""
 
 from __future__ import annotations
 
@@ -98,16 +94,23 @@ def _refuse_words(key: str, written: str, names: tuple[str, str]) -> None:
 class Precedence(BaseScorer):
     """Share of rules about order that hold. 1 is best, range 0-1.
 
-    Rules that hold / rules; a rule whose trigger never happens holds.
+    Rules that hold / rules; a rule whose trigger never happens holds. A call is *later* than another if it belongs to a later
+    group of parallel calls. Details: `broken` [{rule, calls}] with the positions of the calls that break it. Skipped: a rule
+    asks for a time that was not recorded.
 
     * `a before b` (trigger: both are called): no `b` is earlier than the first `a`.
-    * `b only after a` (trigger: `b`): every `b` is later than some `a`; one issued together with `a` is not.
-    * `a then b within 5s` (trigger: `a`): every `a` is followed by a later `b` that starts within that time of the end
-      of `a`; units ms, s, m, h; without `within`, at any time.
+    * `b only after a` (trigger: `b`): every `b` is later than some `a`; one issued together with it is not.
+    * `a then b within 5s` (trigger: `a`): every `a` is followed by a later `b` that starts within that time of the end of `a`;
+      units `ms`, `s`, `m`, `h`; without `within`, at any time.
     * `never b after a` (trigger: both): no `b` is later than an `a`.
 
-    Skipped: a rule asks for a time that was not recorded. Details: `broken`, [{rule, calls}] with the positions of the
-    calls that break it; `seen`, the tools that were called.
+    Attributes:
+        rules: a list of rules; names may be glob patterns; a name that has `never`, `before`, `then`, `within` or `after` as a
+            word is written as a pattern, `look the? go`.
+        concurrency: `respect` lets parallel calls come in any order; `ignore` takes them in order of start.
+
+    Example:
+        {type: precedence, rules: ["refund only after verify_*"]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> rules = Precedence(rules=read_rules("rules", ["verify before refund", "never search after refund"]))
@@ -127,7 +130,7 @@ class Precedence(BaseScorer):
 
     @property
     def suggestions(self) -> tuple[str, ...]:
-        """`before` holds where its first tool is never called; a policy that guards a tool wants `only after`."""
+        """`before` holds where its first tool is never called; a policy that guards a tool needs `only after`."""
         rules = [(rule.written, *rule.tools) for rule in self.rules if rule.kind == "before"]
         return tuple(
             f"{written!r} also holds where {a} is never called; write '{b} only after {a}' if {b} must not be called without it"
@@ -150,8 +153,8 @@ class Precedence(BaseScorer):
                 broken.append({"rule": rule.written, "calls": breaking})
                 said.append(f"{rule.written}: {listed([(calls[position].name, position) for position in breaking])}")
         held = len(self.rules) - len(broken)
-        told = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(said)}" if said else "")
-        return Finding(held / len(self.rules), told, {"broken": broken, "seen": seen(calls)})
+        text = f"{held} of {len(self.rules)} rules hold" + (f"; broken: {'; '.join(said)}" if said else "")
+        return Finding(held / len(self.rules), text, {"broken": broken, "seen": seen(calls)})
 
 
 def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) -> list[int] | Skipped:

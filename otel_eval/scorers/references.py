@@ -1,7 +1,4 @@
-"""A run's own reference: in one of its attributes, or in the record of a dataset that an attribute names.
-
-Knows attributes and records; knows no file. Files are opened from above, and look after themselves.
-"""
+"""A run's own reference: in one of its attributes, or in the record of a dataset that an attribute names."""
 
 from __future__ import annotations
 
@@ -88,7 +85,7 @@ class Reference:
         return place
 
     def _no(self, why: str) -> str:
-        # The key's value is not told: it may be what the user asked.
+        # The key's value is left out: it may be content.
         return f"no reference for key {self.key}: {why}"
 
 

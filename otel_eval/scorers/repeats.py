@@ -1,7 +1,4 @@
-"""Calls made again: identical ones, and cycles that a run is caught in.
-
-Knows names and arguments of calls and their order; knows no expectation.
-"""
+"""Repeated calls: identical ones, and cycles that a run is caught in."""
 
 from __future__ import annotations
 
@@ -36,9 +33,14 @@ def _keys(calls: Sequence[ToolCall], *, ignore_arguments: bool) -> list[Hashable
 class RedundantCalls(BaseScorer):
     """How few calls repeat an identical earlier one. 1 (none does) is best, range 0-1.
 
-    1 - repeated calls / calls; identical are calls of one tool with equal arguments, or of one tool with
-    `ignore_arguments`. Skipped: no call, or some arguments were not recorded. Details: `repeated`, [[position, first
-    position], …].
+    1 - repeated calls / calls; identical are calls of one tool with equal arguments. Details: `repeated` [[position, first
+    position], …]. Skipped: no call; some arguments were not recorded.
+
+    Attributes:
+        ignore_arguments: `true`: calls of one tool are identical whatever their arguments.
+
+    Example:
+        {type: redundant_calls}
 
     >>> from otel_eval.testing import call, trajectory
     >>> RedundantCalls()(trajectory(call("get", arguments={"id": 1}), call("get", arguments={"id": 1}))).value
@@ -84,9 +86,17 @@ class _Repetition(NamedTuple):
 class LoopDetection(BaseScorer):
     """Whether a run goes round in circles: 1 (good) if not, 0 if so.
 
-    0 if some cycle of 1 to `max_cycle` identical calls comes more than `max_repeats` times in a row; identical as for
-    `redundant_calls`. Skipped: only the arguments could tell, and some were not recorded. Details: `loops` [{first,
-    length, times, tools}], the most repeated of each length.
+    0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in a row; identical as for
+    `redundant_calls`. Details: `loops` [{first, length, times, tools}], the most repeated of each length. Skipped: the names
+    repeat, only the arguments could tell, and some were not recorded.
+
+    Attributes:
+        max_repeats: how often in a row a cycle may be repeated.
+        max_cycle: the longest cycle looked for, in calls.
+        ignore_arguments: `true`: calls of one tool are identical whatever their arguments.
+
+    Example:
+        {type: loop_detection, max_repeats: 3}
 
     >>> from otel_eval.testing import call, trajectory
     >>> loop = LoopDetection(max_repeats=2, ignore_arguments=True)
@@ -114,23 +124,23 @@ class LoopDetection(BaseScorer):
             if keys is None:
                 return Skipped("arguments not recorded", reason="not_recorded")
             loops = self._loops(keys)
-        told = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
+        loops_found = [{**loop._asdict(), "tools": [calls[loop.first + at].name for at in range(loop.length)]} for loop in loops]
         said = [
             f"{', '.join(tool(calls[loop.first + at].name) for at in range(loop.length))} {loop.times} times in a row "
             f"from call {loop.first}"
             for loop in loops
         ]
-        return Finding(0.0 if loops else 1.0, "; ".join(said) or "no loop", {"loops": told})
+        return Finding(0.0 if loops else 1.0, "; ".join(said) or "no loop", {"loops": loops_found})
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
         found = [_most_repeated(keys, length) for length in lengths]
-        # A cycle that is itself a shorter cycle over and over was told already.
-        told: list[_Repetition] = []
+        # A cycle that is itself a shorter cycle over and over is listed already.
+        listed_cycles: list[_Repetition] = []
         for loop in found:
-            if loop.times > self.max_repeats and not any(loop.length % each.length == 0 for each in told):
-                told.append(loop)
-        return told
+            if loop.times > self.max_repeats and not any(loop.length % each.length == 0 for each in listed_cycles):
+                listed_cycles.append(loop)
+        return listed_cycles
 
 
 def _most_repeated(keys: Sequence[Hashable], length: int) -> _Repetition:

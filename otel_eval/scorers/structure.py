@@ -1,7 +1,4 @@
-"""Whether calls, or the steps a run wrote down, recorded what they should.
-
-Knows which fields there are and whether they were recorded; never looks at what they hold.
-"""
+"""Whether calls, or the steps that a run recorded, have the required fields. Their values are not read."""
 
 from __future__ import annotations
 
@@ -35,11 +32,18 @@ def _keys(key: str, value: Any) -> tuple[str, ...]:
 class TrajectoryStructure(BaseScorer):
     """Share of calls, or of recorded steps, that have every required field. 1 is best, range 0-1.
 
-    Valid / total. Without `steps`: of the calls; a field counts if it was recorded, whatever it holds, and a failed
-    call needs no result; no calls, or a field that no call recorded: skipped. With `steps`: of the list that the
-    attribute or output field of that name holds (or holds under `trajectory`); a step needs `step` or
-    `id` and every required key, entries that are no objects are invalid, an empty list or anything that is no list
-    scores 0, nothing recorded is skipped. Details: `valid`, `total`, `errors` with positions.
+    Valid / total. Of calls: a field counts if it was recorded, even as null; a failed call needs no result. Of steps: each
+    needs `step` or `id` and every required key; entries that are no objects are invalid; an empty list, or anything that is no
+    list, scores 0. Details: `valid`, `total`, `errors` with positions. Skipped: no calls; a key that no call recorded; no steps
+    recorded.
+
+    Attributes:
+        required_keys: fields that must be there; by default `arguments`, `result` of calls and `action` of steps.
+        steps: an attribute, or a field of the run's output, that holds a list of steps, or an object with one under `trajectory`;
+            left out, calls are checked.
+
+    Example:
+        {type: trajectory_structure, required_keys: [arguments]}
 
     >>> from otel_eval.testing import call, trajectory
     >>> TrajectoryStructure()(trajectory(call("a", arguments={}, result=None), call("b", arguments={}))).explanation
@@ -66,7 +70,7 @@ class TrajectoryStructure(BaseScorer):
         return frozenset(needs | ({"arguments"} if {"arguments", "call_id"} & {*self.required} else set()))
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The attribute that may hold the steps."""
         return frozenset({self.steps} if self.steps else ())
 

@@ -1,7 +1,4 @@
-"""Explanations: names and positions in short sentences.
-
-Knows how to list; never sees a value of an argument or a result.
-"""
+"""Explanations: names and positions in short sentences. Values of arguments and results never appear in them."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _MOST_SEEN: Final = 50
 
 
 def tool(name: str) -> str:
-    """A tool's name, cut if somebody put a book into it."""
+    """A tool's name, cut to 60 characters."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 

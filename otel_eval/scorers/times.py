@@ -1,7 +1,4 @@
-"""How long a run took, or its tools.
-
-Knows start and end; nanoseconds in, milliseconds out.
-"""
+"""How long a run took, or its tools. Nanoseconds in, milliseconds out."""
 
 from __future__ import annotations
 
@@ -63,11 +60,17 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
 class TimeCost(BaseScorer):
     """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
 
-    clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed <= max; `strict`: 1 if elapsed <= max,
-    else 0. `of: run` is the run's own span, `tools` and the name of a tool the union of the intervals
-    of these calls, `critical_path` the greatest total duration of calls that follow one another. Skipped: no time was
-    recorded, an end lies before its start, or there is no such call. Details: `elapsed_ms`, `max_ms`, `of`; `seen`, the
-    tools that were called, where `of` names a tool.
+    clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed ≤ max, whatever the value. `strict: true`: 1 if
+    elapsed ≤ max, else 0. `run` is the duration of the run's own span; `tools` and a tool's name: length of the union of the
+    intervals of these calls; `critical_path`: greatest total duration of calls that follow one another. Details: `elapsed_ms`,
+    `max_ms`, `of`. Skipped: no time recorded, an end before its start, no such call.
+
+    Attributes:
+        max_ms: the budget in milliseconds, more than 0.
+        of: `run`, `tools`, `critical_path` or the name of a tool.
+
+    Example:
+        {type: time_cost, max_ms: 20000}
 
     >>> from otel_eval.testing import call, trajectory
     >>> TimeCost(max_ms=10)(trajectory(start_ns=1_000_000, end_ns=5_000_000)).value

@@ -1,4 +1,4 @@
-"""Find names of tools in policies that no run uses: most are misspelt, and a policy about a misspelt name says nothing."""
+"""Find names of tools in policies that no run uses: most are misspelt, and such a policy has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the arguments, or the result, of a call agree with what was expected.
+"""Compare arguments and results with expected ones, and look up recorded values by name.
 
 Equality is Python's `==`, so 1, 1.0 and True are equal.
 """
@@ -110,7 +110,7 @@ def value_at(value: Any, path: str) -> Any:
 def decode_json(value: Any) -> Any:
     """JSON text as the value it spells, however often it was encoded; anything else as it is.
 
-    >>> decoded('{"a": 1}'), decoded("plain"), decoded(3)
+    >>> decode_json('{"a": 1}'), decode_json("plain"), decode_json(3)
     ({'a': 1}, 'plain', 3)
     """
     while isinstance(value, str):
@@ -159,7 +159,7 @@ def recorded_field(trajectory: Trajectory, name: str, *, within: tuple[str, ...]
     or the field of an object at that dotted path.
 
     >>> from otel_eval.testing import trajectory
-    >>> field_of(trajectory(output={"plan": {"steps": [1]}}), "plan.steps")
+    >>> recorded_field(trajectory(output={"plan": {"steps": [1]}}), "plan.steps")
     [1]
     """
     if name in trajectory.attributes:

@@ -1,4 +1,4 @@
-"""Expected calls against actual ones: which belong together, and how much that weighs.
+"""Expected calls against actual ones: which belong together, and how much each pair weighs.
 
-`relation` compares calls, `heaviest` aligns them, `explain` names the differences.
+`arguments` compares calls, `align` aligns them and explains the differences.
 """

@@ -130,7 +130,7 @@ class WeightedAssignment:
     Rows that are the very same object are alike, and columns may have room for several rows: what is searched is a
     graph of kinds, however many rows and columns there are of each.
 
-    >>> best = Assignment()
+    >>> best = WeightedAssignment()
     >>> best.add({0: 1.0, 1: 0.9}); best.total
     1.0
     >>> best.add({0: 0.8}); round(best.total, 9)
@@ -290,7 +290,7 @@ def assign_kinds(
 class UnweightedAssignment:
     """As `WeightedAssignment`, where every pair weighs the same: rows are integers with one bit for each column.
 
-    >>> best = Assigned(2)
+    >>> best = UnweightedAssignment(2)
     >>> best.add(0b11), best.add(0b01), best.add(0b11)
     (True, True, False)
     >>> best.pairs()

@@ -1,6 +1,7 @@
-"""Expected calls: what they are, and how they are read from names or mappings of name, arguments and result.
+"""Expected calls: how they are read from a specification, and how they are prepared for a comparison.
 
-A nested list holds calls that may come in any order.
+A nested list holds calls that may come in any order. Values are compared by hashing where they are JSON; where equal words
+decide, no pair of calls is compared.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class Criterion:
         words: the expected calls as words; None where some value cannot be hashed or calls of one name name different fields.
         decisive: whether calls agree only if their words are equal.
         plain: whether nothing is compared but names.
-        weighed: whether the weight of each pair is told: something is to be compared, and some expected call names something.
+        weighed: whether details list the weight of each pair: something is compared, and some expected call names it.
         whole: whether every expected call names arguments that are compared, and none a result that is.
     """
 

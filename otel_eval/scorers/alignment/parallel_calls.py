@@ -1,4 +1,4 @@
-"""Cut calls into batches of parallel calls: groups whose members could not have known of one another."""
+"""Cut calls into groups of parallel calls: calls that could not have known of each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parallel_groups(visits: Sequence[TimedCall]) -> list[range]:
     one another.
 
     >>> from otel_eval.testing import call
-    >>> batches([call("a", start_ns=1, end_ns=4), call("b", start_ns=2, end_ns=3), call("c", start_ns=3, end_ns=9)])
+    >>> parallel_groups([call("a", start_ns=1, end_ns=4), call("b", start_ns=2, end_ns=3), call("c", start_ns=3, end_ns=9)])
     [range(0, 2), range(2, 3)]
     """
     found: list[range] = []
@@ -84,7 +84,7 @@ def is_sequential(visits: Sequence[TimedCall]) -> bool:
     """Whether every batch certainly holds one visit; quicker than `parallel_groups` for the usual run.
 
     >>> from otel_eval.testing import call
-    >>> follow_one_another([call("a", start_ns=1, end_ns=4), call("b", start_ns=4, end_ns=5)])
+    >>> is_sequential([call("a", start_ns=1, end_ns=4), call("b", start_ns=4, end_ns=5)])
     True
     """
     free = 1  # the first start that follows

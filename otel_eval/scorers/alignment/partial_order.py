@@ -1,10 +1,9 @@
-"""Alignments where both sides have groups: walks down and right through the grid of groups.
+"""Alignments where both sides have groups: paths down and right through the grid of groups.
 
-The groups that are paired form a staircase: after group g met batch b, either g meets
-the next batch, or the next group meets b. What is already taken of the group (or batch) that goes on is the state.
-No way is known to choose the best staircase in polynomial time where names repeat across groups, so states that
-another one is sure to beat are dropped, and beyond `limit` the heaviest are kept: exact for every alignment that a
-person writes down, and for larger ones a value that is reached by some order but might not be the greatest.
+The groups that are paired form a monotone path: after group g met batch b, either g meets the next batch, or the next group
+meets b. What is already taken of the group (or batch) that goes on is the state. No polynomial algorithm is known where names
+repeat across groups, so dominated states are dropped, and beyond `limit` the heaviest are kept: exact for every alignment that
+a person writes down, and for larger ones a value that is reached by some order but might not be the greatest.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def walk_words(
     later, nor another one. So a state is what is left of the other one, whatever its order. Cells through which fewer
     than `least` pairs can be had, a number that some alignment is known to have, are left out.
 
-    >>> walk_words("ab", "ba", [range(0, 2)], [range(0, 2)], Work(None))
+    >>> walk_words("ab", "ba", [range(0, 2)], [range(0, 2)], StepBudget(None))
     [(0, 1), (1, 0)]
     """
     numbers: dict[Hashable, int] = {}

@@ -1,7 +1,7 @@
 """Expressions in CEL, the Common Expression Language, over what a run recorded.
 
-Knows how an expression is checked once and then evaluated on many runs; knows no score. The implementation comes with
-the extra `cel` and is loaded only where an expression is.
+An expression is checked once and evaluated on many runs. The implementation comes with the extra `cel` and is loaded only
+where an expression is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run recorded, as the variables of an expression.
+"""What a run recorded, as the variables of an expression, and values of the evaluator as values of Python.
 
-Knows trajectories and how large a value an evaluation can take without harm; knows no expression. What was not recorded
-is left out, never made up: looking at it is an error of CEL, which `&&` and `||` overrule where the rest decides alone.
+What was not recorded is left out, never made up: reading it is an error of CEL, which `&&` and `||` overrule where the rest
+decides alone. Sizes and depths are limited, since the evaluator follows values by recursion.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def bind(reading: FieldsRead, trajectory: Trajectory, reference: Any = UNRECORDE
     Args:
         reading: what it looks at; nothing else is bound.
         trajectory: the run.
-        reference: the run's own reference, where there is one; else `UNRECORDED`, or a `Skipped` that says why.
+        reference: the run's own reference, where there is one; else `UNRECORDED`, or the `Skipped` outcome where there is none.
 
     Raises:
         Unavailable: they are too large.
@@ -128,7 +128,7 @@ def _rows(names: Sequence[str], columns: Sequence[list[Any]], number: int) -> li
     if len(columns) in _ROWS:
         rows: list[dict[str, Any]] = _ROWS[len(columns)](*names, *columns)
     else:
-        rows = [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(number)]  # noqa: B905 - told to be strict it takes twice the time
+        rows = [dict(zip(names, row)) for row in zip(*columns)] if columns else [{} for _ in range(number)]  # noqa: B905 - strict=True takes twice the time
     if type(UNRECORDED) not in map(type, chain.from_iterable(columns)):
         return rows
     return [{name: value for name, value in row.items() if value is not UNRECORDED} for row in rows]
@@ -202,7 +202,7 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
 
     Args:
         values: variables by name.
-        contents: what is in them that somebody else wrote, which may be of any size and kind.
+        contents: the recorded values among them, of any size and kind.
         gathers: whether lists are built from them.
 
     Raises:

@@ -1,8 +1,7 @@
 """Expressions in CEL: checked once, evaluated on many runs.
 
-Knows the library that does both and how its errors are told; knows no score. The library is Google's, over its C++
-implementation (`cel-expr-python`): it checks types before anything runs, counts iterations, and matches regular
-expressions by RE2, in time linear in the text.
+The library is Google's, over its C++ implementation (`cel-expr-python`): it checks types before anything runs, counts
+iterations, and matches regular expressions by RE2, in time linear in the text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What an expression looks at: which facts of the run, of its calls, and which other variables.
-
-Knows the fields that there are and the trees of expressions; knows no run.
-"""
+"""Which fields of the run and of its calls, and which other variables, an expression reads."""
 
 from __future__ import annotations
 

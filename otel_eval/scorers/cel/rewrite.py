@@ -1,7 +1,10 @@
-"""Charge what an expression makes against the memory of its evaluation.
+"""Rewrite a checked expression so that its evaluation is bounded: loop invariants are hoisted, and memory is charged.
 
-Around everything that takes memory, calls of the functions of `memory` are added. An error is raised before a text or a list
-is made that exceeds what is left; as `||` and `exists` go on after an error, everything that is evaluated later asks again.
+An invariant is evaluated where it is first used, and once: what the loop would not have evaluated, as for an empty list or
+behind `&&`, is not evaluated either. Around everything that takes memory, calls of the functions of `functions` are added,
+which raise an error before a text or a list is made that exceeds what is left; as `||` and `exists` go on after an error,
+everything that is evaluated later checks again. How large a value can be is estimated before evaluation: values share their
+parts in the evaluator and share nothing in Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The syntax tree of a checked expression, read from the compiler's serialized form and written back to it.
 
-Source: CEL's `syntax.proto` and `checked.proto` (https://github.com/google/cel-spec, v0.24).
+Names of nodes that are added begin with `@`, which no written name does. Source: CEL's `syntax.proto` and `checked.proto`
+(https://github.com/google/cel-spec, v0.24).
 """
 
 from __future__ import annotations

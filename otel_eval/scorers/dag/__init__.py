@@ -1,7 +1,4 @@
-"""Decision trees: scores at the end of a way that expressions and judges decide.
-
-Knows nodes, how they are joined, checked, walked and drawn; importing it registers the scorer `dag`.
-"""
+"""Decision trees: scores at the end of a path that expressions and judges decide. Importing it registers the scorer `dag`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A whole tree as one expression, which gives the number of the way that a run takes.
+"""A whole tree as one expression, which gives the number of the path that a run takes.
 
-Knows how the expressions of nodes are put together so that each is evaluated where a walk would evaluate it, and which
-trees that is possible for; the rules of the walk are `walk`'s. Where anything is not as every run should have it - an
-error, something that was not recorded, an output that is too large - the expression gives nothing, and the run is walked.
+Each node's expression stands where a walk would evaluate it. Where anything is not as every run should have it - an error,
+something that was not recorded, an output that is too large - the expression gives nothing, and the run is walked. Ten
+expressions take half the time of a walk in small runs, and two thirds in large ones (`tests/bench/decision_tree.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether every run reaches exactly one verdict with a score, whatever the decisions come to.
+"""Whether every run reaches exactly one verdict with a score, whatever the decisions are.
 
-Knows how nodes lead to one another; knows no run. The walk is tried with every verdict of every decision; what can no
-longer make a difference is forgotten on the way, so that ways that meet again are followed once.
+The walk is tried with every verdict of every decision; what can no longer make a difference is dropped from the state, so that
+paths that meet again are followed once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read a tree's nodes from a mapping, as a configuration or a program writes them.
-
-Knows the keys of each kind of node and what each may hold; how nodes may be joined is `joints`'.
-"""
+"""The nodes of a decision tree, and reading them from the mapping of a specification."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ class Node:
         label: what the output of a task is called, or "".
         children: of a task, the names of the nodes that read its output.
         verdicts: of a decision; `by_verdict` finds one. `verdict_type` is what they are, so that 1 is not taken for true.
-        said: how an explanation tells that it came to a verdict; None for the output of a task.
+        said: the words of an explanation by verdict; by None for the output of a task.
     """
 
     name: str
@@ -243,7 +240,7 @@ def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str
         raise ConfigError(f"{key}.cel: {said}")
     if "cel" in given:
         if "reads" in given:
-            raise ConfigError(f"{key}.reads: an expression says itself what it reads; leave reads out")
+            raise ConfigError(f"{key}.reads: an expression determines what it reads; leave reads out")
         return text(f"{key}.cel", given["cel"]), None
     return None, text(f"{key}.{asks}", given[asks])
 

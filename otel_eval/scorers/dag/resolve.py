@@ -1,7 +1,4 @@
-"""How a tree's nodes are joined: names that lead somewhere, labels, expressions, no cycle.
-
-Knows nodes as they are written and makes of them those that can be walked; where the walk begins is `reach`'s.
-"""
+"""Resolve the references between a tree's nodes: names, labels, expressions; cycles are refused."""
 
 from __future__ import annotations
 

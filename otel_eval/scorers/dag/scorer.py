@@ -1,7 +1,4 @@
-"""A decision tree as a scorer.
-
-Knows the frame around a walk: parameters, what must be read, and what becomes of the way that was taken.
-"""
+"""A decision tree as a scorer, and as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
 from otel_eval.scorers.dag.resolve import nodes
 from otel_eval.scorers.dag.walk import NodeAnswer, Step, WalkResult, answered, finished, instruction_of, shown_of, walk
 from otel_eval.scorers.judge import Judge
-from otel_eval.scorers.judge_base import asked, read_judge, run_now
+from otel_eval.scorers.judge_base import evaluate_with_judge, read_judge, run_now
 from otel_eval.scorers.references import Reference, reference
 from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.spec.functions import is_own_scorer, private_copy
@@ -58,12 +55,31 @@ def _roots(key: str, value: Any) -> tuple[str, ...]:
 @scorer("dag")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dag(BaseScorer):
-    """The score at the end of a way through a tree of decisions. 1 is best, range 0-1.
+    """The score at the end of a path through a tree of decisions. 1 is best, range 0-1.
 
-    The score of the verdict that is reached / 10, or the score of the scorer that it leads to; `strict`: 1 or 0. Each
-    node is decided by an expression or by a judge. The explanation is the way that was taken. Skipped: a node on the way
-    reads what was not recorded. Details: `path` [{node, verdict}], with the judges' reasons where `include_content`
-    lets them; `score` or `scorer`. `asynchronous` is whether anybody is waited for.
+    Each node is decided by an expression or by a judge. The score of the verdict that is reached / 10, or the score of the
+    scorer that it leads to; `strict: true`: below 10 is 0. The explanation is the path that was taken. Details: `path` [{node,
+    verdict}], `score` or `scorer` (`name`, `type`, `details`). Skipped: a node on the path reads what was not recorded. How
+    nodes are written, joined and checked: [dag.md](dag.md).
+
+    Attributes:
+        nodes: the nodes by name.
+        root: the node, or nodes, to begin with.
+        judge: the judge of nodes with `instructions` or `criteria`, see [judges.md](../how-to/judges.md).
+        reference: what `reference` stands for, see [References](#references).
+        sample: where judges are asked: the share of traces that they are asked about.
+        include_content: `true` lets the reasons of judges into explanation and details.
+
+    Example:
+        type: dag
+        root: few
+        nodes:
+          few:
+            type: binary
+            cel: calls.size() <= 5
+            children:
+              - {verdict: true, score: 10}
+              - {verdict: false, then: {scorer: {type: redundant_calls}}}
 
     >>> from otel_eval.scorers import create_scorer
     >>> from otel_eval.testing import call, trajectory
@@ -156,9 +172,9 @@ class Dag(BaseScorer):
         return self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The attributes that they look at."""
-        further: list[frozenset[str]] = [getattr(each, "asked", frozenset()) for each in self.scorers]
+        further: list[frozenset[str]] = [getattr(each, "attribute_keys", frozenset()) for each in self.scorers]
         return self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
 
     @property
@@ -167,7 +183,7 @@ class Dag(BaseScorer):
         return tool_names_of(self.scorers)
 
     def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
-        """What a judge is told to do for a node; what it is shown and the form of the answer are added to it."""
+        """The instruction to a judge for a node; the data and the form of the answer are added to it."""
         return instruction_of(node)
 
     def drawing(self) -> str:
@@ -175,13 +191,13 @@ class Dag(BaseScorer):
         return drawn(self.nodes.by_name)
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
-        """The way of one run, where nobody is waited for."""
+        """The outcome of one run in a tree without judges."""
         found: Finding | Outcome = finished(self._opinion(trajectory))
         return found
 
     async def evaluate(self, trajectory: Trajectory) -> Outcome:
         """The outcome for one run, once all that are asked have answered."""
-        return await asked(self, trajectory, self._opinion)
+        return await evaluate_with_judge(self, trajectory, self._opinion)
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The same for a caller that does not wait; in a running event loop await `evaluate` if judges are asked."""

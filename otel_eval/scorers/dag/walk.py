@@ -1,8 +1,8 @@
 """Walk a tree for one run: nodes decide, tasks extract, one verdict gives the score.
 
-Knows rounds: all nodes that can run, then those that can run after them. What comes out depends on the verdicts alone,
-neither on the order in which nodes were written nor on which judge answers first. A node that cannot tell holds up those
-that wait for it and nobody else.
+The walk goes in rounds: all nodes that can run, then those that can run after them. The result depends on the verdicts alone,
+neither on the order in which nodes were written nor on which judge answers first. A node without an answer holds up only the
+nodes that wait for it.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class WalkResult(NamedTuple):
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns that waits for nobody."""
+    """The return value of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
         return stop.value
     coroutine.close()
-    raise RuntimeError("a node waited for somebody in a tree without judges")
+    raise RuntimeError("a node suspended in a tree without judges")
 
 
 async def walk(plan: TreePlan, evaluation: ExpressionEvaluator, ask: Ask) -> WalkResult:
@@ -183,7 +183,7 @@ def shown_of(node: Node, trajectory: Trajectory, reference: Any, outputs: Mappin
     Args:
         node: who asks.
         trajectory: the run.
-        reference: the run's own reference, or `UNRECORDED`, or a `Skipped` that says why there is none.
+        reference: the run's own reference, or `UNRECORDED`, or the `Skipped` outcome where there is none.
         outputs: of the tasks that lead to the node and that it reads, by label.
     """
     calls = calls_as_data(trajectory.calls) if not trajectory.calls_unknown else UNRECORDED

@@ -1,7 +1,4 @@
-"""What every built-in scorer shares: the common parameters, the common reasons to skip, strict and threshold.
-
-Knows the frame around a measurement; what is measured is each scorer's own. The frame is applied here and nowhere else.
-"""
+"""What every scorer shares: the common parameters, the common reasons to skip, `strict` and `threshold`."""
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseScorer:
-    """Base of the built-in scorers.
+    """Base of the built-in scorers and of `FunctionScorer`.
 
     Attributes:
-        name: how the score is called outside; the type if left out.
-        threshold: the least value that passes, in [0, 1]; left out, `default_threshold`.
-        strict: values below 1 become 0, and only 1 passes, whatever the threshold.
-        tools: patterns over tool names; other calls are left out before anything is measured.
-        failed_calls: `exclude` leaves out calls that failed.
+        name: the name that results carry; the type if left out.
+        threshold: the least value that passes, from 0 to 1; left out, `default_threshold`.
+        strict: `true` turns values below 1 into 0, and only 1 passes, whatever the threshold.
+        tools: `{include: [patterns], exclude: [patterns]}` over tool names; other calls are left out before anything is measured.
+        failed_calls: `include`, or `exclude` to leave out calls that failed.
     """
 
     type: ClassVar[str]
@@ -97,7 +94,7 @@ class BaseScorer:
         return frozenset()
 
     @property
-    def asked(self) -> frozenset[str]:
+    def attribute_keys(self) -> frozenset[str]:
         """The attributes that must be in `Trajectory.attributes`."""
         return frozenset()
 
@@ -122,15 +119,15 @@ class BaseScorer:
 
     def __call__(self, trajectory: Trajectory) -> Outcome:
         """The outcome for one run; equal trajectories give equal outcomes."""
-        skipped = self.skips(trajectory)
+        skipped = self.skip_common(trajectory)
         if skipped is not None:
             return skipped
         try:
-            return self.judged(self.find(self.kept(trajectory)))
+            return self.to_outcome(self.find(self.select_calls(trajectory)))
         except RecursionError:
             return Failed("RecursionError", "values are nested too deeply to be compared")
 
-    def skips(self, trajectory: Trajectory) -> Skipped | None:
+    def skip_common(self, trajectory: Trajectory) -> Skipped | None:
         """Why a run cannot be measured at all, if so."""
         if trajectory.incomplete:
             return Skipped(f"incomplete: {trajectory.incomplete}", reason="incomplete")
@@ -148,7 +145,7 @@ class BaseScorer:
                 return Skipped(why, reason="not_recorded")
         return None
 
-    def kept(self, trajectory: Trajectory) -> Trajectory:
+    def select_calls(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory without the calls that `tools` and `failed_calls` leave out."""
         keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
         if keeps is None and not drop_failed:
@@ -158,7 +155,7 @@ class BaseScorer:
         )
         return replace(trajectory, calls=calls)
 
-    def judged(self, found: Finding | Outcome) -> Outcome:
+    def to_outcome(self, found: Finding | Outcome) -> Outcome:
         """A finding as an outcome: its value in [0, 1], strict and threshold applied."""
         if not isinstance(found, Finding):
             return found

@@ -1,7 +1,4 @@
-"""Build a scorer from its specification.
-
-Knows mappings and the registry; what each key may hold is the scorer's own business.
-"""
+"""Build a scorer from its specification, and describe specifications as JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
 
 
 def checked_scorer(scorer: Scorer) -> Scorer:
-    """A scorer that was given as an object, if what it says of itself can be used.
+    """A scorer that was given as an object, with its name, type, version and needs checked.
 
     Raises:
         ConfigError: its name, type or version is no text, or it needs what there is not.
@@ -117,7 +114,7 @@ def _wrong_values(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> 
 
 
 def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
-    """Required keys that are not given, unless a misspelt one was told to be meant for it."""
+    """Required keys that are not given, unless a suggestion for a misspelt key names it."""
     missing = [key for key, needed in required.items() if needed and key not in given]
     return [f"{key}: missing; {kind} cannot do without it" for key in missing if not _told(f"did you mean {key!r}?", problems)]
 
@@ -251,7 +248,7 @@ def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
 
 def _property(parameter: Field[Any]) -> dict[str, Any]:
     schema = dict(schema_of(parameter.metadata["read"]))
-    # None stands for "left out", whatever the reader says of null.
+    # None stands for "left out", whether or not the reader takes null.
     if isinstance(parameter.default, bool | int | float | str) and parameter.default != "":
         schema["default"] = parameter.default
     return schema

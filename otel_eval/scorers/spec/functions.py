@@ -1,7 +1,8 @@
-"""Scorers that users write as functions, and what may come back from one.
+"""Scorers that users write as functions: their annotations, coroutines, and protection of what other scorers read.
 
-Knows how to call a function and to judge what it returns; knows no registry. It starts no thread: a coroutine is run
-to its end where no event loop runs in the calling thread; where one runs, await `FunctionScorer.evaluate` instead.
+No thread is started: a coroutine is run to its end where no event loop runs in the calling thread; where one runs, await
+`FunctionScorer.evaluate` instead. Of annotations only certain contradictions are refused: built-in types, literals, unions and
+lists of these.
 """
 
 from __future__ import annotations
@@ -84,16 +85,16 @@ class FunctionScorer(BaseScorer):
 
     async def evaluate(self, trajectory: Trajectory) -> Outcome:
         """The outcome, for callers inside a running event loop."""
-        skipped = self.skips(trajectory)
+        skipped = self.skip_common(trajectory)
         if skipped is not None:
             return skipped
         try:
-            returned = self.function(self.kept(trajectory), **self.arguments)
+            returned = self.function(self.select_calls(trajectory), **self.arguments)
             if inspect.isawaitable(returned):
                 returned = await returned
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return failed_from(error)
-        return self.judged(self._understood(returned))
+        return self.to_outcome(self._understood(returned))
 
     def _understood(self, returned: Any) -> Finding | Outcome:
         if isinstance(returned, Scored | Skipped | Failed):

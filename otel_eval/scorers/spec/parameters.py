@@ -1,7 +1,7 @@
-"""Read the parameters of a scorer's specification, or say in one line why they cannot be used.
+"""Readers of the parameters of a scorer's specification.
 
-Knows what a key may hold; knows no scorer. A reader takes the key (for the message) and the value and returns what
-the scorer keeps; it raises `ConfigError` naming the key, the value received, what would be right and the remedy.
+A reader takes the key (for the message) and the value and returns what the scorer keeps; it raises `ConfigError` naming the key,
+the value received, what would be right and the remedy.
 """
 
 from __future__ import annotations

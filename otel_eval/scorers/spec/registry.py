@@ -1,7 +1,4 @@
-"""Which scorers there are, by name.
-
-Knows names, aliases, dotted paths and the entry-point group; knows no specification. A name is taken once.
-"""
+"""The registry of scorers: built-in names, aliases, dotted paths and the entry-point group. A name is taken once."""
 
 from __future__ import annotations
 
@@ -105,7 +102,7 @@ def scorer(
 
 
 def registration_of(name: str, thing: Any) -> dict[str, Any]:
-    """What `scorer` was told beside the name, also where another name or a path led here; else defaults."""
+    """The arguments of `scorer` beside the name, also where an alias or a path led here; else defaults."""
     if name not in _declared:
         name = next((known for known, registered in _registered.items() if registered is thing and known in _declared), name)
     defaults = {"edition": "1", "reading": frozenset(_READ_UNASKED), "about_calls": True}
@@ -113,7 +110,7 @@ def registration_of(name: str, thing: Any) -> dict[str, Any]:
 
 
 def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
-    """The needs. What is misspelt would never be read, and the scorer never told.
+    """The needs, checked: a misspelt one would silently never be read.
 
     Raises:
         ValueError: there is no such need.
@@ -128,7 +125,7 @@ def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
 
 def _installed() -> dict[str, list[EntryPoint]]:
     """What other packages register under each name; one, unless two packages have the same idea."""
-    # Loaded only when somebody asks for more than what is built in: it costs more to import than all scorers.
+    # Loaded only where more than the built-in scorers is asked for: it costs more to import than all scorers.
     from importlib.metadata import entry_points
 
     found: dict[str, list[EntryPoint]] = {}

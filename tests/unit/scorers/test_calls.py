@@ -202,7 +202,7 @@ def test_the_assignment_is_optimal_and_not_greedy():
 def test_a_runs_own_reference_replaces_the_expectation():
     """JSON text or a list."""
     scorer = create_scorer({"type": "tool_call_order", "expected": ["x"], "reference": "my.expected"})
-    assert scorer.asked == {"my.expected"}
+    assert scorer.attribute_keys == {"my.expected"}
     assert scorer(run("a", "b", attributes={"my.expected": '["a", "b"]'})).value == 1.0
     assert scorer(run("a", "b", attributes={"my.expected": ["a", "c"]})).value == 0.5
     assert scorer(run("x")).value == 1.0

@@ -239,7 +239,7 @@ def test_a_reference_is_an_attribute():
 def test_what_must_be_read_is_told_by_the_expression(expression, needs, asked):
     """Nothing is decoded that it does not look at."""
     scorer = create_scorer({"type": "expression", "expression": expression})
-    assert (scorer.needs, scorer.asked) == (needs, asked)
+    assert (scorer.needs, scorer.attribute_keys) == (needs, asked)
 
 
 @pytest.mark.parametrize(

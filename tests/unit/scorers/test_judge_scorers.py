@@ -68,7 +68,7 @@ def test_question_and_reference_may_be_attributes_or_the_input_itself():
     assert isinstance(outcome({**ACCURACY, "question": "input", "answer": "expected.answer"}, run, judge), Scored)
     assert judge.data()["question"] == "Where?"
     scorer: Any = create_scorer({**ACCURACY, "judge": judge, "answer": "expected.answer"})
-    assert (scorer.asked, scorer.needs) == ({"question", "expected.answer"}, {"content"})
+    assert (scorer.attribute_keys, scorer.needs) == ({"question", "expected.answer"}, {"content"})
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def told(spec, run):
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_value_may_be_off_by_what_sums_are_off_by(value, outcome, strict):
     """It is brought into its range; beyond, it is none."""
-    judged = create_scorer({"type": "tool_errors", "strict": strict}).judged(Finding(value, ""))
+    judged = create_scorer({"type": "tool_errors", "strict": strict}).to_outcome(Finding(value, ""))
     assert isinstance(judged, Failed) if outcome is None else judged == Scored(outcome, outcome == 1, "", {})
 
 
 @pytest.mark.parametrize(("value", "shown"), [(-0.0, "0.0"), (0, "0.0"), (1, "1.0"), (-1e-9, "0.0"), (1 + 1e-9, "1.0")])
 def test_a_value_is_shown_as_a_number_from_0_to_1(value, shown):
     """A float, and 0 without a sign."""
-    assert str(create_scorer({"type": "tool_errors"}).judged(Finding(value, "")).value) == shown
+    assert str(create_scorer({"type": "tool_errors"}).to_outcome(Finding(value, "")).value) == shown
 
 
 @pytest.mark.parametrize(("budget", "left"), [(0.5, 0.0), (1, 0.0), (2, 0.5)])

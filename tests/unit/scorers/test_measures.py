@@ -133,7 +133,7 @@ def test_recorded_steps_need_a_number_and_every_required_key(recorded, expected)
 def test_steps_that_nobody_recorded_are_skipped():
     """And the attribute is asked for."""
     scorer = create_scorer({"type": "trajectory_structure", "steps": "my.steps"})
-    assert scorer.asked == {"my.steps"}
+    assert scorer.attribute_keys == {"my.steps"}
     assert scorer(trajectory()) == Skipped("my.steps not recorded", reason="not_recorded")
 
 

@@ -123,7 +123,7 @@ def test_the_list_of_scorers_says_which_cannot_be_used_and_which_are_not(capsys)
     assert "(cannot be loaded: SystemExit, line 1 of" in told.out
     assert "(cannot be used: a value of type int)" in told.out
     assert "two packages register 'plugged_twice'" in told.out
-    assert "not used: tool_errors = plugged:always; the name is ours" in told.err
+    assert "ignored: tool_errors = plugged:always; the name belongs to a built-in scorer" in told.err
 
 
 @pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])

@@ -63,7 +63,7 @@ def _cell(record, name):
 def test_the_record_of_a_run_is_its_reference(dataset, case, value):
     """In every form of dataset; keys are compared as text."""
     assert dataset(run(case)).value == value
-    assert dataset.asked == {"case.id"}
+    assert dataset.attribute_keys == {"case.id"}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_expressions_and_trees_read_datasets(spec):
     skipped = made(run("b"))
     assert isinstance(skipped, Skipped)
     assert skipped.text.endswith(f"{NO}the dataset has no such record")
-    assert made.asked == {"case.id"}
+    assert made.attribute_keys == {"case.id"}
     broken = create_scorer({**spec, "reference": {"dataset": lambda key: 1 / 0, "key": "case.id"}})
     assert broken(run("a")).error_type == "ZeroDivisionError"
 
@@ -165,7 +165,7 @@ def test_an_answer_can_be_in_a_dataset(case, outcome):
     made = create_scorer({"type": "answer_accuracy", "judge": judge, "answer": dataset})
     given = made(trajectory(input={"question": "Where?"}, output="Paris", attributes={"case.id": case}))
     assert getattr(given, "value", given) == outcome
-    assert made.asked == {"question", "case.id"}
+    assert made.attribute_keys == {"question", "case.id"}
 
 
 REFUSED = [

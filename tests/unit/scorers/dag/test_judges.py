@@ -143,7 +143,7 @@ def test_the_calls_are_shown_with_what_was_recorded():
     scorer(trajectory(*RUN.calls, attributes={"wanted": "x"}))
     assert judge.shown() == {"calls": [{"tool": "search", "arguments": {"q": "x"}, "result": "found"}], "reference": "x"}
     assert scorer.needs == {"arguments", "results"}
-    assert scorer.asked == {"wanted"}
+    assert scorer.attribute_keys == {"wanted"}
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ REFUSED = [
         {"a": asks(reads=["ouput"])},
         "nodes.a.reads: there is no 'ouput' to read; did you mean 'output'?",
     ),
-    ("reads beside an expression", {"a": binary(reads=["output"])}, "nodes.a.reads: an expression says itself what it reads"),
+    ("reads beside an expression", {"a": binary(reads=["output"])}, "nodes.a.reads: an expression determines what it reads"),
     ("no reference for an expression", {"a": binary(cel="reference == 1")}, "reference: missing, and nodes.a reads it"),
     ("no reference for a judge", {"a": asks(reads=["reference"])}, "reference: missing, and nodes.a reads it"),
     ("a misspelt type", {"a": {"type": "tsak"}}, "nodes.a.type: 'tsak' is not a kind of node; did you mean 'task'?"),

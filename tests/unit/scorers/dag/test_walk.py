@@ -217,7 +217,7 @@ def test_what_must_be_read_is_what_nodes_and_further_scorers_look_at():
         },
     }
     scorer = dag(tree)
-    assert (scorer.needs, scorer.asked) == ({"arguments", "content"}, {"tier", "intent"})
+    assert (scorer.needs, scorer.attribute_keys) == ({"arguments", "content"}, {"tier", "intent"})
 
 
 def test_a_reference_is_read_from_an_attribute():
