@@ -80,3 +80,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     """Each relative link names a file."""
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """Paths from the root of the repository."""
+    named = re.findall(r"(?<![\w/.])(?:tests|examples|otel_eval|collector_config)/[\w./-]*\w", page.read_text(encoding="utf-8"))
+    assert [path for path in named if not (ROOT / path).exists()] == []
