@@ -138,7 +138,7 @@ def scorers() -> int:
 @click.option("--evaluation", metavar="NAME", help="Draw only the trees of this evaluation.")
 @click.option("--scorer", metavar="NAME", help="Draw only the trees of scorers with this name.")
 def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
-    """Draw the decision trees of a configuration as Mermaid flowcharts."""
+    """Draw decision trees as Mermaid flowcharts."""
     from otel_eval.cli.trees import drawings
     from otel_eval.config import load
 
@@ -148,7 +148,10 @@ def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
 
 @cli.command()
 def conventions() -> int:
-    """List the supported instrumentations and the sources of their conventions."""
+    """List the supported instrumentations.
+
+    With each: whether every tool call leaves a span, and the source of its convention.
+    """
     from otel_eval.cli.render import columns
     from otel_eval.conventions import TABLES
 
@@ -161,7 +164,11 @@ def conventions() -> int:
 @_FILES
 @_FORMAT
 @click.option(
-    "--runs", type=click.Choice(["outermost", "all"]), default="outermost", show_default=True, help="Show also runs within runs."
+    "--runs",
+    type=click.Choice(["outermost", "all"]),
+    default="outermost",
+    show_default=True,
+    help="Whether to show runs within runs too.",
 )
 @click.option("--config", metavar="FILE", help="YAML file; its conventions are used too.")
 def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:

@@ -33,7 +33,7 @@ class ReadTable:
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
         self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
         self._encoded = convention.json_encoded
-        self.nothing = frozenset(text for texts in convention.placeholders.values() for text in texts)
+        self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._masks = convention.masks
         self._title = convention.title
         self._span_names = tuple(glob(each) for each in convention.span_name)
@@ -74,7 +74,7 @@ class ReadTable:
         """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
         for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is None or (isinstance(value, str) and value in self.nothing and self.is_placeholder(key, value)):
+            if value is None or (isinstance(value, str) and value in self.placeholder_texts and self.is_placeholder(key, value)):
                 continue
             if not self.is_cut(read, key) and not self.is_masked(value):
                 return decode(value, literals=False) if self._encoded else value
@@ -181,7 +181,7 @@ class ToolReader:
 
     Attributes:
         content: the attributes that hold arguments, result and call id.
-        everything: `content` and the attributes that `words` reads.
+        everything: `content` and the attributes that `read_fields` reads.
     """
 
     def __init__(self, table: ReadTable, needs: frozenset[str]) -> None:
@@ -196,7 +196,7 @@ class ToolReader:
         self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
-        self._no_ids: Final = table.nothing - {""}
+        self._no_ids: Final = table.placeholder_texts - {""}
         # In other tables a result or an event must be decoded to know the id of the call, its name, or whether it failed.
         convention = table.convention
         self._shows_failures: Final = not (convention.json_encoded or convention.failures_in_results or convention.events)
@@ -211,12 +211,12 @@ class ToolReader:
         if found is None:
             return None
         fingerprint, call_id = found
-        words = self._known.get((view.name, fingerprint))
-        if words is None or not words.is_call or words.error_type or words.failed or call_id in self._no_ids:
+        fields = self._known.get((view.name, fingerprint))
+        if fields is None or not fields.is_call or fields.error_type or fields.failed or call_id in self._no_ids:
             return None
-        return None if self.table.is_masked(call_id) else (words, known_id(call_id))
+        return None if self.table.is_masked(call_id) else (fields, known_id(call_id))
 
-    def words(self, view: SpanReader) -> ToolFields:
+    def read_fields(self, view: SpanReader) -> ToolFields:
         """The fields of the span."""
         fingerprint = getattr(view, "fingerprint", None)
         mark = None if fingerprint is None else fingerprint(self._described_by)
@@ -227,12 +227,12 @@ class ToolReader:
     def _remember(self, view: SpanReader, mark: bytes) -> ToolFields:
         """Read the span and memoise the result, unless its key is too long."""
         name = view.name
-        words = self.read(view.attributes(self._described_by), name)
+        fields = self.read(view.attributes(self._described_by), name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
-            self._known[name, mark] = words
-        return words
+            self._known[name, mark] = fields
+        return fields
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:
         """The same from attributes that are already decoded."""

@@ -79,7 +79,7 @@ class _ToolSpan:
     place: int
     view: SpanReader
     table: ReadTable
-    words: ToolFields
+    fields: ToolFields
     read: Mapping[str, Any]
 
 
@@ -104,14 +104,14 @@ def _draft(read: ClassifiedTrace, place: int, table: ReadTable, *, is_plain: boo
     reader = read.plan.tool_reader(table)
     succeeded = reader.succeeded(view) if is_plain else None
     if succeeded is not None:
-        words, call_id = succeeded
+        fields, call_id = succeeded
         return ToolCallBuilder(
-            place, table, words.name, scope, view.start_ns, view.end_ns, span_id, call_id, unnamed=words.unnamed, certain=True
+            place, table, fields.name, scope, view.start_ns, view.end_ns, span_id, call_id, unnamed=fields.unnamed, certain=True
         )
     span = _asked(read, place, reader)
-    if not span.words.is_call:
+    if not span.fields.is_call:
         return None
-    draft = ToolCallBuilder(place, table, span.words.name, scope, view.start_ns, view.end_ns, span_id)
+    draft = ToolCallBuilder(place, table, span.fields.name, scope, view.start_ns, view.end_ns, span_id)
     with suppress(TooLarge):  # no step is left then, which is seen when the runs are built
         _read_content(read, span, draft)
     return draft
@@ -124,12 +124,12 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
     read_all = content or bool(read.trace.logs or table.events)
     recorded = _recorded(read, span) if read_all else {Field.RESULT: table.value(span.read, Field.RESULT)}
     if table.events:
-        span.words = _with_events(span.words, recorded)
+        span.fields = _with_events(span.fields, recorded)
     raw = recorded.get(Field.RESULT)
     if content or hidden:
         read.steps.take(steps_of(raw) + steps_of(recorded.get(Field.ARGUMENTS)))
     taken = _NOTHING if raw is None else _result(span, raw, wanted=content)
-    draft.name, draft.unnamed = span.words.name, span.words.unnamed
+    draft.name, draft.unnamed = span.fields.name, span.fields.unnamed
     draft.call_id = known_id(recorded.get(Field.CALL_ID))
     if "arguments" in needs:
         _read_arguments(draft, recorded.get(Field.ARGUMENTS), table.value(span.read, Field.PARAMETERS))
@@ -143,7 +143,7 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
 def _asked(read: ClassifiedTrace, place: int, reader: ToolReader) -> _ToolSpan:
     view = read.views[place]
     if not read.trace.logs:
-        return _ToolSpan(place, view, reader.table, reader.words(view), view.attributes(reader.content))
+        return _ToolSpan(place, view, reader.table, reader.read_fields(view), view.attributes(reader.content))
     attributes = _with_logs(view.attributes(reader.everything), read.logs(place))
     return _ToolSpan(place, view, reader.table, reader.read(attributes, view.name), attributes)
 
@@ -181,11 +181,11 @@ def _recorded(read: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
     return recorded
 
 
-def _with_events(words: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
+def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
     """The fields of the span, with those that only its events hold."""
-    name = text_of(recorded.get(Field.TOOL_NAME)) if words.unnamed else ""
-    error = words.error_type or text_of(recorded.get(Field.ERROR_TYPE))
-    return replace(words, name=name or words.name, unnamed=words.unnamed and not name, error_type=error)
+    name = text_of(recorded.get(Field.TOOL_NAME)) if fields.unnamed else ""
+    error = fields.error_type or text_of(recorded.get(Field.ERROR_TYPE))
+    return replace(fields, name=name or fields.name, unnamed=fields.unnamed and not name, error_type=error)
 
 
 def mcp_name(draft: ToolCallBuilder) -> str:
@@ -222,8 +222,8 @@ def _result(span: _ToolSpan, raw: Any, *, wanted: bool) -> Unwrapped:
 
 
 def _error(span: _ToolSpan, *, failed: bool) -> ToolError | None:
-    view, error_type = span.view, span.words.error_type
-    if not (error_type or failed or span.words.failed or view.status_code == 2):
+    view, error_type = span.view, span.fields.error_type
+    if not (error_type or failed or span.fields.failed or view.status_code == 2):
         return None
     message = view.status_message
     trace_back = _TRACEBACK in message
