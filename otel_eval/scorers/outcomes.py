@@ -16,7 +16,7 @@ from otel_eval.redaction import redacted_repr
 
 __all__ = ["checked_outcome", "describe_import_error", "failed_from", "in_range", "too_large", "user_code_location"]
 
-_TEXTS: Final = {Scored: ("explanation",), Skipped: ("why",), Failed: ("error_type", "message")}
+_TEXTS: Final = {Scored: ("explanation",), Skipped: ("text",), Failed: ("error_type", "message")}
 
 
 def checked_outcome(returned: Any, who: str = "the scorer") -> Outcome:

@@ -80,7 +80,7 @@ def measured(expression, source):
     open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
     before = size("VmRSS")
     outcome = scorer(given)
-    return [size("VmHWM") - before, type(outcome).__name__, getattr(outcome, "why", "")]
+    return [size("VmHWM") - before, type(outcome).__name__, getattr(outcome, "text", "")]
 
 create_scorer({"type": "expression", "expression": "'a'.trim() == run.name"})(run(1))
 for expression, source in json.load(sys.stdin):
