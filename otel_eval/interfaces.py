@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from otel_eval.model import Completeness, Evidence, Outcome, Report, Trajectory
+from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
 
 __all__ = [
     "DEPLOYMENT",
@@ -27,7 +27,6 @@ __all__ = [
     "Released",
     "ResourceScope",
     "Scorer",
-    "Sink",
     "SpanEvent",
     "SpanReader",
     "Verdict",
@@ -276,22 +275,3 @@ class Scorer(Protocol):
     def needs(self) -> frozenset[str]: ...
 
     def __call__(self, trajectory: Trajectory) -> Outcome: ...
-
-
-class Sink(Protocol):
-    """Takes reports out. A sink may raise or be slow: its caller isolates it and counts.
-
-    `emit` returns False if the results were not accepted, or if it is known only later whether they are: then the sink
-    itself counts what was delivered.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def emit(self, report: Report) -> bool | None: ...
-
-    def flush(self, timeout_s: float) -> bool:
-        """Deliver what is held; False if not all could be in time."""
-        ...
-
-    def close(self, timeout_s: float) -> None: ...

@@ -10,12 +10,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal, Protocol
 
-__all__ = ["AcceptedBefore", "Attempts", "Backoff", "ExportResult", "RetryPolicy", "SignalHistory", "Status"]
+__all__ = ["AcceptedBefore", "Attempts", "Backoff", "ExportResult", "RetryPolicy", "SignalHistory", "Status", "reason_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Backoff:
         self._delay_s = min(policy.longest_s, self._delay_s * policy.factor)
 
 
-Status = Literal["ok", "retryable", "server_error", "denied", "not_found", "unsupported", "permanent"]
+Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "unsupported", "permanent"]
 """What a response means by itself. `SignalHistory` reduces it to ok, retryable, permanent or unsupported.
 
 `server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the credentials were refused.
@@ -80,10 +80,12 @@ class ExportResult:
     """The outcome of one attempt to export.
 
     Attributes:
-        status: what it means for the data that was sent.
+        status: what it means for the data that was sent. `ok` may be a partial success. `accepted`: the exporter has taken the
+            data and counts itself what becomes of them.
         reason: in a word; of a partial success the endpoint's own reason, on one line of at most 200 characters.
         after_s: seconds that the endpoint asks to wait before the next attempt.
-        rejected: items that it rejected of those that were sent (partial success); OTLP does not say which.
+        rejected: of a partial success, the number of results that were rejected, where it is not known which.
+        failed: of a partial success, the places in the batch of the reports that were refused permanently.
         concerns_all: whether the response is about the sender, so that a part of the data would be refused as well.
     """
 
@@ -91,7 +93,41 @@ class ExportResult:
     reason: str = ""
     after_s: float = 0.0
     rejected: int = 0
+    failed: tuple[int, ...] = ()
     concerns_all: bool = False
+
+    @classmethod
+    def ok(cls) -> ExportResult:
+        """Everything was exported."""
+        return cls("ok")
+
+    @classmethod
+    def retryable(cls, reason: str, after_s: float = 0.0) -> ExportResult:
+        """Nothing was exported, and the same batch may be exported later."""
+        return cls("retryable", reason, after_s)
+
+    @classmethod
+    def permanent(cls, reason: str) -> ExportResult:
+        """The batch cannot be exported. Halves of it are tried, down to the reports that cannot."""
+        return cls("permanent", reason)
+
+    @classmethod
+    def partial(cls, failed: Iterable[int], reason: str = "") -> ExportResult:
+        """Everything was exported but the reports at these places in the batch, which were refused permanently."""
+        return cls("ok", reason, failed=tuple(sorted(set(failed))))
+
+    @classmethod
+    def unsupported(cls, reason: str) -> ExportResult:
+        """The destination does not take results; one batch is tried again in a while."""
+        return cls("unsupported", reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an attempt failed, for log lines: the system's words, else the error's type. Its message may quote content."""
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    text = error.strerror if isinstance(error, OSError) else None
+    return text[:1].lower() + text[1:] if text else type(error).__name__
 
 
 class AcceptedBefore(Protocol):
@@ -181,7 +217,8 @@ class Attempts:
     """
 
     def __init__(self, name: str, retry: RetryPolicy, history: SignalHistory, refusals: str) -> None:
-        self._exporter, _, self._signal = name.rpartition(".")
+        exporter, _, signal = name.rpartition(".")
+        self._exporter, self._signal = (exporter, signal) if exporter else (name, "results")
         self._retry, self._history, self._refusals = retry, history, refusals
 
     @property

@@ -20,12 +20,13 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import MOST_HUNG, Guard
-from otel_eval.app.wiring import DELIVERY_S, engine_of, exporter_sinks, later_of, limits_of
+from otel_eval.app.wiring import DELIVERY_S, engine_of, exporters_of, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters, Warnings
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import Overloaded
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.forwarding.hold_filter import HoldFilter
@@ -83,7 +84,7 @@ class EvalSpanExporter(SpanExporter):
         self._inner, self._max_wait = inner, max_wait
         self._tally: Final = Counters()
         self._warnings: Final = Warnings()
-        self._others: Final = exporter_sinks(self._settings, self._tally)
+        self._others: Final = exporters_of(self._settings, self._tally)
         self._outlet: Final = Fanout([_OnSpans(self), *self._others], self._tally)
         self._ending: Final = threading.Event()
         self._begin()
@@ -103,7 +104,7 @@ class EvalSpanExporter(SpanExporter):
         self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
         self._diagnostics = Diagnostics(self.counts, lambda: _UNSEEN, one_process=True)
-        emit, watch = self._diagnostics.counted(self._outlet.emit), self._diagnostics.evaluated
+        emit, watch = self._diagnostics.counted(self._outlet.export), self._diagnostics.evaluated
         later = later_of(self._settings, engine, emit)
         self._core = Pipeline(
             engine,
@@ -269,23 +270,18 @@ class EvalSpanExporter(SpanExporter):
         return self._core.counts() | self._tally.snapshot() | dataset_counts() | waiting
 
 
-class _OnSpans:
-    """The sink that brings scores to the held spans."""
+class _OnSpans(Exporter):
+    """Brings scores to the held spans."""
 
-    name: Final = "spans"
+    name = "spans"
 
     def __init__(self, exporter: EvalSpanExporter) -> None:
         self._exporter = weakref.ref(exporter)
 
-    def emit(self, report: Report) -> bool:
+    def export(self, batch: Sequence[Report]) -> ExportResult:
         exporter = self._exporter()
-        return exporter is not None and exporter.place(report)
-
-    def flush(self, timeout_s: float) -> bool:
-        return True
-
-    def close(self, timeout_s: float) -> None:
-        return
+        placed = [exporter is not None and exporter.place(report) for report in batch]
+        return ExportResult.ok() if all(placed) else ExportResult("accepted")
 
 
 def _limits(settings: EvalConfig) -> Limits:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
-from otel_eval.app.wiring import DELIVERY_S, engine_of, exporter_sinks, later_of, limits_of, plan_of, window_limits
+from otel_eval.app.wiring import DELIVERY_S, engine_of, exporters_of, later_of, limits_of, plan_of, window_limits
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters
@@ -71,7 +71,7 @@ class EvalSpanProcessor(InProcessSource):
     ) -> None:
         settings = load(config)
         counters = Counters()
-        sinks = exporter_sinks(settings, counters)
+        exporters = exporters_of(settings, counters)
         if settings.exporters.otlp is None or settings.signals is not None:
             ambient = GlobalProvidersExporter(
                 settings.signals,
@@ -82,10 +82,10 @@ class EvalSpanProcessor(InProcessSource):
                 counters=counters,
                 found=self.be_last_registered_at_exit,
                 window=window_limits(settings),
-                only=not sinks,
+                only=not exporters,
             )
-            sinks.append(ambient)
-        self._outlet = Fanout(sinks, counters)
+            exporters.append(ambient)
+        self._outlet = Fanout(exporters, counters)
         self._providers = (tracer_provider, logger_provider, meter_provider)
         self._settings, self._counters = settings, counters
         self._begin()
@@ -116,7 +116,7 @@ class EvalSpanProcessor(InProcessSource):
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
         engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
-        emit = self._diagnostics.counted(self._outlet.emit)
+        emit = self._diagnostics.counted(self._outlet.export)
         later = later_of(self._settings, engine, emit)
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.

@@ -14,7 +14,15 @@ from otel_eval.admin import Readiness
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
 from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_of
-from otel_eval.app.wiring import certificate_ends, delivery_of, engine_of, later_of, limits_of, metric_sinks, writes_lines
+from otel_eval.app.wiring import (
+    certificate_ends,
+    engine_of,
+    export_queues_of,
+    later_of,
+    limits_of,
+    metric_exporters,
+    writes_lines,
+)
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
@@ -34,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_eval.engine import Engine
+    from otel_eval.exporters import Exporter
     from otel_eval.forwarding import Forwarder
-    from otel_eval.interfaces import Sink
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.sources.receiver import Relay
 
@@ -95,9 +103,9 @@ class Server:
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = forward_of(config, engine, self._counters, self._durable)
         accepted = self._durable.accepted if self._durable else None
-        self._delivery: Final = delivery_of(config, self._counters, self._settled, accepted)
-        forward: list[Sink] = [self._forward] if self._forward else []
-        self._outlet: Final = Fanout([*forward, *metric_sinks(config, self._counters)], self._counters)
+        self._delivery: Final = export_queues_of(config, self._counters, self._settled, accepted)
+        forward: list[Exporter] = [self._forward] if self._forward else []
+        self._outlet: Final = Fanout([*forward, *metric_exporters(config, self._counters)], self._counters)
         judged = self._forward.judged if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)
@@ -108,7 +116,7 @@ class Server:
             judged=judged,
             later=self._later,
             keeper=self._durable,
-            backpressure=self._delivery.behind,
+            backpressure=self._delivery.backpressure,
             final=self._outlet.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
@@ -150,8 +158,8 @@ class Server:
         self._send(report)
 
     def _send_out(self, report: Report) -> None:
-        self._outlet.emit(report)
-        self._delivery.emit(report)
+        self._outlet.export(report)
+        self._delivery.put(report)
 
     def _unseen(self) -> str:
         """Why no span may have arrived at the receiver."""
@@ -167,7 +175,7 @@ class Server:
 
     def _set_aside(self, reports: Sequence[Report], why: str) -> bool:
         """Write failed results to the dead-letter file, and count them; False if that is not possible."""
-        if not self._delivery.set_aside(reports, "evaluation", why):
+        if not self._delivery.write_dead_letters(reports, "evaluation", why):
             return False
         count = self._diagnostics.counted(lambda _: None)
         for report in reports:
@@ -187,13 +195,13 @@ class Server:
     def _recover(self) -> None:
         if self._durable is None:
             return
-        self._durable.takers = self._delivery.takers
+        self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._set_aside
         resuming = ForwardingRecovery(self._durable.onward, self._forward) if self._forward else None
-        recovery = Recovery(self._durable, self._delivery.again, self._config.receivers.otlp.max_attributes, resuming)
+        recovery = Recovery(self._durable, self._delivery.requeue, self._config.receivers.otlp.max_attributes, resuming)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
-            self._delivery.expect_repeats()
+            self._delivery.expect_duplicates()
         unfinished = recovery.unfinished(self._engine) if self._later is not None else []
         if self._later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout

@@ -77,7 +77,7 @@ def replay(
     try:
         for report in gathering.whole(judged):
             if outlet:
-                outlet.emit(report)
+                outlet.export(report)
             yield report
     finally:
         gathering.stop()

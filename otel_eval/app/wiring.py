@@ -18,9 +18,12 @@ from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import Evaluation, Match
+from otel_eval.exporters import Exporter
+from otel_eval.exporters.export_queue import ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout, FinalResults
+from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.window import WindowLimits
-from otel_eval.interfaces import Scorer, Sink
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
 from otel_eval.otlp.x509 import validity_of
@@ -33,21 +36,20 @@ from otel_eval.trajectory import ALL_NEEDS, Plan
 if TYPE_CHECKING:
     from otel_eval.exporters.dead_letter import DeadLetterFile
     from otel_eval.exporters.delivery import ExportQueues
-    from otel_eval.exporters.export_queue import Settled
-    from otel_eval.exporters.interface import Exporter
-    from otel_eval.exporters.jsonl import JsonLinesFile
+    from otel_eval.exporters.export_queue import Acknowledge
+    from otel_eval.exporters.jsonl import JsonLinesExporter
     from otel_eval.judges import AsyncEvaluator
 
 __all__ = [
     "DELIVERY_S",
     "certificate_ends",
     "config_schema",
-    "delivery_of",
     "engine_of",
-    "exporter_sinks",
+    "export_queues_of",
+    "exporters_of",
     "later_of",
     "limits_of",
-    "metric_sinks",
+    "metric_exporters",
     "otlp_endpoint",
     "plan_of",
     "replay_fanout",
@@ -153,36 +155,46 @@ def later_of(
     return AsyncEvaluator(emit, concurrency=given.concurrency, timeout_s=given.timeout, record=record, **bounds)
 
 
+_ROOM_S: Final = 30.0  # that replay waits for room in a queue while an endpoint takes nothing
 DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
 
 
-def exporter_sinks(config: EvalConfig, counters: Counters) -> list[Sink]:
-    """A sink for each exporter that is configured, in a process. Credentials in a URL are used as they are, with a warning.
+def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
+    """Each exporter that is configured, in a process. Credentials in a URL are used as they are, with a warning.
 
     Raises:
         ConfigError: one cannot be opened.
     """
-    sinks: list[Sink] = []
+    exporters: list[Exporter] = []
     if config.exporters.jsonl:
-        sinks.append(_lines(config.exporters.jsonl))
+        exporters.append(_lines(config.exporters.jsonl))
     if config.exporters.otlp:
-        # Deferred: the exporters load grpc or requests, which a file of results has no need of.
+        # Deferred: the exporters load grpc, which a file of results has no need of.
         from otel_eval.exporters.otlp import otlp_exporters
 
         for problem in exposed_credentials(config):
             _log.warning("%s", problem)
         otlp, window = config.exporters.otlp, window_limits(config)
-        given: dict[str, Any] = {"counters": counters, "window": window, "in_process": True}
-        sinks.extend(otlp_exporters(otlp_endpoint(otlp), otlp.signals, dead_letters=partial(_own_dead_letters, config), **given))
-    return sinks
+        given: dict[str, Any] = {"counters": counters, "window": window, "dead_letters": partial(_own_dead_letters, config)}
+        exporters.extend(otlp_exporters(otlp_endpoint(otlp), otlp.signals, in_process=True, **given))
+    return [*exporters, *_queued_packages(config, counters)]
 
 
-def _lines(given: JsonlExporter | None) -> JsonLinesFile:
+def _queued_packages(config: EvalConfig, counters: Counters, room_s: float = 0.0) -> list[Exporter]:
+    """The exporters of installed packages, each behind a queue."""
+    return [queue_of(each, counters, _own_dead_letters(config), room_s=room_s) for each in _of_packages(config)]
+
+
+def _of_packages(config: EvalConfig) -> list[Exporter]:
+    return [create_exporter(name, options) for name, options in config.exporters.of_packages.items()]
+
+
+def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
     """The file that is configured; standard output without one."""
-    from otel_eval.exporters.jsonl import JsonLinesFile
+    from otel_eval.exporters.jsonl import JsonLinesExporter
 
-    return JsonLinesFile(given.path, mode=int(given.mode, 8)) if given else JsonLinesFile("-")
+    return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
 
 
 def otlp_endpoint(otlp: OtlpExporter) -> Endpoint:
@@ -221,24 +233,27 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         ConfigError: one cannot be opened, none takes what is sent, or a URL holds credentials.
     """
     refuse_credentials(config)
-    counters, exporters = Counters(), config.exporters
-    sinks: list[Sink] = []
-    if exporters.jsonl:
-        from otel_eval.exporters.jsonl import ChangedLinesFile
+    counters, given = Counters(), config.exporters
+    exporters: list[Exporter] = []
+    if given.jsonl:
+        from otel_eval.exporters.jsonl import ChangedLinesExporter
 
-        sinks.append(ChangedLinesFile(exporters.jsonl.path, mode=int(exporters.jsonl.mode, 8)))
-    signals = [signal for signal in exporters.otlp.signals if signal != "metrics"] if exporters.otlp else []
-    if exporters.otlp and signals:
+        exporters.append(ChangedLinesExporter(given.jsonl.path, mode=int(given.jsonl.mode, 8)))
+    signals = [signal for signal in given.otlp.signals if signal != "metrics"] if given.otlp else []
+    if given.otlp and signals:
         from otel_eval.exporters.otlp import otlp_exporters
 
-        dead = partial(_own_dead_letters, config)
-        sinks.extend(otlp_exporters(otlp_endpoint(exporters.otlp), signals, counters=counters, dead_letters=dead))
-    if not sinks:
+        options: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "room_s": _ROOM_S}
+        exporters.extend(otlp_exporters(otlp_endpoint(given.otlp), signals, **options))
+    exporters.extend(_queued_packages(config, counters, _ROOM_S))
+    if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
-    return Fanout(sinks, counters)
+    return Fanout(exporters, counters)
 
 
-def delivery_of(config: EvalConfig, counters: Counters, settled: Settled, before: AcceptedBefore | None = None) -> ExportQueues:
+def export_queues_of(
+    config: EvalConfig, counters: Counters, acknowledge: Acknowledge, before: AcceptedBefore | None = None
+) -> ExportQueues:
     """Every exporter of results with its queue, and stdout if there is no exporter.
 
     Args:
@@ -248,22 +263,20 @@ def delivery_of(config: EvalConfig, counters: Counters, settled: Settled, before
         ConfigError: one cannot be opened.
     """
     from otel_eval.exporters.delivery import ExportQueues
-    from otel_eval.exporters.export_queue import ExportQueue
 
-    dead_letters, histories = _dead_letters(config), _histories(config, before)
-    given: dict[str, Any] = {"limit": config.exporters.max_queue, "settled": settled, "dead_letters": dead_letters}
-    carriers = _carriers(config, sync=config.storage is not None and config.storage.sync)
-    made = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in carriers]
-    return ExportQueues(made, dead_letters)
+    dead_letters, histories, kept = _dead_letters(config), _histories(config, before), config.storage is not None
+    given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": config.exporters.max_queue}
+    queues = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in _reliable(config)]
+    return ExportQueues(queues, dead_letters, kept=kept)
 
 
 def writes_lines(config: EvalConfig) -> bool:
     """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
     exporters = config.exporters
-    return exporters.jsonl is not None or not (exporters.otlp or exporters.forward)
+    return exporters.jsonl is not None or not (exporters.otlp or exporters.forward or exporters.of_packages)
 
 
-def metric_sinks(config: EvalConfig, counters: Counters) -> list[Sink]:
+def metric_exporters(config: EvalConfig, counters: Counters) -> list[Exporter]:
     """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
 
     Results of detached runs enter them when they are final.
@@ -273,8 +286,8 @@ def metric_sinks(config: EvalConfig, counters: Counters) -> list[Sink]:
         return []
     from otel_eval.exporters.otlp import otlp_exporters
 
-    sinks = otlp_exporters(otlp_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
-    return [FinalResults(sink) for sink in sinks]
+    exporters = otlp_exporters(otlp_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
+    return [FinalResults(each) for each in exporters]
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:
@@ -293,20 +306,16 @@ def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, S
     return {name: SignalHistory(key=key_of(to, name), before=before) for name in names}
 
 
-def _carriers(config: EvalConfig, *, sync: bool) -> list[Exporter]:
-    from otel_eval.exporters.jsonl import JsonLinesExporter
-    from otel_eval.exporters.otlp import OtlpSignalExporter
+def _reliable(config: EvalConfig) -> list[Exporter]:
+    """The exporters of a receiver that have a queue."""
+    given, sync = config.exporters, config.storage is not None and config.storage.sync
+    exporters: list[Exporter] = [_lines(given.jsonl, sync=sync)] if writes_lines(config) else []
+    if given.otlp:
+        from otel_eval.exporters.otlp import OtlpSignalExporter
 
-    exporters = config.exporters
-    carriers: list[Exporter] = []
-    if writes_lines(config):
-        carriers.append(JsonLinesExporter(_lines(exporters.jsonl), sync=sync))
-    if exporters.otlp:
-        to = otlp_endpoint(exporters.otlp)
-        carriers.extend(
-            OtlpSignalExporter(for_signal(to, signal), signal) for signal in ("logs", "spans") if signal in exporters.otlp.signals
-        )
-    return carriers
+        to, signals = otlp_endpoint(given.otlp), [each for each in ("logs", "spans") if each in given.otlp.signals]
+        exporters.extend(OtlpSignalExporter(for_signal(to, signal), signal) for signal in signals)
+    return [*exporters, *_of_packages(config)]
 
 
 def _own_dead_letters(config: EvalConfig) -> DeadLetterFile | None:

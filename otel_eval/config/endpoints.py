@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from otel_eval.config.units import Count, Seconds, Size, url_of
-from otel_eval.config.validation import Shape
+from otel_eval.config.validation import Shape, did_you_mean, joined
+from otel_eval.errors import ConfigError
+from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import ClientTls
 from otel_eval.redaction import redacted, redacted_repr
 
@@ -271,7 +273,9 @@ class ForwardExporter(Shape):
 
 
 class Exporters(Shape):
-    """Where scores go."""
+    """Where scores go. An exporter of an installed package is configured under its name, with its own options."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}})
 
     otlp: OtlpExporter | None = None
     """An OTLP endpoint."""
@@ -285,6 +289,25 @@ class Exporters(Shape):
     """Permissions of that file if it is created, in quotes."""
     max_queue: Count = 10_000
     """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a retryable error (backpressure)."""
+
+    @property
+    def of_packages(self) -> Mapping[str, Any]:
+        """The options of each exporter of an installed package, by its name."""
+        return self.model_extra or {}
+
+    def contradictions(self) -> Iterator[str]:
+        """What is wrong with exporters of packages."""
+        for name, options in self.of_packages.items():
+            known = [*type(self).model_fields, *installed_exporters()]
+            if name not in known:
+                yield f"{name}: unknown key; {did_you_mean(name, known)}"
+            elif options is not None and not isinstance(options, Mapping):
+                yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"
+            else:
+                try:
+                    create_exporter(name, options)
+                except ConfigError as error:
+                    yield from (joined(name, problem) for problem in error.problems)
 
 
 class MetricsOtlp(Shape):

@@ -1,5 +1,12 @@
-"""Where scores go: log events, metrics, span events, JSON Lines, OTLP.
+"""Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, exporters of other packages.
 
-Each sink takes reports by `emit`, delivers by `flush` and ends by `close`. None knows where spans come from, and none is
-loaded before it is used: OTLP brings gRPC with it.
+Nothing is loaded before it is used, because OTLP loads gRPC.
 """
+
+from __future__ import annotations
+
+from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters.result_rows import rows_of
+from otel_eval.retry import ExportResult
+
+__all__ = ["ExportResult", "Exporter", "rows_of"]

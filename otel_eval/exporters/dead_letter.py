@@ -14,7 +14,7 @@ __all__ = ["DeadLetterFile"]
 
 
 class DeadLetterFile:
-    """Appends a line for each result that was refused for good.
+    """Appends a line for each result that was refused permanently.
 
     Args:
         path: the file.
@@ -26,24 +26,24 @@ class DeadLetterFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], key: str = "exporters.dead_letter", mode: int = OWNER_ONLY) -> None:
-        self._sink: Final = JsonLinesFile(path, "dead letters", key=key, mode=mode)
+        self._file: Final = JsonLinesFile(path, key=key, mode=mode)
 
-    def add(self, sink: str, reports: Sequence[Report], why: str, rejected: int | None = None) -> None:
-        """Write the results down.
+    def add(self, exporter: str, reports: Sequence[Report], why: str, rejected: int | None = None) -> None:
+        """Write the results to the file.
 
         Args:
-            rejected: how many of them were refused, where the sink does not say which; None: all.
+            rejected: how many of them were refused, where the exporter does not know which; None: all.
 
         Raises:
             OSError: they could not be written.
         """
         results = [(report, result) for report in reports for result in report.results]
-        told: dict[str, Any] = {"sink": sink, "why": why}
-        told |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
-        lines = (line_of(result_fields(report, result) | told) + "\n" for report, result in results)
-        self._sink.write("".join(lines).encode("utf-8", "backslashreplace"))
-        self._sink.sync()
+        fields: dict[str, Any] = {"sink": exporter, "why": why}
+        fields |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
+        lines = (line_of(result_fields(report, result) | fields) + "\n" for report, result in results)
+        self._file.write("".join(lines).encode("utf-8", "backslashreplace"))
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
-        self._sink.close(0.0)
+        self._file.close()

@@ -1,115 +1,171 @@
-"""The way to one sink: a queue, and a thread that empties it in order.
+"""A queue in front of an exporter, and the thread that empties it in order, with retries and dead letters.
 
-Knows batches, retries and room; knows neither a wire nor a file. A report stays in the queue until the sink took it or
-refused it for good, so reports of one trace arrive in the order in which they were made. While the sink is away the queue
-fills; `is_full` is for whoever brings more to ask.
+A report stays in the queue until it was exported or refused permanently, so reports of one trace arrive in the order in which
+they were made. While the exporter fails, the queue fills.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.interface import Exporter
 from otel_eval.model import UNRECORDED, Report
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of
 from otel_eval.suppression import suppress_instrumentation
 
-__all__ = ["ExportQueue", "Settled", "slim"]
+__all__ = ["Acknowledge", "ExportQueue", "queue_of", "without_content"]
 
-Settled = Callable[[str, Sequence[Report]], None]
-"""Told the sink and the reports that it has taken, or refused for good."""
+Acknowledge = Callable[[str, Sequence[Report]], None]
+"""Called with the exporter's name and the reports that were exported or refused permanently."""
 
-_AT_ONCE: Final = 256  # reports: some hundred kilobytes, far below what endpoints take in one request
-_LINGER_S: Final = 0.05  # for company, after a run that was seconds ago
+_LINGER_S: Final = 0.05
+_LINGER_IN_PROCESS_S: Final = 1.0  # "seconds after each run", in one request with those of other runs
+_MAX_RESULTS: Final = 8192  # in the queue of a process
+_DELIVERY_SHARE: Final = 0.8  # of the time for closing; the rest is for ending the thread
+_DEFECTS: Final = (TypeError, ValueError, LookupError, AttributeError)
 _DEFAULT: Final = RetryPolicy()
 
 
-class ExportQueue:
-    """Delivers to one carrier.
+class ExportQueue(Exporter):
+    """Exports through another exporter, on a thread of its own.
+
+    A receiver uses `put`, which always takes reports, and asks `is_full` before it accepts more spans; what is left at the end
+    stays with the receiver's storage (`halt`). A process uses `export`, which drops results that the queue has no room for, and
+    `close`, which counts what was not exported. After a fork the child begins with an empty queue and a thread of its own; the
+    parent exports what was queued before.
+
+    Counts `results.exported`, `results.export_failed`, `results.retries`, `results.dead_letters`, `results.dropped` and
+    `results.refused`, each by exporter.
 
     Args:
-        carrier: makes the attempts.
-        limit: reports that may wait; `put` takes more, because they were promised room before.
-        settled: is told what became of reports.
-        dead_letters: takes what is refused for good; None: it is counted and said.
+        exporter: exports batches.
+        max_reports: reports in the queue from which on it is full.
+        max_results: results that `export` leaves in the queue at most.
+        acknowledge: called with reports that were exported or refused permanently.
+        dead_letters: takes what is refused permanently; None: it is counted and logged. `close` closes it.
         retry: how long to wait between attempts.
         history: whether the endpoint has accepted results before.
-        linger_s: how long a report waits for others to be sent with it.
+        linger_s: how long a report waits for others to be exported with it.
+        room_s: how long `export` waits for room before it drops results; once it waited in vain it waits no more until
+            something was exported.
     """
 
     def __init__(
         self,
-        carrier: Exporter,
+        exporter: Exporter,
         counters: Counters,
         *,
-        limit: int,
-        settled: Settled = lambda *_: None,
+        max_reports: int = sys.maxsize,
+        max_results: int = sys.maxsize,
+        acknowledge: Acknowledge = lambda *_: None,
         dead_letters: DeadLetterFile | None = None,
         retry: RetryPolicy = _DEFAULT,
         history: SignalHistory | None = None,
         linger_s: float = _LINGER_S,
+        room_s: float = 0.0,
     ) -> None:
-        self.name: Final = carrier.name
-        self.lines: Final = carrier.lines
-        self._carrier, self._counters, self._limit = carrier, counters, limit
-        self._settled, self._dead, self._linger_s = settled, dead_letters, linger_s
+        self.name: Final = exporter.name
+        self.takes_no_run: Final = exporter.exports_no_run
+        self._exporter, self._counters, self._acknowledge, self._dead = exporter, counters, acknowledge, dead_letters
+        self._max_reports, self._max_results, self._linger_s, self._room_s = max_reports, max_results, linger_s, room_s
         history = history or SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
         refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
         self._attempts: Final = Attempts(self.name, retry, history, refusals)
         self._warnings: Final = Warnings()
-        self._outage: Final = Outage(self.name, counters)
+        self._started = False
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            held = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+
+    def _begin(self) -> None:
+        """Hold nothing: at the start, and in a child process."""
+        self._outage = Outage(self.name, self._counters)
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
         self._results = 0  # of the reports in the queue
         self._failures = 0  # attempts that failed, and refusals
-        self.last_failure = ""
-        self._hurry = self._closed = False
+        self._last_failure = ""
+        self._hurry = self._closed = self._is_stuck = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"otel-eval-{self.name}", daemon=True)
+        if self._started:
+            self.start()
 
     def start(self) -> None:
-        """Begin to deliver."""
-        self._thread.start()
+        """Begin to export."""
+        self._started = True
+        with suppress(RuntimeError):  # the system has no more threads: results are counted when the queue is full, and at the end
+            self._thread.start()
+
+    # ------------------------------------------------------------------ in
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Queue reports as far as there is room; the others are dropped, counted as `results.refused`. For a process."""
+        for report in batch:
+            count = len(report.results)
+            with self._changed:
+                has_room = self._has_room(count) or self._wait_for_room(count)
+                if has_room and (count or (report.no_run and self.takes_no_run)):
+                    self._add([without_content(report)])
+            if not has_room:
+                self._counters.add("results.refused", count, exporter=self.name)
+                self._warnings.say("full", "%d results were dropped: the queue of %s is full", count, self.name)
+        return ExportResult("accepted")
+
+    def _has_room(self, count: int) -> bool:
+        return self._results + count <= self._max_results
+
+    def _wait_for_room(self, count: int) -> bool:
+        if self._room_s and not self._is_stuck:
+            self._hurry = True
+            self._changed.notify_all()
+            self._is_stuck = not self._changed.wait_for(lambda: self._has_room(count), self._room_s)
+            self._hurry = self._stopping.is_set()
+        return self._has_room(count)
 
     def put(self, reports: Sequence[Report]) -> None:
-        """Queue reports. Never blocks."""
+        """Queue reports, also beyond the limits: room was promised before. Never blocks."""
         with self._changed:
-            before = len(self._queue)
-            self._queue.extend(reports)
-            self._results += sum([len(report.results) for report in reports])
-            # Whoever waits for company is not woken by each of it: that would cost more than delivering it.
-            if not before or before < _AT_ONCE <= len(self._queue):
-                self._changed.notify_all()
+            self._add(reports)
 
-    def again(self, reports: Sequence[Report]) -> None:
-        """Queue reports of an earlier life; those that are found with the sink are settled."""
-        missing = self._carrier.missing(reports)
+    def _add(self, reports: Sequence[Report]) -> None:
+        before = len(self._queue)
+        self._queue.extend(reports)
+        self._results += sum([len(report.results) for report in reports])
+        # Waking the thread for every report would cost more than exporting it.
+        if not before or before < self._exporter.max_batch <= len(self._queue):
+            self._changed.notify_all()
+
+    def requeue(self, reports: Sequence[Report]) -> None:
+        """Queue reports of an earlier process; those that the exporter finds exported are acknowledged."""
+        missing = self._exporter.not_exported(reports)
         left = {id(report) for report in missing}
-        self._settled(self.name, [report for report in reports if id(report) not in left])
+        self._acknowledge(self.name, [report for report in reports if id(report) not in left])
         self.put(missing)
 
-    def expect_repeats(self) -> None:
-        """Before `start`: results that were delivered in an earlier life may be queued again, unknowingly."""
-        self._carrier.expect_repeats()
+    def expect_duplicates(self) -> None:
+        """Before `start`: results that were exported before may be queued again."""
+        self._exporter.expect_duplicates()
 
     def __len__(self) -> int:
-        """Reports that wait or are under way."""
+        """Reports in the queue, with those that are being exported."""
         return len(self._queue)
-
-    def waiting_results(self) -> int:
-        """Results of the reports that wait or are under way."""
-        return self._results
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should come."""
-        return len(self._queue) >= self._limit
+        """Whether no further reports should be made."""
+        return len(self._queue) >= self._max_reports
 
     # ----------------------------------------------------------------- out
 
@@ -121,24 +177,26 @@ class ExportQueue:
                     return
                 for _ in batch:
                     self._results -= len(self._queue.popleft().results)
+                self._is_stuck = False
                 self._changed.notify_all()
 
     def _next(self) -> list[Report]:
-        """The oldest reports, which stay in the queue until they are settled; none when the outbox ends."""
+        """The oldest reports, which stay in the queue while they are exported; none when the queue ends."""
+        most = self._exporter.max_batch
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            if not self._hurry and len(self._queue) < _AT_ONCE:
-                self._changed.wait_for(lambda: self._hurry or self._closed or len(self._queue) >= _AT_ONCE, self._linger_s)
-            return [] if self._closed else [self._queue[at] for at in range(min(_AT_ONCE, len(self._queue)))]
+            if not self._hurry and len(self._queue) < most:
+                self._changed.wait_for(lambda: self._hurry or self._closed or len(self._queue) >= most, self._linger_s)
+            return [] if self._closed else [self._queue[at] for at in range(min(most, len(self._queue)))]
 
     def _deliver(self, reports: Sequence[Report]) -> None:
-        """Try until the sink took them or refused them for good, or the outbox ends."""
+        """Try until the reports were exported or refused permanently, or the queue ends."""
         if self._attempts.unsupported and len(reports) > 1 and self._attempts.allowed:
             self._deliver(reports[:1])  # one result shows whether the endpoint supports the signal by now
             return self._deliver(reports[1:])
-        written, backoff = self._written(reports), self._attempts.backoff(self._stopping)
+        backoff = self._attempts.backoff(self._stopping)
         while not self._closed:
-            result = self._attempts.make(lambda: self._attempt(written))
+            result = self._attempts.make(lambda: self._attempt(reports))
             if result.status == "permanent" and len(reports) > 1 and not result.concerns_all:  # one of them may be why
                 half = len(reports) // 2
                 self._deliver(reports[:half])
@@ -154,67 +212,64 @@ class ExportQueue:
             backoff.wait(result.after_s)
         return None
 
-    def _written(self, reports: Sequence[Report]) -> bytes | None:
-        try:
-            return self._carrier.written(reports)
-        except Exception as error:  # noqa: BLE001 - a result that cannot be written must not hold up the others
-            self._warnings.say("unwritable", "results cannot be written for %s: %s", self.name, type(error).__name__)
-            return None
-
-    def _attempt(self, written: bytes | None) -> ExportResult:
-        if written is None:
-            return ExportResult("permanent", "cannot be written")
+    def _attempt(self, reports: Sequence[Report]) -> ExportResult:
         try:
             with suppress_instrumentation():  # an instrumentation of the process must not trace our own requests
-                return self._carrier.attempt(written)
+                return self._exporter.export(reports)
         except Exception as error:  # noqa: BLE001 - the thread must live on
-            return ExportResult("retryable", type(error).__name__)
+            is_defect = isinstance(error, _DEFECTS) and not self._closed  # closed files and channels raise ValueError
+            return ExportResult("permanent" if is_defect else "retryable", reason_of(error))
 
     def _failed(self, reason: str) -> None:
         with self._changed:
-            self._failures, self.last_failure = self._failures + 1, reason
+            self._failures, self._last_failure = self._failures + 1, reason
             self._changed.notify_all()
 
     def _settle(self, result: ExportResult, reports: Sequence[Report]) -> bool:
-        """The reports are done with; False if what was refused could not be written to the dead-letter file."""
-        count = sum(len(report.results) for report in reports)
-        refused = min(result.rejected, count) if result.status == "ok" else count
-        if refused and not self._put_aside(result, reports, refused, count):
+        """Count and acknowledge the reports; False if what was refused could not be written to the dead-letter file."""
+        count = _results_of(reports)
+        refused, number = reports, count
+        if result.status == "ok":
+            refused = [reports[at] for at in result.failed] or reports
+            number = _results_of(refused) if result.failed else min(result.rejected, count)
+        if number and not self._write_dead_letters(result, refused, number):
             return False
         if result.status == "ok":
             self._outage.over(len(self._queue) - len(reports))
-        if count > refused:
-            self._counters.add("results.exported", count - refused, exporter=self.name)
-        if refused:
-            self._counters.add("results.export_failed", refused, exporter=self.name)
+        if count > number:
+            self._counters.add("results.exported", count - number, exporter=self.name)
+        if number:
+            self._counters.add("results.export_failed", number, exporter=self.name)
             self._failed(result.reason)
-        self._settled(self.name, reports)
+        self._acknowledge(self.name, reports)
         return True
 
-    def _put_aside(self, result: ExportResult, reports: Sequence[Report], refused: int, count: int) -> bool:
+    def _write_dead_letters(self, result: ExportResult, reports: Sequence[Report], number: int) -> bool:
+        """Write the refused results down, or all of the batch where the endpoint gives only the number of those it rejected."""
         reason = result.reason or "partial success"
         if result.status != "unsupported":  # that is logged when it begins
-            self._warnings.say("refused", "%d results were refused by %s for good (%s)", refused, self.name, reason)
+            self._warnings.say("refused", "%d results were refused by %s permanently (%s)", number, self.name, reason)
         if self._dead is None:
-            self._counters.add("results.dropped", refused, exporter=self.name)
+            self._counters.add("results.dropped", number, exporter=self.name)
             return True
         try:
-            self._dead.add(self.name, reports, reason, refused if refused < count else None)
+            self._dead.add(self.name, reports, reason, number if number < _results_of(reports) else None)
         except OSError as error:
-            self._warnings.say("dead", "dead letters cannot be written (%s)", error.strerror or type(error).__name__)
+            self._warnings.say("dead", "the dead-letter file cannot be written (%s), retrying", reason_of(error))
             return False
-        self._counters.add("results.dead_letters", refused, exporter=self.name)
+        self._counters.add("results.dead_letters", number, exporter=self.name)
         return True
 
     def counts(self) -> dict[str, int]:
-        """Results that wait, and 1 where the endpoint does not support the signal."""
-        waiting = {f"results.queued{{exporter={self.name}}}": self._results}
-        return waiting | ({f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {})
+        """Results in the queue, and 1 where the endpoint does not support the signal."""
+        queued = {f"results.queued{{exporter={self.name}}}": self._results}
+        unsupported = {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
+        return {**queued, **unsupported, **self._exporter.counts()}
 
     # ----------------------------------------------------------------- end
 
-    def flush(self, timeout_s: float) -> bool:
-        """Deliver what waits; False if something is left."""
+    def drain(self, timeout_s: float) -> bool:
+        """Export what is queued, retrying; False if something is left."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -222,8 +277,8 @@ class ExportQueue:
             self._hurry = self._stopping.is_set()
         return done
 
-    def flush_once(self, timeout_s: float) -> bool:
-        """Try to deliver what waits without waiting any longer after a failure; False if there was one or something is left."""
+    def flush(self, timeout_s: float) -> bool:
+        """Try to export what is queued at once; False if an attempt failed, a result was refused or time ran out."""
         with self._changed:
             failures, self._hurry = self._failures, True
             self._interrupt()
@@ -239,27 +294,69 @@ class ExportQueue:
             self._stopping.clear()
 
     def stop(self) -> None:
-        """From now on try again without long pauses: the process ends."""
+        """From now on retry without long waits: the process ends."""
         with self._changed:
             self._hurry = True
             self._stopping.set()
 
-    def left(self) -> list[Report]:
-        """After `close`: the reports that were not delivered."""
-        return list(self._queue)
-
-    def close(self, timeout_s: float) -> None:
-        """Begin no further attempt, and end."""
+    def halt(self, timeout_s: float) -> None:
+        """Begin no further attempt, and end; what is queued is left."""
         self.stop()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
-        self._carrier.close()
+        self._exporter.close(timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Export what is queued, retrying until time is up, and end; see `give_up` for what is left."""
+        self.stop()
+        self.drain(timeout_s * _DELIVERY_SHARE)
+        self.halt(timeout_s * (1 - _DELIVERY_SHARE) / 2)
+        self.give_up()
+        if self._dead is not None:
+            self._dead.close()
+
+    def give_up(self) -> None:
+        """After `halt`: count what is left, and write it to the dead-letter file."""
+        left, self._results = self._results, 0
+        if not left:
+            return
+        reason = self._last_failure or "no time"
+        self._warnings.say("left", "%s did not deliver %d results before the end (%s)", self.name, left, reason)
+        self._counters.add("results.export_failed", left, exporter=self.name)
+        if self._dead is not None:
+            with suppress(OSError):
+                self._dead.add(self.name, list(self._queue), f"not delivered before the end ({reason})")
+                self._counters.add("results.dead_letters", left, exporter=self.name)
+                return
+        self._counters.add("results.dropped", left, exporter=self.name)
 
 
-def slim(report: Report) -> Report:
-    """The report without what no sink sends: it may wait for hours, and arguments and results may be large."""
+def queue_of(
+    exporter: Exporter,
+    counters: Counters,
+    dead_letters: DeadLetterFile | None,
+    retry: RetryPolicy = _DEFAULT,
+    room_s: float = 0.0,
+) -> ExportQueue:
+    """The queue of an exporter in a process, started. It never blocks the program unless `room_s` is given.
+
+    Args:
+        room_s: how long a full queue makes the program wait before results are dropped.
+    """
+    limits: dict[str, Any] = {"max_results": _MAX_RESULTS, "linger_s": _LINGER_IN_PROCESS_S, "room_s": room_s}
+    queue = ExportQueue(exporter, counters, dead_letters=dead_letters, retry=retry, **limits)
+    queue.start()
+    return queue
+
+
+def _results_of(reports: Sequence[Report]) -> int:
+    return sum([len(report.results) for report in reports])
+
+
+def without_content(report: Report) -> Report:
+    """The report without what no exporter sends: it may be queued for hours, and arguments and results may be large."""
     run = replace(report.trajectory, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
     return replace(report, trajectory=run, pending=())

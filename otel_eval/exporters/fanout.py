@@ -6,15 +6,16 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings, renew_after_fork
-from otel_eval.interfaces import Sink
+from otel_eval.exporters.interface import Exporter
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
+from otel_eval.retry import ExportResult, reason_of
 
 __all__ = ["Fanout", "FinalResults"]
 
@@ -24,67 +25,65 @@ Run = tuple[str, str]
 """Hexadecimal ids of a trace and of a run's own span."""
 
 
-class FinalResults:
-    """A sink in front of another, which gets results of `detached` runs when they are final.
+class FinalResults(Exporter):
+    """In front of an exporter that counts each run once: a run that may lie inside another one waits until that is known.
 
-    A run that turns out to lie inside another one is never passed on as an outermost one. What waits when the sink is closed,
-    or when too many runs wait, is passed on as it is.
+    A run that turns out to lie inside another one is never exported as an outermost one. Reports that wait when the exporter is
+    closed, or when too many runs wait, are exported as they are.
 
     Args:
-        sink: the sink.
+        exporter: the exporter.
         most: runs that may wait.
     """
 
-    def __init__(self, sink: Sink, most: int = _MOST) -> None:
-        self.name: Final = sink.name
-        self._sink: Final = sink
+    def __init__(self, exporter: Exporter, most: int = _MOST) -> None:
+        self.name = exporter.name
+        self._exporter: Final = exporter
         self._most = most
         self._waiting: OrderedDict[Run, dict[str, list[Report]]] = OrderedDict()  # by run, then by evaluation
 
-    def emit(self, report: Report) -> bool | None:
-        """Hold the report, or pass it on; see `Sink.emit`."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Export the reports that are final; the others wait."""
+        if final := [each for report in batch for each in self._taken(report)]:
+            return self._exporter.export(final)
+        return ExportResult("accepted")
+
+    def _taken(self, report: Report) -> list[Report]:
+        """The reports to export now that this one is there."""
         run = report.trajectory.trace_id, report.trajectory.span_id
         waiting = self._waiting.get(run, {})
         if report.evaluation in waiting and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost:
             del waiting[report.evaluation]
-            return self._sink.emit(report)
+            return [report]
         is_first = report.revision == 0 and not report.late
         if report.trajectory.completeness is Completeness.DETACHED and (is_first or report.evaluation in waiting):
             self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_light(report))
             self._bound()
-            return None
-        if report.evaluation in waiting:
-            self._pass_on(waiting.pop(report.evaluation))
-        return self._sink.emit(report)
+            return []
+        return [*waiting.pop(report.evaluation, ()), report]
 
     def final(self, runs: Iterable[Run]) -> None:
         """No other run can turn out to be around these."""
         for run in runs:
             for reports in self._waiting.pop(run, {}).values():
-                self._pass_on(reports)
+                self._exporter.export(reports)
 
     def _bound(self) -> None:
         while len(self._waiting) > self._most:
             self.final([next(iter(self._waiting))])
 
-    def _pass_on(self, reports: Iterable[Report]) -> None:
-        for report in reports:
-            self._sink.emit(report)
-
-    def counts(self) -> dict[str, int]:
-        """What the sink counts."""
-        counts: Any = getattr(self._sink, "counts", dict)
-        counted: dict[str, int] = counts()
-        return counted
+    def counts(self) -> Mapping[str, int]:
+        """What the exporter counts."""
+        return self._exporter.counts()
 
     def flush(self, timeout_s: float) -> bool:
-        """Have the sink deliver; what is not final waits on."""
-        return self._sink.flush(timeout_s)
+        """Flush the exporter; what is not final waits on."""
+        return self._exporter.flush(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Pass on what waits, and close the sink."""
+        """Export what waits, and close the exporter."""
         self.final(list(self._waiting))
-        self._sink.close(timeout_s)
+        self._exporter.close(timeout_s)
 
 
 def _light(report: Report) -> Report:
@@ -98,111 +97,101 @@ def _light(report: Report) -> Report:
 _SPARES: Final = sys.version_info >= (3, 12)
 
 
-@runtime_checkable
-class _Queueing(Protocol):
-    """A sink with a queue."""
-
-    def counts(self) -> dict[str, int]:
-        """How many results wait."""
-        ...
-
-
 class Fanout:
-    """Emits to all sinks in turn; flushes and closes them side by side within one deadline.
+    """Exports to all exporters in turn; flushes and closes them side by side within one deadline.
 
-    Counts `results.exported`, which a sink has accepted, and `results.export_failed` by sink.
+    Counts `results.exported` and `results.export_failed` by exporter, unless the exporter counts them itself.
 
     Args:
-        sinks: the sinks.
+        exporters: the exporters.
         counters: counted into.
-        spares: keep a thread for each sink from the first report on, to flush with when none can be started any more.
+        spares: keep a thread for each exporter from the first report on, to flush with when none can be started any more.
     """
 
-    name: Final = "all"
-
-    def __init__(self, sinks: Sequence[Sink], counters: Counters | None = None, *, spares: bool = _SPARES) -> None:
-        self._sinks: Final = tuple(sinks)
+    def __init__(self, exporters: Sequence[Exporter], counters: Counters | None = None, *, spares: bool = _SPARES) -> None:
+        self._exporters: Final = tuple(exporters)
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._lock = threading.Lock()  # held while emitting: late results come from a thread of their own
+        self._lock = threading.Lock()  # held while exporting: late results come from a thread of their own
         renew_after_fork(self)
-        self._since = time.monotonic()  # when the last emission began
-        self._spares: Final = tuple(_Spare() for _ in self._sinks) if spares else ()
+        self._since = time.monotonic()  # when the last export began
+        self._spares: Final = tuple(_Spare() for _ in self._exporters) if spares else ()
 
-    def emit(self, report: Report) -> None:
-        """Emit to every sink. Never raises: a sink that does loses its own results, counted and logged."""
+    def export(self, report: Report) -> None:
+        """Export to every exporter. Never raises: one that fails loses its own results, counted and logged."""
         with self._lock:
             self._since = time.monotonic()
             for spare in self._spares:
                 spare.ensure()
-            self._emit(report)
+            for exporter in self._exporters:
+                self._export(exporter, report)
+
+    def _export(self, exporter: Exporter, report: Report) -> None:
+        try:
+            result = exporter.export((report,))
+        except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
+            result = ExportResult.permanent(reason_of(error))
+        if result.status == "ok":
+            self._counters.add("results.exported", len(report.results), exporter=exporter.name)
+        elif result.status != "accepted":
+            self._counters.add("results.export_failed", len(report.results), exporter=exporter.name)
+            message = "export to %s failed (%s), %d results are lost"
+            self._warnings.say(exporter.name, message, exporter.name, result.reason, len(report.results))
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
-        """Tell the sinks that wait for it that the results of these runs are final. Never raises."""
+        """Tell the exporters that count each run once that the results of these runs are final. Never raises."""
         with self._lock:
-            for sink in self._sinks:
-                if isinstance(sink, FinalResults):
+            for exporter in self._exporters:
+                if isinstance(exporter, FinalResults):
                     try:
-                        sink.final(runs)
-                    except Exception as error:  # noqa: BLE001 - one sink's trouble is its own
-                        self._warnings.say(sink.name, "results could not be sent to %s: %s", sink.name, type(error).__name__)
+                        exporter.final(runs)
+                    except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
+                        self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
 
     def blocked_s(self) -> float:
-        """For how many seconds a sink has not returned from the emission that is under way; 0 if there is none."""
+        """For how many seconds an exporter has not returned from the export that is under way; 0 if there is none."""
         return time.monotonic() - self._since if self._lock.locked() else 0.0
 
-    def _emit(self, report: Report) -> None:
-        for sink in self._sinks:
-            try:
-                accepted = sink.emit(report) is not False
-            except Exception as error:  # noqa: BLE001 - one sink's trouble is its own
-                self._counters.add("results.export_failed", len(report.results), exporter=sink.name)
-                self._warnings.say(sink.name, "results could not be sent to %s: %s", sink.name, type(error).__name__)
-            else:
-                if accepted:
-                    self._counters.add("results.exported", len(report.results), exporter=sink.name)
-
     def counts(self) -> dict[str, int]:
-        """What waits in the queues of sinks that have one."""
-        counted = [sink.counts() for sink in self._sinks if isinstance(sink, _Queueing)]
-        return {name: count for each in counted for name, count in each.items()}
+        """What the exporters count, such as results in their queues."""
+        return {name: count for exporter in self._exporters for name, count in exporter.counts().items()}
 
     def flush(self, timeout_s: float) -> bool:
-        """Deliver what every sink holds; False if one could not in time."""
-        return self._each("flush", lambda sink, left_s: sink.flush(left_s), timeout_s)
+        """Flush every exporter; False if one could not in time."""
+        return self._each("flush", lambda exporter, left_s: exporter.flush(left_s), timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Close every sink; one that hangs is left behind at the deadline, and logged."""
-        self._each("close", lambda sink, left_s: sink.close(left_s), timeout_s, self._left_behind)
+        """Close every exporter; one that hangs is abandoned at the deadline, and logged."""
+        self._each("close", lambda exporter, left_s: exporter.close(left_s), timeout_s, self._abandoned)
 
-    def _left_behind(self, sink: Sink) -> None:
-        waiting = sum(sink.counts().values()) if isinstance(sink, _Queueing) else 0
-        what = f"{waiting} results" if waiting else "its last results"
-        self._warnings.say(f"{sink.name} left", "%s did not deliver %s before the end", sink.name, what)
+    def _abandoned(self, exporter: Exporter) -> None:
+        queued = exporter.counts().get(f"results.queued{{exporter={exporter.name}}}", 0)
+        what = f"{queued} results" if queued else "its last results"
+        self._warnings.say(f"{exporter.name} left", "%s did not deliver %s before the end", exporter.name, what)
 
     def _each(
         self,
         what: str,
-        act: Callable[[Sink, float], Any],
+        act: Callable[[Exporter, float], Any],
         timeout_s: float,
-        late: Callable[[Sink], None] = lambda _: None,
+        late: Callable[[Exporter], None] = lambda _: None,
     ) -> bool:
         deadline = time.monotonic() + timeout_s
         outcomes: dict[int, bool] = {}
 
         def run(index: int) -> None:
-            sink = self._sinks[index]
+            exporter = self._exporters[index]
             try:
-                outcomes[index] = act(sink, max(0.0, deadline - time.monotonic())) is not False
-            except Exception as error:  # noqa: BLE001 - one sink's trouble is its own
+                outcomes[index] = act(exporter, max(0.0, deadline - time.monotonic())) is not False
+            except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
                 outcomes[index] = False
-                self._warnings.say(sink.name, "%s of %s failed: %s", what, sink.name, type(error).__name__)
+                self._warnings.say(exporter.name, "%s of %s failed (%s)", what, exporter.name, reason_of(error))
 
-        started = [self._start(partial(run, index), index) for index in range(len(self._sinks))]
-        for sink, done in zip(self._sinks, started, strict=True):
+        started = [self._start(partial(run, index), index) for index in range(len(self._exporters))]
+        for exporter, done in zip(self._exporters, started, strict=True):
             if not done.wait(max(0.0, deadline - time.monotonic())):
-                late(sink)
-        return all(outcomes.get(index, False) for index in range(len(self._sinks)))
+                late(exporter)
+        return all(outcomes.get(index, False) for index in range(len(self._exporters)))
 
     def _start(self, job: Callable[[], None], index: int) -> threading.Event:
         """Run the job on a thread, since the SDK's flushes keep no deadline; set when it is done."""

@@ -5,7 +5,7 @@ A provider is looked up at the first result, and again while it is missing: prog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from opentelemetry._logs import get_logger_provider
@@ -14,12 +14,13 @@ from opentelemetry.trace import get_tracer_provider
 
 from otel_eval.counters import Counters, Warnings
 from otel_eval.exporters import attributes as names
+from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.spans import SpanExporter, pipeline_tracer
 from otel_eval.exporters.window import WindowLimits
-from otel_eval.interfaces import Sink
 from otel_eval.model import Report
+from otel_eval.retry import ExportResult
 
 __all__ = [
     "SIGNALS",
@@ -130,7 +131,7 @@ _MISSING: Final = {
 }
 
 
-class GlobalProvidersExporter:
+class GlobalProvidersExporter(Exporter):
     """Log events, metrics or spans, through the providers given or else the process's own.
 
     Without `signals`: log events if there is a `LoggerProvider`, else an evaluation span; metrics if there is a
@@ -145,10 +146,10 @@ class GlobalProvidersExporter:
         counters: counted into.
         found: called when a provider is first used; the moment to move exit hooks in front of the provider's.
         window: how far back the metrics' sliding windows reach; None for none.
-        only: whether there is no other sink; then it is reported if nothing takes the scores although no signal was named.
+        only: whether there is no other exporter; then it is reported if nothing takes the scores although no signal was named.
     """
 
-    name: Final = "opentelemetry"
+    name = "opentelemetry"
 
     def __init__(
         self,
@@ -169,16 +170,20 @@ class GlobalProvidersExporter:
         self._pipeline, self._found, self._window = pipeline, found, window
         self._counters: Final = counters if counters is not None else Counters()
         self._warnings: Final = Warnings()
-        self._sinks: dict[str, tuple[Sink, Any]] = {}  # signal → sink, and the provider or pipeline behind it
+        self._exporters: dict[str, tuple[Exporter, Any]] = {}  # signal → exporter, and the provider or pipeline behind it
 
-    def emit(self, report: Report) -> bool:
-        """Send the report; what cannot be sent is counted and logged once, with the remedy. False if no signal took it."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Send the reports; what cannot be sent is counted and logged once, with the remedy. Not `ok` if no signal took it."""
+        results = [self._export(report) for report in batch]
+        return ExportResult.ok() if any(results) else ExportResult("accepted")
+
+    def _export(self, report: Report) -> bool:
         failed: Exception | None = None
         accepted = False
         for signal in self._wanted():
             try:
                 accepted = self._send(signal, report) or accepted
-            except Exception as error:  # noqa: BLE001 - one signal's trouble must not cost the others; raised below
+            except Exception as error:  # noqa: BLE001 - the failure of one signal must not affect the others; raised below
                 failed = error
         if failed is not None:
             raise failed
@@ -187,47 +192,47 @@ class GlobalProvidersExporter:
     def _wanted(self) -> tuple[str, ...]:
         if self._signals is not None:
             return tuple(signal for signal in SIGNALS if signal in self._signals)
-        metrics = ("metrics",) if self._sink("metrics") else ()
-        if self._sink("logs"):
+        metrics = ("metrics",) if self._exporter_of("metrics") else ()
+        if self._exporter_of("logs"):
             return ("logs", *metrics)
-        return ("spans", *metrics) if self._only or self._sink("spans") else metrics
+        return ("spans", *metrics) if self._only or self._exporter_of("spans") else metrics
 
     def _send(self, signal: str, report: Report) -> bool:
-        held = self._sink(signal)
+        held = self._exporter_of(signal)
         if held is None:
             self._counters.add("results.undeliverable", len(report.results), signal=signal)
             why = _MISSING[signal]
             self._warnings.once(signal, "scores cannot be sent as %s: there is %s; %s", signal, why, _REMEDY[signal])
             return False
-        sink, provider = held
+        exporter, provider = held
         if is_shut_down(provider):
             self._counters.add("results.undeliverable", len(report.results), signal=signal)
             remedy = "shut the TracerProvider (or the processor) down first, so that the last scores still find their way"
             self._warnings.once(f"{signal} closed", "scores cannot be sent as %s: the provider was shut down; %s", signal, remedy)
             return False
-        sink.emit(report)
+        exporter.export((report,))
         return True
 
-    def _sink(self, signal: str) -> tuple[Sink, Any] | None:
-        held = self._sinks.get(signal)
+    def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:
+        held = self._exporters.get(signal)
         if held is None:
             held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
             if held is not None and has_no_processor(held[1]):
                 return None  # one may be added later
             if held is not None:
-                self._sinks[signal] = held
+                self._exporters[signal] = held
                 self._found()
         return held
 
-    def _logs(self) -> tuple[Sink, Any] | None:
+    def _logs(self) -> tuple[Exporter, Any] | None:
         provider = self._loggers if self._loggers is not None else global_logger_provider()
         return (LogEventExporter(provider), provider) if provider is not None else None
 
-    def _metrics(self) -> tuple[Sink, Any] | None:
+    def _metrics(self) -> tuple[Exporter, Any] | None:
         provider = self._meters if self._meters is not None else global_meter_provider()
         return (MetricsExporter(provider, window=self._window), provider) if provider is not None else None
 
-    def _spans(self) -> tuple[Sink, Any] | None:
+    def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:
             return _through(self._tracers)
         origin = self._pipeline()
@@ -241,7 +246,7 @@ class GlobalProvidersExporter:
 
     def flush(self, timeout_s: float) -> bool:
         """Have every provider in use deliver; False if one did not in time."""
-        delivered = [sink.flush(timeout_s) for sink, _ in list(self._sinks.values())]
+        delivered = [exporter.flush(timeout_s) for exporter, _ in list(self._exporters.values())]
         return all(delivered)
 
     def close(self, timeout_s: float) -> None:
@@ -249,5 +254,5 @@ class GlobalProvidersExporter:
         self.flush(timeout_s)
 
 
-def _through(provider: Any) -> tuple[Sink, Any]:
+def _through(provider: Any) -> tuple[Exporter, Any]:
     return SpanExporter(provider.get_tracer(names.SCOPE), getattr(provider, "force_flush", None)), provider

@@ -1,9 +1,10 @@
-"""What an exporter is."""
+"""What an exporter is: one class that takes batches of reports and answers what became of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
@@ -11,35 +12,48 @@ from otel_eval.retry import ExportResult
 __all__ = ["Exporter"]
 
 
-class Exporter(Protocol):
-    """A way out."""
+class Exporter(ABC):
+    """Sends results somewhere.
 
-    @property
-    def name(self) -> str:
-        """What counters and warnings call it."""
-        ...
+    Only `export` has to be written. Exporters of other packages get a queue and a thread of their own: batches arrive one after
+    the other, in the order in which the results were made, and what `export` returns decides about retries and dead letters.
 
-    @property
-    def lines(self) -> bool:
-        """Whether traces without a result are written too."""
-        ...
+    An exporter is made once, by `__init__` with the options of the configuration as keyword arguments. `__init__` does no I/O:
+    `otel-eval check` calls it, and a process may fork afterwards.
 
-    def written(self, reports: Sequence[Report]) -> bytes:
-        """The reports as they are sent."""
-        ...
+    Attributes:
+        name: the exporter's name in counters, log lines and the dead-letter file; set from the configuration.
+        max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole, so that a retry repeats nothing.
+        exports_no_run: whether reports on traces without a result are exported too; they are made where `exporters.jsonl`
+            writes them.
+    """
 
-    def attempt(self, written: bytes) -> ExportResult:
-        """Hand them over."""
-        ...
+    name: str = ""
+    max_batch: ClassVar[int] = 256
+    exports_no_run: ClassVar[bool] = False
 
-    def missing(self, reports: Sequence[Report]) -> list[Report]:
-        """Those of the reports that were perhaps handed over before a crash and cannot be found there."""
-        ...
+    @abstractmethod
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Export a batch. May block: a timeout for its requests is the exporter's own business.
 
-    def expect_repeats(self) -> None:
-        """The journal was damaged: results that were handed over before may be made again."""
-        ...
+        An exception is a retryable failure, but one of the kinds that a defect in the code or in the data causes (`TypeError`,
+        `ValueError`, `LookupError`, `AttributeError`), which is permanent.
+        """
 
-    def close(self) -> None:
-        """End."""
-        ...
+    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
+        """Those reports of an earlier process that have to be exported: all, unless the exporter can look at its destination."""
+        return list(batch)
+
+    def expect_duplicates(self) -> None:  # noqa: B027 - few exporters need it
+        """The journal was damaged, so that results which were exported before may come again without `not_exported`."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Counts of what is the case now, for `/status`, as `name{label=value}`."""
+        return {}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Export what the exporter itself holds; False if not all could be in time."""
+        return True
+
+    def close(self, timeout_s: float) -> None:  # noqa: B027 - few exporters need it
+        """Release connections and files. Nothing is exported afterwards."""

@@ -17,11 +17,12 @@ from typing import IO, Any, Final
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.errors import ConfigError
+from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
 from otel_eval.model import Report
-from otel_eval.retry import ExportResult
+from otel_eval.retry import ExportResult, reason_of
 
-__all__ = ["OWNER_ONLY", "ChangedLinesFile", "JsonLinesExporter", "JsonLinesFile"]
+__all__ = ["OWNER_ONLY", "ChangedLinesExporter", "JsonLinesExporter", "JsonLinesFile"]
 
 _BLOCK: Final = 65536
 OWNER_ONLY: Final = 0o600
@@ -32,7 +33,7 @@ _BEGINNING: Final = b'{"trace_id":'
 
 
 class JsonLinesFile:
-    """Appends one line per result; the lines of a report are written together.
+    """A file that lines are appended to.
 
     Args:
         path: the file, made if it does not exist, or "-" for standard output.
@@ -46,19 +47,13 @@ class JsonLinesFile:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        name: str = "jsonl",
         *,
         key: str = "exporters.jsonl.path",
         mode: int = OWNER_ONLY,
     ) -> None:
-        self.name: Final = name
-        self._lock = threading.Lock()  # guards _file: reports may come from a worker and from whoever flushes
+        self._lock = threading.Lock()  # guards _file: one thread may write while another one flushes
         renew_after_fork(self)
         self._file: io.RawIOBase | None = None if os.fspath(path) == "-" else _opened(Path(path), key, mode)
-
-    def emit(self, report: Report) -> None:
-        """Write the report's results."""
-        self.write(lines_of(report))
 
     def write(self, lines: bytes) -> None:
         """Write whole lines.
@@ -96,16 +91,8 @@ class JsonLinesFile:
             self._file.seek(max(0, end - _TAIL))
             return {each.decode() for each in _RESULT_ID.findall(self._file.read() or b"")}
 
-    def flush(self, timeout_s: float) -> bool:
-        """Every report is written when it is emitted; this hands the file to the disk."""
-        del timeout_s
-        with suppress(OSError):  # a device has no disk
-            self.sync()
-        return True
-
-    def close(self, timeout_s: float) -> None:
+    def close(self) -> None:
         """Close the file."""
-        del timeout_s
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -177,56 +164,66 @@ def _cut_torn_line(file: IO[bytes]) -> None:
         file.write(b"\n")
 
 
-class JsonLinesExporter:
-    """Lines at the end of a file, or of standard output.
+class JsonLinesExporter(Exporter):
+    """Appends one line for each result to a file or to standard output.
 
     Args:
-        sink: the file.
-        sync: whether lines are handed over when they are on the disk.
+        path: the file, made if it does not exist, or "-" for standard output.
+        mode: permissions of the file if it is created.
+        sync: whether lines are exported when they are on the disk.
+
+    Raises:
+        ConfigError: the file cannot be opened for writing.
     """
 
-    lines: Final = True
+    exports_no_run = True
 
-    def __init__(self, sink: JsonLinesFile, *, sync: bool = False) -> None:
-        self.name: Final = sink.name
-        self._sink, self._sync = sink, sync
-        self._before: Set[str] = frozenset()  # results of an earlier life that may be made again
+    def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY, sync: bool = False) -> None:
+        self.name = "jsonl"
+        self._file: Final = JsonLinesFile(path, mode=mode)
+        self._sync = sync
+        self._exported_before: Set[str] = frozenset()  # results of an earlier process that may come again
 
-    def written(self, reports: Sequence[Report]) -> bytes:
-        """One line per result, but for those that were written before the journal was damaged."""
-        if not self._before:
-            return b"".join(map(lines_of, reports))
-        return encoded(row for report in reports for row in rows_of(report) if row["result_id"] not in self._before)
-
-    def expect_repeats(self) -> None:
-        """Remember what stands at the end of the file, some 100 bytes for each result; the same ids are not written again."""
-        self._before = self._sink.written_ids()
-
-    def attempt(self, written: bytes) -> ExportResult:
-        """Append all of it, or leave the file as it was."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Append all lines of the batch, or leave the file as it was."""
         try:
-            self._sink.write(written)
+            self._file.write(self._lines(batch))
             if self._sync:
-                self._sink.sync()
+                self._file.sync()
         except OSError as error:
-            return ExportResult("retryable", error.strerror or type(error).__name__)
-        return ExportResult("ok")
+            return ExportResult.retryable(reason_of(error))
+        return ExportResult.ok()
 
-    def missing(self, reports: Sequence[Report]) -> list[Report]:
-        """Those whose results do not stand at the end of the file."""
-        ids = {id(report): {row["result_id"] for row in rows_of(report)} for report in reports}
-        there = self._sink.there(set().union(*ids.values()))
-        return [report for report in reports if ids[id(report)].isdisjoint(there)]
+    def _lines(self, batch: Sequence[Report]) -> bytes:
+        if not self._exported_before:
+            return b"".join(map(lines_of, batch))
+        return encoded(row for report in batch for row in rows_of(report) if row["result_id"] not in self._exported_before)
 
-    def close(self) -> None:
+    def expect_duplicates(self) -> None:
+        """Remember the results at the end of the file, some 100 bytes for each; they are not written again."""
+        self._exported_before = self._file.written_ids()
+
+    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
+        """Those whose results are not at the end of the file."""
+        ids = {id(report): {row["result_id"] for row in rows_of(report)} for report in batch}
+        there = self._file.there(set().union(*ids.values()))
+        return [report for report in batch if ids[id(report)].isdisjoint(there)]
+
+    def flush(self, timeout_s: float) -> bool:
+        """Lines are written when they are exported; this hands the file to the disk."""
+        with suppress(OSError):  # a device has no disk
+            self._file.sync()
+        return True
+
+    def close(self, timeout_s: float) -> None:
         """Close the file."""
-        self._sink.close(0.0)
+        self._file.close()
 
 
 _OCCASION: Final = ("evaluated_at", "evaluator")  # results that differ in these alone are equal
 
 
-class ChangedLinesFile(JsonLinesFile):
+class ChangedLinesExporter(JsonLinesExporter):
     """Appends a line for each result that the file does not hold as it is; of two lines with one id the later one counts.
 
     What the file holds is read once, when it is opened: 8 bytes are kept for each result.
@@ -241,22 +238,22 @@ class ChangedLinesFile(JsonLinesFile):
 
     def __init__(self, path: str, *, mode: int = OWNER_ONLY) -> None:
         super().__init__(path, mode=mode)
-        self._held: dict[str, bytes] = {} if path == "-" else dict(_held(Path(path)))
+        self._digests: dict[str, bytes] = {} if path == "-" else dict(_digests_of(Path(path)))
 
-    def emit(self, report: Report) -> None:
-        """Write the report's results that are new or have changed."""
+    def _lines(self, batch: Sequence[Report]) -> bytes:
+        """The lines of results that are new or have changed."""
         changed = []
-        for row in rows_of(report):
-            written = encoded([row])
-            digest = _digest(json.loads(written))
-            if self._held.get(row["result_id"]) != digest:
-                self._held[row["result_id"]] = digest
-                changed.append(written)
-        if changed:
-            self.write(b"".join(changed))
+        for report in batch:
+            for row in rows_of(report):
+                line = encoded([row])
+                digest = _digest(json.loads(line))
+                if self._digests.get(row["result_id"]) != digest:
+                    self._digests[row["result_id"]] = digest
+                    changed.append(line)
+        return b"".join(changed)
 
 
-def _held(path: Path) -> Iterator[tuple[str, bytes]]:
+def _digests_of(path: Path) -> Iterator[tuple[str, bytes]]:
     """The id of each result in the file and what tells whether it has changed."""
     with path.open("rb") as lines:
         for line in lines:

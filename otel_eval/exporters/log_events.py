@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from opentelemetry._logs import SeverityNumber
@@ -18,7 +18,9 @@ from opentelemetry.trace import get_current_span
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
+from otel_eval.exporters.interface import Exporter
 from otel_eval.model import Report
+from otel_eval.retry import ExportResult
 from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["LogEventExporter"]
@@ -26,33 +28,35 @@ __all__ = ["LogEventExporter"]
 _Emit = Callable[[dict[str, Any], Context, int], None]
 
 
-class LogEventExporter:
+class LogEventExporter(Exporter):
     """One `gen_ai.evaluation.result` event per result.
 
     Args:
         logger_provider: an SDK `LoggerProvider`.
-        name: what counters and warnings call this sink.
+        name: the exporter's name in counters and warnings.
     """
 
     def __init__(self, logger_provider: Any, name: str = "logs") -> None:
-        self.name: Final = name
+        self.name = name
         self._provider = logger_provider
         self._emit: Final = _emitter(logger_provider.get_logger(names.SCOPE))
 
-    def emit(self, report: Report) -> None:
-        """Emit the report's results in its run's context."""
-        context, evaluated = run_context(report.trajectory), report.stamp.at_ns or time.time_ns()
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Emit the events of each report in its run's context."""
         with suppress_instrumentation():
-            for result in report.results:
-                self._emit(names.event_attributes(report, result), context, evaluated)
+            for report in batch:
+                context, evaluated = run_context(report.trajectory), report.stamp.at_ns or time.time_ns()
+                for result in report.results:
+                    self._emit(names.event_attributes(report, result), context, evaluated)
+        return ExportResult.ok()
 
     def flush(self, timeout_s: float) -> bool:
-        """Have the provider deliver; False if it did not in time."""
+        """Flush the provider; False if it did not finish in time."""
         flush = getattr(self._provider, "force_flush", None)
         return flush is None or flush(int(timeout_s * 1000)) is not False
 
     def close(self, timeout_s: float) -> None:
-        """Deliver. The provider is whoever made it's to shut down."""
+        """Flush. The owner of the provider shuts it down."""
         self.flush(timeout_s)
 
 

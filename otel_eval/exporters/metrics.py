@@ -7,13 +7,16 @@ Knows the Metrics API; knows no exporter. The number of label values is bounded,
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 from typing import Any, Final
 
 from otel_eval.counters import OTHER, BoundedNames
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
+from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.model import Report, Scored, ToolCall
+from otel_eval.retry import ExportResult
 from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["MetricsExporter"]
@@ -22,7 +25,7 @@ _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
 _MAX_SETS: Final = 5000
-_CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not by whoever sends spans
+_CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not chosen by senders
 _REMEMBERED_TRACES: Final = 64  # reports of one run come one after another; interleaved at most by other traces' revisions
 
 
@@ -66,7 +69,7 @@ class _Counted:
         return True
 
 
-class MetricsExporter:
+class MetricsExporter(Exporter):
     """Histograms and counters of what was scored and of the calls that were made.
 
     Scores and calls of revision 0 only, so that a run counts once; later revisions are counted apart.
@@ -80,7 +83,7 @@ class MetricsExporter:
     def __init__(
         self, meter_provider: Any, name: str = "metrics", *, max_values: int = _MAX_VALUES, window: WindowLimits | None = None
     ) -> None:
-        self.name: Final = name
+        self.name = name
         self._provider = meter_provider
         self._bounded, self._counted = _Bounded(max_values), _Counted(_REMEMBERED_TRACES)
         meter = meter_provider.get_meter(names.SCOPE)
@@ -92,15 +95,17 @@ class MetricsExporter:
         self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
 
-    def emit(self, report: Report) -> None:
-        """Count the report. Its run is the exemplar of every point."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Count the reports. A report's run is the exemplar of every point."""
         with suppress_instrumentation():
-            context = run_context(report.trajectory)
-            self._results(report, context)
-            if self._windows is not None:
-                self._windows.add(report)
-            if report.revision == 0 and not report.late:
-                self._tools(report, context)
+            for report in batch:
+                context = run_context(report.trajectory)
+                self._results(report, context)
+                if self._windows is not None:
+                    self._windows.add(report)
+                if report.revision == 0 and not report.late:
+                    self._tools(report, context)
+        return ExportResult.ok()
 
     def _results(self, report: Report, context: Any) -> None:
         run = report.trajectory
@@ -131,12 +136,12 @@ class MetricsExporter:
             self._errors.add(1, self._bounded.labels(shared | {names.ERROR_TYPE: call.error.type}), context=context)
 
     def flush(self, timeout_s: float) -> bool:
-        """Have the provider collect and deliver; False if it did not in time."""
+        """Have the provider collect and export; False if it did not finish in time."""
         flush = getattr(self._provider, "force_flush", None)
         return flush is None or flush(timeout_s * 1000) is not False
 
     def close(self, timeout_s: float) -> None:
-        """Deliver. The provider is whoever made it's to shut down."""
+        """Flush. The owner of the provider shuts it down."""
         self.flush(timeout_s)
 
 

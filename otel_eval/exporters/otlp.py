@@ -16,8 +16,8 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import ConfigError
-from otel_eval.exporters.delivery import QueuedExporter
-from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.export_queue import queue_of
+from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
@@ -29,10 +29,9 @@ from otel_eval.suppression import suppress_instrumentation
 if TYPE_CHECKING:
     from otel_eval.exporters.dead_letter import DeadLetterFile
     from otel_eval.exporters.window import WindowLimits
-    from otel_eval.interfaces import Sink
     from otel_eval.model import Report
 
-__all__ = ["OtlpMetricExporter", "OtlpSignalExporter", "metric_exporter", "otlp_exporters", "own_resource"]
+__all__ = ["OtlpSignalExporter", "SdkMetricExporter", "metric_exporter", "otlp_exporters", "own_resource"]
 
 
 def own_resource() -> Any:
@@ -71,11 +70,11 @@ class _Collected:
         return taken
 
 
-class OtlpSignalExporter:
+class OtlpSignalExporter(Exporter):
     """Requests to one signal of an OTLP endpoint.
 
     The SDK makes the records and the official exporter's encoder the request. It is sent by ourselves, because the
-    exporter tells neither why an endpoint refused, nor what it rejected, nor when to come again.
+    exporter tells neither why an endpoint refused, nor what it rejected, nor when to retry.
 
     Args:
         to: the endpoint, as `for_signal` returns it.
@@ -85,10 +84,8 @@ class OtlpSignalExporter:
         ConfigError: a TLS file cannot be used.
     """
 
-    lines: Final = False
-
     def __init__(self, to: Endpoint, signal: str) -> None:
-        self.name: Final = f"otlp.{signal}"
+        self.name = f"otlp.{signal}"
         self._maker: Final = _MAKERS[signal]
         self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
         self._begin()
@@ -97,34 +94,22 @@ class OtlpSignalExporter:
         """Make what makes records: at the start, and in a forked child, whose parent may have held a lock of it."""
         self._process = os.getpid()
         self._collected = _Collected()
-        self._emit, self._encode = self._maker(self._collected)
+        self._events, self._encode = self._maker(self._collected)
 
-    def written(self, reports: Sequence[Report]) -> bytes:
-        """One request with all of them."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Send the batch as one request."""
         if self._process != os.getpid():
             self._begin()
-        for report in reports:
-            self._emit(report)
-        made: bytes = self._encode(self._collected.take()).SerializeToString()
-        return made
+        self._events.export(batch)
+        body: bytes = self._encode(self._collected.take()).SerializeToString()
+        return self._client.send(body)
 
-    def attempt(self, written: bytes) -> ExportResult:
-        """Send the request."""
-        return self._client.send(written)
-
-    def missing(self, reports: Sequence[Report]) -> list[Report]:
-        """All: an endpoint cannot be asked. It knows them by their result ids."""
-        return list(reports)
-
-    def expect_repeats(self) -> None:
-        """Nothing: an endpoint knows results by their ids."""
-
-    def close(self) -> None:
+    def close(self, timeout_s: float) -> None:
         """End the connection."""
         self._client.close()
 
 
-_Made = tuple[Callable[[Report], None], Callable[[Sequence[Any]], Any]]
+_Made = tuple[Exporter, Callable[[Sequence[Any]], Any]]
 
 
 def _logs(collected: Any) -> _Made:
@@ -135,7 +120,7 @@ def _logs(collected: Any) -> _Made:
 
     provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(collected)
-    return LogEventExporter(provider).emit, encode_logs
+    return LogEventExporter(provider), encode_logs
 
 
 def _spans(collected: Any) -> _Made:
@@ -149,7 +134,7 @@ def _spans(collected: Any) -> _Made:
     ids = ReportIds()
     provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
     provider.add_span_processor(collected)
-    return SpanExporter(provider.get_tracer(names.SCOPE), ids=ids).emit, encode_spans
+    return SpanExporter(provider.get_tracer(names.SCOPE), ids=ids), encode_spans
 
 
 _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _spans}
@@ -158,7 +143,7 @@ _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _sp
 _DEFAULT: Final = RetryPolicy()
 
 
-class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
+class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
     """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
 
     Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
@@ -241,34 +226,30 @@ class OtlpMetricExporter(OTLPMetricExporterMixin, MetricExporter):
 
 _log = logging.getLogger("otel_eval")
 
-_QUEUE: Final = 8192  # results
-_LINGER_S: Final = 1.0  # "seconds after each run", in one request with those of other runs
 
-
-class _Metrics:
+class OtlpMetricsExporter(MetricsExporter):
     """Metrics of one endpoint, with the provider behind them."""
 
-    def __init__(self, inner: MetricsExporter, provider: Any, exporter: OtlpMetricExporter) -> None:
-        self.name: Final = inner.name
-        self._inner, self._provider, self._exporter = inner, provider, exporter
+    def __init__(self, provider: Any, exporter: SdkMetricExporter, window: WindowLimits | None) -> None:
+        super().__init__(provider, exporter.name, window=window)
+        self._exporter = exporter
 
-    def emit(self, report: Report) -> bool:
-        """Add to the sums. False: exports are counted, not results."""
-        self._inner.emit(report)
-        return False
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Add to the sums. Exports of the sums are counted, not results."""
+        super().export(batch)
+        return ExportResult("accepted")
 
     def counts(self) -> dict[str, int]:
-        """1 while the endpoint does not support metrics; nothing waits."""
+        """1 while the endpoint does not support metrics; nothing is queued."""
         return self._exporter.counts()
 
     def flush(self, timeout_s: float) -> bool:
         """Export the sums; False if that failed or time ran out."""
         before = self._exporter.failures
-        return self._inner.flush(timeout_s) and self._exporter.failures == before
+        return super().flush(timeout_s) and self._exporter.failures == before
 
     def close(self, timeout_s: float) -> None:
-        """Export the sums and end."""
-        del timeout_s  # the provider keeps its own; whoever closes several sinks leaves a slow one behind
+        """Export the sums and end; the provider has a time limit of its own."""
         self._provider.shutdown()
 
 
@@ -282,8 +263,9 @@ def otlp_exporters(
     in_process: bool = False,
     dead_letters: Callable[[], DeadLetterFile | None] = lambda: None,
     retry: RetryPolicy = _DEFAULT,
-) -> list[Sink]:
-    """One sink per signal.
+    room_s: float = 0.0,
+) -> list[Exporter]:
+    """One exporter per signal.
 
     Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. With `in_process`,
     files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are left out with a warning: the
@@ -292,6 +274,7 @@ def otlp_exporters(
     Args:
         dead_letters: opens what takes results that are refused permanently, for each signal; None: they are counted.
         retry: how long to wait between attempts.
+        room_s: how long a full queue makes the program wait before results are dropped.
 
     Raises:
         ConfigError: a signal, the protocol or the endpoint cannot be used.
@@ -308,43 +291,26 @@ def otlp_exporters(
     for problem in sorted(problems or ()):
         _log.warning("%s; it is not used", problem)
     return [
-        _metrics(OtlpMetricExporter(at, counted, retry=retry), metrics_interval_s, window)
+        _metrics(SdkMetricExporter(at, counted, retry=retry), metrics_interval_s, window)
         if signal == "metrics"
-        else _queued(OtlpSignalExporter(at, signal), counted, dead_letters(), retry)
+        else queue_of(OtlpSignalExporter(at, signal), counted, dead_letters(), retry, room_s)
         for signal, at in endpoints.items()
     ]
 
 
-def _queued(carrier: OtlpSignalExporter, counters: Counters, dead_letters: DeadLetterFile | None, retry: RetryPolicy) -> Sink:
-    history = SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
-
-    def queue() -> ExportQueue:
-        return ExportQueue(
-            carrier,
-            counters,
-            limit=_QUEUE,
-            dead_letters=dead_letters,
-            retry=retry,
-            history=history,
-            linger_s=_LINGER_S,
-        )
-
-    return QueuedExporter(queue, counters, _QUEUE, dead_letters)
-
-
-def _metrics(exporter: OtlpMetricExporter, interval_s: float, window: WindowLimits | None) -> Sink:
+def _metrics(exporter: SdkMetricExporter, interval_s: float, window: WindowLimits | None) -> Exporter:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval_s * 1000)
     provider = MeterProvider(metric_readers=[reader], resource=own_resource(), shutdown_on_exit=False)
-    return _Metrics(MetricsExporter(provider, exporter.name, window=window), provider, exporter)
+    return OtlpMetricsExporter(provider, exporter, window)
 
 
-def metric_exporter(to: Endpoint) -> OtlpMetricExporter:
+def metric_exporter(to: Endpoint) -> SdkMetricExporter:
     """The exporter of the receiver's own metrics to an endpoint.
 
     Raises:
         ConfigError: the endpoint cannot be used.
     """
-    return OtlpMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")
+    return SdkMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")

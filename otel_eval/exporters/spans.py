@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
@@ -20,13 +20,15 @@ from opentelemetry.trace import StatusCode
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
+from otel_eval.exporters.interface import Exporter
 from otel_eval.model import Failed, Report
+from otel_eval.retry import ExportResult
 from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["ReportIds", "SpanExporter", "pipeline_tracer"]
 
 
-class SpanExporter:
+class SpanExporter(Exporter):
     """One span per report, with one `gen_ai.evaluation.result` event per result.
 
     Args:
@@ -42,35 +44,39 @@ class SpanExporter:
         name: str = "spans",
         ids: ReportIds | None = None,
     ) -> None:
-        self.name: Final = name
+        self.name = name
         self._tracer, self._flush, self._ids = tracer, flush, ids
 
-    def emit(self, report: Report) -> None:
-        """Make the report's span. It starts when the run was evaluated, which was over by then."""
-        if not report.results:
-            return
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Make a span for each report that has results. It starts when the run was evaluated, which was over by then."""
+        with suppress_instrumentation():
+            for report in batch:
+                if report.results:
+                    self._make_span(report)
+        return ExportResult.ok()
+
+    def _make_span(self, report: Report) -> None:
         evaluated = report.stamp.at_ns or time.time_ns()
         if self._ids is not None:
             self._ids.report = report
-        with suppress_instrumentation():
-            span = self._tracer.start_span(
-                f"evaluate {report.evaluation}",
-                context=run_context(report.trajectory),
-                attributes={names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report),
-                start_time=evaluated,
-            )
-            for result in report.results:
-                span.add_event(names.EVENT_NAME, names.event_attributes(report, result), evaluated)
-            if any(isinstance(result.outcome, Failed) for result in report.results):
-                span.set_status(StatusCode.ERROR)
-            span.end()
+        span = self._tracer.start_span(
+            f"evaluate {report.evaluation}",
+            context=run_context(report.trajectory),
+            attributes={names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report),
+            start_time=evaluated,
+        )
+        for result in report.results:
+            span.add_event(names.EVENT_NAME, names.event_attributes(report, result), evaluated)
+        if any(isinstance(result.outcome, Failed) for result in report.results):
+            span.set_status(StatusCode.ERROR)
+        span.end()
 
     def flush(self, timeout_s: float) -> bool:
-        """Have the spans delivered; False if they were not in time."""
+        """Flush the provider; False if it did not finish in time."""
         return self._flush is None or self._flush(int(timeout_s * 1000)) is not False
 
     def close(self, timeout_s: float) -> None:
-        """Deliver. The provider is whoever made it's to shut down."""
+        """Flush. The owner of the provider shuts it down."""
         self.flush(timeout_s)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.forwarding.ack import Ack, ForwardJournal, Spans, UnsentRequest, checksum_of
 from otel_eval.forwarding.events import events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
@@ -41,7 +42,7 @@ class Assembly(Protocol):
         ...
 
 
-class Forwarder:
+class Forwarder(Exporter):
     """The forwarding stage, and the sink that brings it scores.
 
     Args:
@@ -57,7 +58,7 @@ class Forwarder:
         ConfigError: a TLS file cannot be used.
     """
 
-    name: Final = "forward"
+    name = "forward"
 
     def __init__(
         self,
@@ -242,8 +243,12 @@ class Forwarder:
 
     # -------------------------------------------------------------- scores
 
-    def emit(self, report: Report) -> bool:
-        """Put the results on the run's own span, if it is still here; else they are counted, and the answer is False."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Put the results on the runs' own spans. Those of spans that are no longer here are counted as unplaced."""
+        placed = [self._place(report) for report in batch]
+        return ExportResult.ok() if all(placed) else ExportResult("accepted")
+
+    def _place(self, report: Report) -> bool:
         run = report.trajectory
         placed = self._pending.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events_of(report))
         if not placed:
@@ -255,13 +260,6 @@ class Forwarder:
         queue = self._queues.get("traces")
         if queue is not None:
             queue.add(self._pending.release(trace_id))
-
-    def flush(self, timeout_s: float) -> bool:
-        """Scores are delivered with their spans, which `stop` sees to."""
-        return True
-
-    def close(self, timeout_s: float) -> None:
-        """Nothing; `stop` ends the stage."""
 
     # ----------------------------------------------------------------- end
 

@@ -24,7 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.retry import ExportResult, Status
+from otel_eval.retry import ExportResult, Status, reason_of
 
 __all__ = ["OtlpClient", "Send"]
 
@@ -207,7 +207,7 @@ def _pooled(connect: Callable[[], http.client.HTTPConnection], path: str, header
             result = _http_result(response, response.read())
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            return ExportResult("retryable", type(error).__name__)
+            return ExportResult.retryable(reason_of(error))
         idle.append(connection)
         return result
 

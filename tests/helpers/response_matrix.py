@@ -87,22 +87,21 @@ class Results:
         self.tally = Counters()
         self._kept, self._path, self.is_impatient = kept, folder / "dead.jsonl", endpoint.hangs
         self._dead = DeadLetterFile(self._path) if kept else None
-        self._outbox = ExportQueue(
-            OtlpSignalExporter(place_of(endpoint, ca), signal), self.tally, limit=100, dead_letters=self._dead, retry=clock.retry
-        )
-        self._delivery = ExportQueues([self._outbox], self._dead)
+        exporter = OtlpSignalExporter(place_of(endpoint, ca), signal)
+        self._queue = ExportQueue(exporter, self.tally, max_reports=100, dead_letters=self._dead, retry=clock.retry)
+        self._delivery = ExportQueues([self._queue], self._dead, kept=kept)
         self._delivery.start()
         self._given = 0
 
     def give(self) -> None:
         self._given += 1
-        self._delivery.emit(report(self._given))
+        self._delivery.put(report(self._given))
 
     def push(self) -> None:
-        self._outbox.flush(0.01)
+        self._queue.drain(0.01)
 
     def waiting(self) -> int:
-        return len(self._outbox)
+        return len(self._queue)
 
     def retried(self) -> int:
         return self.tally.get("results.retries")
@@ -133,15 +132,15 @@ class InProcess(Results):
         to = place_of(endpoint, ca)
         if signal == "metrics":  # which are tried again within the timeout
             to = replace(to, timeout_s=TIMEOUT_S)
-        (self._sink,) = otlp_exporters(to, (signal,), dead_letters=dead, retry=clock.retry, **given)
+        (self._exporter,) = otlp_exporters(to, (signal,), dead_letters=dead, retry=clock.retry, **given)
         self._given = 0
 
     def give(self) -> None:
         self._given += 1
-        self._sink.emit(report(self._given))
+        self._exporter.export([report(self._given)])
 
     def push(self) -> None:
-        self._sink.flush(0.01)
+        self._exporter.flush(0.01)
 
     def waiting(self) -> int:
         return self._count("results.queued")
@@ -150,17 +149,17 @@ class InProcess(Results):
         return self._count("exports.unsupported") == 1
 
     def _count(self, name: str) -> int:
-        return sum(count for key, count in self._sink.counts().items() if key.startswith(name))
+        return sum(count for key, count in self._exporter.counts().items() if key.startswith(name))
 
     def close(self) -> None:
-        self._sink.close(1.0)
+        self._exporter.close(1.0)
 
 
 class Metrics(InProcess):
     """Metrics of results, in a program and in the receiver: sums, of which nothing waits."""
 
     def push(self) -> None:
-        self._sink.flush(5.0)
+        self._exporter.flush(5.0)
 
     def waiting(self) -> int:
         """1 if the last item is in no sum that was accepted, but will be."""

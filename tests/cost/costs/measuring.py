@@ -21,7 +21,7 @@ from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
-from otel_eval.exporters.jsonl import JsonLinesFile
+from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.otlp import content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.requests import Encoding, Signal
 from otel_eval.pipeline import Pipeline
@@ -79,8 +79,8 @@ class Receiver:
     """What `otel-eval serve` does with requests, without sockets and threads; results go to a JSON Lines file."""
 
     def __init__(self, engine: Engine, results: Path) -> None:
-        self._sink = JsonLinesFile(results)
-        self.pipeline = Pipeline(engine, self._sink.emit, Limits())
+        self._exporter = exporter = JsonLinesExporter(results)
+        self.pipeline = Pipeline(engine, lambda report: exporter.export([report]), Limits())
         admission = MemoryLimiter(_MOST)
         self._exchange = ExportHandler(
             _Intake(self.pipeline), admission, Counters(), most_bytes=_MOST, max_attributes=_ATTRIBUTES
@@ -104,7 +104,7 @@ class Receiver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sink.close(0)
+        self._exporter.close(0)
 
 
 class _Intake:

@@ -195,7 +195,7 @@ def test_it_stays_ready_while_an_exporter_holds_evaluation_up(begin: Begin) -> N
         status, body = wait_for(server, "paused")
         time.sleep(0.5)
         assert (status, wait_for(server, "paused")[0]) == (200, 200)
-        assert body.startswith("ready: evaluation is paused: results wait for otlp.logs")
+        assert body.startswith("ready: evaluation is paused: the queue of results for otlp.logs is full")
         assert json.loads(got(server, "/status")[2])["evaluation"]["state"] == "paused"
 
 

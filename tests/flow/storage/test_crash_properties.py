@@ -116,7 +116,7 @@ class Lives:
 
     def tell(self, report: Any) -> None:
         """To the spans that wait, and to an exporter."""
-        self.forward.emit(report)
+        self.forward.export([report])
         self.emit(report)
 
     def emit(self, report: Any) -> None:
@@ -130,10 +130,10 @@ class Lives:
         self.durable.delivered("all", [report])
 
     def pass_on(self) -> None:
-        """What the lane's threads do, which are not started: the backend takes a batch, then that is noted."""
-        lane = self.forward._lanes["traces"]
-        while lane._bodies or lane._spans:
-            (body, _, requests, spans), _ = lane._joined()
+        """What the threads of the queue do, which are not started: the backend takes a batch, then that is noted."""
+        queue = self.forward._queues["traces"]
+        while queue._bodies or queue._spans:
+            (body, _, requests, spans), _ = queue._joined()
             for trace_id, span_id, frame, _ in read_traces(body).spans:
                 scores = sum(event.name == "gen_ai.evaluation.result" for event in Span.FromString(frame[1]).events)
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)

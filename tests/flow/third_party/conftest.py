@@ -1,3 +1,3 @@
-"""The package is installed by its test, never imported by this process."""
+"""Packages that are installed by their tests and never imported by this process."""
 
-collect_ignore = ["package"]
+collect_ignore = ["package", "exporter_package"]

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from otel_eval.exporters.jsonl import ChangedLinesFile, JsonLinesFile
+from otel_eval.exporters.jsonl import ChangedLinesExporter, JsonLinesFile
 from otel_eval.model import Report, Scored, Stamp
 
 Reports = Callable[..., Report]
 
 
 def _written(path: Path, *reports: Report) -> list[dict]:  # type: ignore[type-arg]
-    sink = ChangedLinesFile(str(path))
+    exporter = ChangedLinesExporter(str(path))
     for each in reports:
-        sink.emit(each)
-    sink.close(1.0)
+        exporter.export([each])
+    exporter.close(1.0)
     return [json.loads(line) for line in path.read_bytes().splitlines() if line.startswith(b'{"trace_id"')]
 
 
@@ -30,7 +30,7 @@ def test_when_and_by_whom_makes_no_difference(report: Reports, tmp_path: Path) -
 
 
 def test_a_changed_result_is_added_once(report: Reports, tmp_path: Path) -> None:
-    """Also within one life of the sink, and where the file says the same of it again later."""
+    """Also within one life of the exporter, and where the file says the same of it again later."""
     path = tmp_path / "results.jsonl"
     made = report("scored")
     changed = replace(made, results=(replace(made.results[0], outcome=Scored(0.1, False)),))
@@ -49,9 +49,9 @@ def test_what_is_no_line_of_ours_is_left_alone(report: Reports, tmp_path: Path) 
 
 
 def test_its_lines_are_found_by_id(report: Reports, tmp_path: Path) -> None:
-    """As those of every sink of lines: the id stands at the end."""
+    """As those of every exporter of lines: the id stands at the end."""
     path = tmp_path / "results.jsonl"
     (row,) = _written(path, report("scored"))
-    sink = JsonLinesFile(path)
-    assert sink.there({row["result_id"], "0" * 31 + "9"}) == {row["result_id"]}
-    sink.close(1.0)
+    file = JsonLinesFile(path)
+    assert file.there({row["result_id"], "0" * 31 + "9"}) == {row["result_id"]}
+    file.close()

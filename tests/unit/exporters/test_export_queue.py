@@ -1,4 +1,4 @@
-"""Outboxes: in order, again and again, and what nobody wants is put aside."""
+"""Export queues: order, retries, dead letters, limits, and what is left at the end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import pytest
 
 from otel_eval import create_scorer
 from otel_eval.counters import Counters
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
-from otel_eval.exporters.jsonl import JsonLinesExporter, JsonLinesFile
+from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.model import Report
-from otel_eval.retry import ExportResult, RetryPolicy
+from otel_eval.retry import RetryPolicy
 from otel_eval.testing import call, trajectory
 
 Reports = Callable[..., Report]
@@ -28,43 +29,33 @@ SENT, LATER, NEVER = ExportResult("ok"), ExportResult("retryable", "away"), Expo
 UNSUPPORTED = ExportResult("not_found", "404")
 
 
-class Told:
-    """A carrier that answers as it is told, and remembers what it was given by result id."""
+class Scripted(Exporter):
+    """An exporter whose results a function decides; remembers what it was given and what it exported by result id."""
 
     name = "otlp.told"
-    lines = False
 
     def __init__(self, answer: Callable[[list[str]], ExportResult]) -> None:
         self.answer = answer
         self.given: list[list[str]] = []
         self.taken: list[str] = []
 
-    def written(self, reports: Sequence[Report]) -> bytes:
-        return json.dumps([report.results[0].result_id for report in reports]).encode()
-
-    def attempt(self, written: bytes) -> ExportResult:
-        ids = json.loads(written)
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        ids = [report.results[0].result_id for report in batch]
         self.given.append(ids)
         answer = self.answer(ids)
         if answer.status == "ok":
-            self.taken += ids
+            self.taken += [each for place, each in enumerate(ids) if place not in answer.failed]
         return answer
-
-    def missing(self, reports: Sequence[Report]) -> list[Report]:
-        return list(reports)
-
-    def close(self) -> None:
-        pass
 
 
 @contextmanager
-def delivering(carrier: Any, **options: Any) -> Iterator[tuple[ExportQueues, ExportQueue, Counters]]:
+def delivering(exporter: Any, **options: Any) -> Iterator[tuple[ExportQueues, ExportQueue, Counters]]:
     tally = Counters()
-    outbox = ExportQueue(carrier, tally, **({"limit": 100} | options))
-    delivery = ExportQueues([outbox], options.get("dead_letters"))
+    queue = ExportQueue(exporter, tally, **({"max_reports": 100} | options))
+    delivery = ExportQueues([queue], options.get("dead_letters"))
     delivery.start()
     try:
-        yield delivery, outbox, tally
+        yield delivery, queue, tally
     finally:
         delivery.close(5.0)
 
@@ -87,12 +78,12 @@ def ids(*numbers: int) -> list[str]:
 def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable[[int], Report]):
     """Nothing overtakes what waits."""
     answers = iter([LATER, SENT])
-    carrier = Told(lambda _: next(answers, SENT))
-    with delivering(carrier) as (delivery, _, tally):
+    exporter = Scripted(lambda _: next(answers, SENT))
+    with delivering(exporter) as (delivery, _, tally):
         for number in range(300):
-            delivery.emit(numbered(number))
+            delivery.put(numbered(number))
         assert delivery.flush(10.0)
-    assert carrier.taken == ids(*range(300))
+    assert exporter.taken == ids(*range(300))
     assert tally.snapshot() == {
         "exports.outages{exporter=otlp.told}": 1,
         "exports.recovered{exporter=otlp.told}": 1,
@@ -102,16 +93,16 @@ def test_what_a_sink_does_not_take_now_is_sent_again_in_order(numbered: Callable
 
 
 def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[[int], Report], tmp_path: Path):
-    """It is looked for by halves, put aside with the reason, and settled like the others."""
-    carrier = Told(lambda given: NEVER if ids(13)[0] in given else SENT)
-    settled: list[str] = []
-    told: dict[str, Any] = {"settled": lambda _, reports: settled.extend(each.results[0].result_id for each in reports)}
-    with delivering(carrier, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **told) as (delivery, _, tally):
+    """It is looked for by halves, put aside with the reason, and acknowledged like the others."""
+    exporter = Scripted(lambda given: NEVER if ids(13)[0] in given else SENT)
+    acknowledged: list[str] = []
+    told: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.extend(each.results[0].result_id for each in reports)}
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl"), **told) as (delivery, _, tally):
         for number in range(20):
-            delivery.emit(numbered(number))
+            delivery.put(numbered(number))
         assert delivery.flush(5.0)
-    assert carrier.taken == ids(*(number for number in range(20) if number != 13))
-    assert sorted(settled) == ids(*range(20))
+    assert exporter.taken == ids(*(number for number in range(20) if number != 13))
+    assert sorted(acknowledged) == ids(*range(20))
     (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert (row["result_id"], row["sink"], row["why"]) == (ids(13)[0], "otlp.told", "INVALID_ARGUMENT")
     assert (tally.get("results.export_failed"), tally.get("results.dead_letters"), tally.get("results.exported")) == (1, 1, 19)
@@ -119,9 +110,9 @@ def test_one_report_that_is_refused_costs_the_others_nothing(numbered: Callable[
 
 def test_of_a_partial_success_all_are_put_aside_with_the_number_that_was_rejected(report: Reports, tmp_path: Path):
     """The answer does not say which."""
-    carrier = Told(lambda _: ExportResult("ok", rejected=1))
-    with delivering(carrier, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
-        delivery.emit(report("scored", "failed", "skipped"))
+    exporter = Scripted(lambda _: ExportResult("ok", rejected=1))
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
+        delivery.put(report("scored", "failed", "skipped"))
         assert delivery.flush(5.0)
     rows = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
     assert [(row["rejected"], row["of"], row["scorer"]) for row in rows] == [
@@ -136,17 +127,17 @@ def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
     """The others go to the dead-letter file at once; as soon as one is accepted, all are sent again."""
     now = [0.0]
     answers = iter([UNSUPPORTED, UNSUPPORTED, SENT])
-    carrier = Told(lambda _: next(answers, SENT))
+    exporter = Scripted(lambda _: next(answers, SENT))
     dead = DeadLetterFile(tmp_path / "dead.jsonl")
     caplog.set_level("INFO")
-    with delivering(carrier, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (delivery, outbox, tally):
+    with delivering(exporter, dead_letters=dead, retry=RetryPolicy(clock=lambda: now[0])) as (delivery, queue, tally):
         for step in range(9):
             if step in (3, 6):
                 now[0] += 60.0
-            delivery.emit(numbered(step))
+            delivery.put(numbered(step))
             assert delivery.flush(5.0)
-            assert ("exports.unsupported{exporter=otlp.told}" in outbox.counts()) == (step < 6)
-    assert carrier.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
+            assert ("exports.unsupported{exporter=otlp.told}" in queue.counts()) == (step < 6)
+    assert exporter.given == [ids(0), ids(3), ids(6), ids(7), ids(8)]
     assert [json.loads(line)["result_id"] for line in (tmp_path / "dead.jsonl").read_text().splitlines()] == ids(*range(6))
     assert tally.snapshot() == {
         "results.dead_letters{exporter=otlp.told}": 6,
@@ -163,40 +154,40 @@ def test_an_endpoint_that_never_supported_the_signal_gets_one_result_a_minute(
 def test_an_endpoint_that_accepted_the_signal_is_tried_again(numbered: Callable[[int], Report]):
     """A 404 in the middle is an outage: nothing is lost, and nothing is marked."""
     answers = iter([SENT, UNSUPPORTED, UNSUPPORTED, SENT])
-    carrier = Told(lambda _: next(answers, SENT))
-    with delivering(carrier, retry=RetryPolicy(first_s=0.001)) as (delivery, outbox, tally):
+    exporter = Scripted(lambda _: next(answers, SENT))
+    with delivering(exporter, retry=RetryPolicy(first_s=0.001)) as (delivery, queue, tally):
         for number in range(303):
-            delivery.emit(numbered(number))
+            delivery.put(numbered(number))
             if not number:
                 assert delivery.flush(5.0)
         assert delivery.flush(5.0)
-        assert outbox.counts() == {"results.queued{exporter=otlp.told}": 0}
-    assert carrier.taken == ids(*range(303))
+        assert queue.counts() == {"results.queued{exporter=otlp.told}": 0}
+    assert exporter.taken == ids(*range(303))
     assert (tally.get("results.exported"), tally.get("results.retries"), tally.get("results.export_failed")) == (303, 2, 0)
 
 
-def test_a_full_outbox_says_so_until_its_sink_is_back(numbered: Callable[[int], Report]):
+def test_a_full_queue_says_so_until_its_sink_is_back(numbered: Callable[[int], Report]):
     """And loses nothing of what it was given beyond."""
     away = [True]
-    carrier = Told(lambda _: LATER if away[0] else SENT)
-    with delivering(carrier, limit=5) as (delivery, outbox, _):
+    exporter = Scripted(lambda _: LATER if away[0] else SENT)
+    with delivering(exporter, max_reports=5) as (delivery, queue, _):
         for number in range(7):
-            assert bool(delivery.behind()) == (number >= 5)
-            delivery.emit(numbered(number))
+            assert bool(delivery.backpressure()) == (number >= 5)
+            delivery.put(numbered(number))
         away[0] = False
         assert delivery.flush(5.0)
-        assert (delivery.behind(), len(outbox)) == ("", 0)
-    assert carrier.taken == ids(*range(7))
+        assert (delivery.backpressure(), len(queue)) == ("", 0)
+    assert exporter.taken == ids(*range(7))
 
 
 def test_dead_letters_that_cannot_be_written_wait(numbered: Callable[[int], Report], tmp_path: Path):
     """A refusal is not forgotten because the disk is full."""
     dead = DeadLetterFile(tmp_path / "dead.jsonl")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with delivering(Told(lambda _: NEVER), dead_letters=dead) as (delivery, _outbox, tally):
+    with delivering(Scripted(lambda _: NEVER), dead_letters=dead) as (delivery, _queue, tally):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-            delivery.emit(numbered(1))
+            delivery.put(numbered(1))
             assert not delivery.flush(0.4)
             assert (tmp_path / "dead.jsonl").read_bytes() == b""
         finally:
@@ -209,13 +200,13 @@ def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_come_again(numbered:
     """No half line, no line twice."""
     path = tmp_path / "results.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with delivering(JsonLinesExporter(JsonLinesFile(path), sync=True)) as (delivery, _, _tally):
-        delivery.emit(numbered(1))
+    with delivering(JsonLinesExporter(path, sync=True)) as (delivery, _, _tally):
+        delivery.put(numbered(1))
         assert delivery.flush(5.0)
         before = path.read_bytes()
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
-            delivery.emit(numbered(2))
+            delivery.put(numbered(2))
             assert not delivery.flush(0.4)
             assert path.read_bytes() == before
         finally:
@@ -225,27 +216,28 @@ def test_lines_that_do_not_fit_leave_the_file_as_it_was_and_come_again(numbered:
 
 
 def test_lines_of_an_earlier_life_are_looked_for_before_they_are_written_again(numbered: Callable[[int], Report], tmp_path: Path):
-    """Only what is not there is added; both are settled."""
-    settled: list[int] = []
-    sink = JsonLinesFile(tmp_path / "results.jsonl")
-    sink.emit(numbered(1))
-    told: dict[str, Any] = {"settled": lambda _, reports: settled.append(len(reports))}
-    with delivering(JsonLinesExporter(sink), **told) as (delivery, _, _tally):
-        delivery.again([(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})])
+    """Only what is not there is added; both are acknowledged."""
+    acknowledged: list[int] = []
+    exporter = JsonLinesExporter(tmp_path / "results.jsonl")
+    exporter.export([numbered(1)])
+    told: dict[str, Any] = {"acknowledge": lambda _, reports: acknowledged.append(len(reports))}
+    with delivering(exporter, **told) as (delivery, _, _tally):
+        delivery.requeue([(numbered(1), {"jsonl"}), (numbered(2), {"jsonl"}), (numbered(3), {"another"})])
         assert delivery.flush(5.0)
     rows = [json.loads(line)["result_id"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert (rows, settled) == (ids(1, 2), [1, 1])
+    assert (rows, acknowledged) == (ids(1, 2), [1, 1])
 
 
-def test_an_outbox_ends_though_its_sink_is_away(numbered: Callable[[int], Report]):
-    """Within its time; what waits is still known."""
+def test_a_queue_ends_while_its_exporter_fails(numbered: Callable[[int], Report]):
+    """Within its time; what is left is counted once."""
     began = time.monotonic()
-    with delivering(Told(lambda _: LATER)) as (delivery, outbox, _):
-        delivery.emit(numbered(1))
+    with delivering(Scripted(lambda _: LATER)) as (delivery, queue, tally):
+        delivery.put(numbered(1))
         delivery.stop()
         assert not delivery.flush(0.3)
         delivery.close(2.0)
-        assert len(outbox) == 1
+        assert len(queue) == 1
+    assert (tally.get("results.export_failed"), tally.get("results.dropped")) == (1, 1)
     assert time.monotonic() - began < 3.0
 
 
@@ -255,9 +247,9 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
     outcome = create_scorer({"type": "tool_call_order", "expected": ["open"]})(run)
     waiting = report("scored")
     waiting = replace(waiting, trajectory=run, results=(replace(waiting.results[0], outcome=outcome),))
-    with delivering(Told(lambda _: LATER)) as (delivery, outbox, _):
-        delivery.emit(waiting)
-        assert len(outbox) == 1
+    with delivering(Scripted(lambda _: LATER)) as (delivery, queue, _):
+        delivery.put(waiting)
+        assert len(queue) == 1
         assert getattr(outcome, "tell", None) is None
         assert outcome.explanation == "1 of 1 expected call matched; extra: search (0)"
 
@@ -265,22 +257,90 @@ def test_a_result_that_waits_holds_nothing_of_its_run(report: Reports) -> None:
 def test_the_wait_that_an_endpoint_asks_for_is_kept(numbered: Callable[[int], Report]):
     """No attempt is made before it is over, and then the result is delivered."""
     answers = iter([ExportResult("retryable", "429", after_s=0.3), SENT])
-    carrier = Told(lambda _: next(answers))
-    with delivering(carrier, retry=RetryPolicy(first_s=0.001)) as (delivery, _, _tally):
+    exporter = Scripted(lambda _: next(answers))
+    with delivering(exporter, retry=RetryPolicy(first_s=0.001)) as (delivery, _, _tally):
         began = time.monotonic()
-        delivery.emit(numbered(1))
+        delivery.put(numbered(1))
         assert delivery.flush(5.0)
         assert time.monotonic() - began >= 0.3
-    assert carrier.given == [ids(1), ids(1)]
+    assert exporter.given == [ids(1), ids(1)]
 
 
 def test_what_is_queued_when_the_process_ends_is_delivered(numbered: Callable[[int], Report]):
     """More than one batch of it, without waiting for others to be sent with it."""
-    carrier = Told(lambda _: SENT)
-    with delivering(carrier, limit=1000, linger_s=60.0) as (delivery, outbox, _):
+    exporter = Scripted(lambda _: SENT)
+    with delivering(exporter, max_reports=1000, linger_s=60.0) as (delivery, queue, _):
         for number in range(600):
-            delivery.emit(numbered(number))
+            delivery.put(numbered(number))
         delivery.stop()
         assert delivery.flush(5.0)
-        assert len(outbox) == 0
-    assert carrier.taken == ids(*range(600))
+        assert len(queue) == 0
+    assert exporter.taken == ids(*range(600))
+
+
+def test_of_a_partial_success_with_places_only_these_reports_are_refused(numbered: Callable[[int], Report], tmp_path: Path):
+    """The exporter knows which."""
+    exporter = Scripted(lambda given: ExportResult.partial([given.index(ids(2)[0])], "too long") if ids(2)[0] in given else SENT)
+    with delivering(exporter, dead_letters=DeadLetterFile(tmp_path / "dead.jsonl")) as (delivery, _, tally):
+        for number in range(4):
+            delivery.put(numbered(number))
+        assert delivery.flush(5.0)
+    (row,) = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert (row["result_id"], row["why"], "rejected" in row) == (ids(2)[0], "too long", False)
+    assert (tally.get("results.exported"), tally.get("results.dead_letters")) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "exported", "dropped"),
+    [(ConnectionRefusedError(111, "Connection refused"), 1, 0), (RuntimeError("secret"), 1, 0), (KeyError("secret"), 0, 1)],
+)
+def test_exceptions_are_retried_unless_a_defect_causes_them(
+    numbered: Callable[[int], Report], error: Exception, exported: int, dropped: int, caplog: pytest.LogCaptureFixture
+):
+    """No text of an exception is logged, because it may quote content."""
+    errors = iter([error])
+
+    def answer(_: list[str]) -> ExportResult:
+        if (raised := next(errors, None)) is not None:
+            raise raised
+        return SENT
+
+    with delivering(Scripted(answer), retry=RetryPolicy(first_s=0.001)) as (delivery, _, tally):
+        delivery.put(numbered(1))
+        assert delivery.flush(5.0)
+    assert (tally.get("results.exported"), tally.get("results.dropped")) == (exported, dropped)
+    assert "secret" not in caplog.text
+    if isinstance(error, OSError):
+        assert "export to otlp.told failed (connection refused), 1 queued, retrying" in caplog.text
+
+
+def test_a_queue_that_waits_for_room_drops_nothing_while_results_are_exported(numbered: Callable[[int], Report]):
+    """As a replay does, which makes results faster than an endpoint takes them."""
+    tally = Counters()
+    exporter = Scripted(lambda _: SENT)
+    queue = ExportQueue(exporter, tally, max_results=3, room_s=10.0, linger_s=30.0)
+    queue.start()
+    for number in range(40):
+        queue.export([numbered(number)])
+    queue.close(5.0)
+    assert exporter.taken == ids(*range(40))
+    assert (tally.get("results.exported"), tally.get("results.refused")) == (40, 0)
+
+
+def test_a_queue_waits_for_room_once_while_nothing_is_exported(numbered: Callable[[int], Report]):
+    """Then results are dropped and counted at once, until the exporter takes results again."""
+    tally, away = Counters(), [True]
+    exporter = Scripted(lambda _: LATER if away[0] else SENT)
+    queue = ExportQueue(exporter, tally, max_results=2, room_s=0.2, retry=RetryPolicy(first_s=0.001, longest_s=0.01))
+    queue.start()
+    began = time.monotonic()
+    for number in range(30):
+        queue.export([numbered(number)])
+    assert time.monotonic() - began < 2.0
+    assert tally.get("results.refused") == 28
+    away[0] = False
+    for number in range(30, 40):
+        assert queue.drain(5.0)
+        queue.export([numbered(number)])
+    queue.close(5.0)
+    assert tally.get("results.exported") == 12

@@ -1,32 +1,34 @@
-"""Sinks side by side."""
+"""Exporters side by side."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from otel_eval.counters import Counters
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.fanout import Fanout
 from otel_eval.model import Report
 
 Reports = Callable[..., Report]
 
 
-class Noting:
-    """A sink that notes what it is asked, breaks or hangs when told to."""
+class Noting(Exporter):
+    """An exporter that notes its calls, raises or hangs."""
 
     def __init__(self, name: str, *, breaks: bool = False, hangs: bool = False) -> None:
         self.name, self.breaks, self.hangs = name, breaks, hangs
         self.asked: list[str] = []
         self.released = threading.Event()
 
-    def emit(self, report: Report) -> None:
+    def export(self, batch: Sequence[Report]) -> ExportResult:
         if self.breaks:
             raise ValueError("secret content")
-        self.asked.append(report.evaluation)
+        self.asked += [report.evaluation for report in batch]
+        return ExportResult.ok()
 
     def flush(self, timeout_s: float) -> bool:
         if self.hangs:
@@ -38,30 +40,30 @@ class Noting:
         self.asked.append("close")
 
 
-def test_a_sink_that_raises_costs_its_own_results_only(report: Reports, caplog: pytest.LogCaptureFixture):
-    """They are counted, said in one line a minute, and their content stays where it is."""
+def test_an_exporter_that_raises_loses_its_own_results_only(report: Reports, caplog: pytest.LogCaptureFixture):
+    """They are counted, and logged once a minute without content."""
     good, bad, tally = Noting("good"), Noting("bad", breaks=True), Counters()
     fanout = Fanout([bad, good], tally)
     for _ in range(3):
-        fanout.emit(report("scored", "failed"))
+        fanout.export(report("scored", "failed"))
     assert good.asked == ["policy"] * 3
     assert tally.snapshot() == {"results.exported{exporter=good}": 6, "results.export_failed{exporter=bad}": 6}
-    assert [record.getMessage() for record in caplog.records] == ["results could not be sent to bad: ValueError"]
+    assert [record.getMessage() for record in caplog.records] == ["export to bad failed (ValueError), 2 results are lost"]
 
 
-def test_what_a_sink_does_not_accept_is_not_counted_as_emitted(report: Reports):
-    """The sink counts it itself."""
+def test_what_an_exporter_counts_itself_is_not_counted(report: Reports):
+    """Its status is `accepted`."""
 
     class Refusing(Noting):
-        def emit(self, report: Report) -> bool:  # type: ignore[override]
-            return False
+        def export(self, batch: Sequence[Report]) -> ExportResult:
+            return ExportResult("accepted")
 
     tally = Counters()
-    Fanout([Refusing("no"), Noting("yes")], tally).emit(report("scored"))
+    Fanout([Refusing("no"), Noting("yes")], tally).export(report("scored"))
     assert tally.snapshot() == {"results.exported{exporter=yes}": 1}
 
 
-def test_all_sinks_share_one_deadline_and_one_that_hangs_is_left_behind():
+def test_all_exporters_share_one_deadline_and_one_that_hangs_is_abandoned():
     """The others are flushed meanwhile."""
     good, hanging = Noting("good"), Noting("hanging", hangs=True)
     begin = time.monotonic()
@@ -71,15 +73,15 @@ def test_all_sinks_share_one_deadline_and_one_that_hangs_is_left_behind():
     hanging.released.set()
 
 
-def test_a_flush_succeeds_if_every_sink_delivered():
-    """And not if one says it did not."""
+def test_a_flush_succeeds_if_every_exporter_flushed():
+    """And fails if one did not."""
     assert Fanout([Noting("one"), Noting("two")]).flush(1.0) is True
     assert Fanout([Noting("one"), Noting("bad", breaks=True)]).flush(1.0) is False
     assert Fanout([]).flush(1.0) is True
 
 
-def test_close_reaches_every_sink():
+def test_close_reaches_every_exporter():
     """Side by side."""
-    sinks = [Noting("one"), Noting("two")]
-    Fanout(sinks).close(1.0)
-    assert [sink.asked for sink in sinks] == [["close"], ["close"]]
+    exporters = [Noting("one"), Noting("two")]
+    Fanout(exporters).close(1.0)
+    assert [exporter.asked for exporter in exporters] == [["close"], ["close"]]

@@ -1,32 +1,28 @@
-"""Detached results reach a sink that counts when they are final."""
+"""Detached results reach an exporter that counts runs when they are final."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.model import Completeness, Report, Result, Scored, Skipped
 from otel_eval.testing import call, trajectory
 
 
-class Seen:
-    """A sink that remembers."""
+class Seen(Exporter):
+    """An exporter that remembers."""
 
     name = "seen"
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
 
-    def emit(self, report: Report) -> None:
-        """Remember it."""
-        self.reports.append(report)
-
-    def flush(self, timeout_s: float) -> bool:
-        """Nothing to do."""
-        return True
-
-    def close(self, timeout_s: float) -> None:
-        """Nothing to do."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Remember them."""
+        self.reports += batch
+        return ExportResult.ok()
 
     @property
     def said(self) -> list[tuple[str, int, bool]]:
@@ -46,30 +42,30 @@ def report(run: str = "a", revision: int = 0, *, outermost: bool = True, late: b
 def test_a_detached_result_waits_until_it_is_final():
     """Its values are not kept meanwhile."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.emit(report())
-    sink.emit(report(late=True))
+    sink.export(report())
+    sink.export(report(late=True))
     assert seen.said == []
     sink.final([("t", "a"), ("t", "other")])
     assert seen.said == [("a", 0, True), ("a", 0, True)]
     assert "private" not in repr(seen.reports)
-    sink.emit(report(late=True))  # a judge that answers afterwards
+    sink.export(report(late=True))  # a judge that answers afterwards
     assert len(seen.reports) == 3
 
 
 def test_other_results_do_not_wait():
     """Nor do revisions of what is final."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.emit(report(completeness=Completeness.COMPLETE))
-    sink.emit(report("b", 3))
+    sink.export(report(completeness=Completeness.COMPLETE))
+    sink.export(report("b", 3))
     assert seen.said == [("a", 0, True), ("b", 3, True)]
 
 
 def test_a_run_inside_another_never_counts_as_an_outermost_one():
     """Only the revision arrives, which removes what an earlier one left."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.emit(report())
-    sink.emit(report(revision=1))
-    sink.emit(report(revision=2, outermost=False))
+    sink.export(report())
+    sink.export(report(revision=1))
+    sink.export(report(revision=2, outermost=False))
     sink.final([("t", "a")])
     assert seen.said == [("a", 2, False)]
 
@@ -77,8 +73,8 @@ def test_a_run_inside_another_never_counts_as_an_outermost_one():
 def test_a_revision_of_the_whole_trace_follows_what_waited():
     """In the order of revisions."""
     sink = Fanout([FinalResults(seen := Seen())])
-    sink.emit(report())
-    sink.emit(report(revision=1, completeness=Completeness.COMPLETE))
+    sink.export(report())
+    sink.export(report(revision=1, completeness=Completeness.COMPLETE))
     sink.final([("t", "a")])
     assert seen.said == [("a", 0, True), ("a", 1, True)]
 
@@ -87,7 +83,7 @@ def test_what_waits_at_the_end_or_is_too_much_is_passed_on():
     """Bounded, and nothing is lost."""
     sink = Fanout([FinalResults(seen := Seen(), most=2)])
     for run in "abc":
-        sink.emit(report(run))
+        sink.export(report(run))
     assert seen.said == [("a", 0, True)]
     sink.close(1)
     assert [run for run, *_ in seen.said] == ["a", "b", "c"]

@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import ProxyTracerProvider
 
 from otel_eval.counters import Counters
+from otel_eval.exporters import ExportResult
 from otel_eval.exporters import global_providers as providers
 from otel_eval.exporters.global_providers import GlobalProvidersExporter
 from otel_eval.model import Report
@@ -81,14 +82,14 @@ def test_what_is_configured_decides_unless_signals_are_named(
     """Log events before spans; metrics beside either."""
     named = {f"{kind[:-1]}_provider": getattr(process, kind) for kind in given.split()}
     sink = GlobalProvidersExporter(signals, **named)
-    sink.emit(report("scored"))
+    sink.export([report("scored")])
     assert process.came() == came
 
 
 def test_the_pipeline_that_the_run_came_from_is_used_before_the_global_provider(report: Reports, process: Process):
     """With the resource of its provider."""
     origin = (process.tracers._active_span_processor, Resource({"service.name": "shop"}))
-    GlobalProvidersExporter(pipeline=lambda: origin).emit(report("scored"))
+    GlobalProvidersExporter(pipeline=lambda: origin).export([report("scored")])
     (span,) = process.spans.get_finished_spans()
     assert (span.resource.attributes["service.name"], span.instrumentation_scope.name) == ("shop", "otel_eval")
 
@@ -97,16 +98,16 @@ def test_a_logger_provider_that_comes_later_takes_over(report: Reports, process:
     """Programs configure logging after tracing as often as before."""
     found: list[str] = []
     sink = GlobalProvidersExporter(tracer_provider=process.tracers, found=lambda: found.append("provider"))
-    sink.emit(report("scored"))
+    sink.export([report("scored")])
     monkeypatch.setattr(providers, "global_logger_provider", lambda: process.loggers)
-    sink.emit(report("scored"))
+    sink.export([report("scored")])
     assert process.came() == (1, 1, False)
     assert found == ["provider", "provider"]
 
 
 def test_nothing_of_ours_is_traced_by_instrumentations(report: Reports, process: Process):
     """An exporter of HTTP would make spans of its own otherwise."""
-    GlobalProvidersExporter(logger_provider=process.loggers).emit(report("scored"))
+    GlobalProvidersExporter(logger_provider=process.loggers).export([report("scored")])
     assert process.logs.quiet == {True}
 
 
@@ -115,7 +116,7 @@ def test_what_cannot_go_anywhere_is_counted_each_time_and_said_once(report: Repo
     tally = Counters()
     sink = GlobalProvidersExporter(["logs"], counters=tally)
     for _ in range(3):
-        sink.emit(report("scored", "failed"))
+        sink.export([report("scored", "failed")])
     assert tally.get("results.undeliverable", signal="logs") == 6
     assert len(caplog.records) == 1
     assert "set_logger_provider" in caplog.records[0].getMessage()
@@ -142,10 +143,10 @@ def test_a_logger_provider_without_processors_counts_as_absent(report: Reports, 
     """`OTEL_LOGS_EXPORTER=none` leaves one: it would drop every score. A processor that is added later is used."""
     empty, tally = LoggerProvider(shutdown_on_exit=False), Counters()
     sink = GlobalProvidersExporter(logger_provider=empty, tracer_provider=process.tracers, counters=tally)
-    assert sink.emit(report("scored")) is True
+    assert sink.export([report("scored")]) == ExportResult.ok()
     assert process.came()[:2] == (0, 1)
     empty.add_log_record_processor(SimpleLogRecordProcessor(process.logs))
-    sink.emit(report("scored"))
+    sink.export([report("scored")])
     assert process.came()[:2] == (1, 1)
     assert tally.snapshot() == {}
 
@@ -158,7 +159,7 @@ def test_where_every_provider_drops_everything_scores_are_undeliverable(report: 
     sink = GlobalProvidersExporter(
         logger_provider=LoggerProvider(shutdown_on_exit=False), pipeline=lambda: pipeline, counters=tally
     )
-    assert sink.emit(report("scored")) is False
+    assert sink.export([report("scored")]).status == "accepted"
     assert tally.snapshot() == {"results.undeliverable{signal=spans}": 1}
     assert "no tracer provider with another processor" in caplog.records[0].getMessage()
 
@@ -166,8 +167,8 @@ def test_where_every_provider_drops_everything_scores_are_undeliverable(report: 
 def test_logs_that_were_asked_for_need_a_processor(report: Reports, caplog: pytest.LogCaptureFixture):
     """The warning names what is missing."""
     tally = Counters()
-    GlobalProvidersExporter(["logs"], logger_provider=LoggerProvider(shutdown_on_exit=False), counters=tally).emit(
-        report("scored")
+    GlobalProvidersExporter(["logs"], logger_provider=LoggerProvider(shutdown_on_exit=False), counters=tally).export(
+        [report("scored")]
     )
     assert tally.get("results.undeliverable", signal="logs") == 1
     assert "no logger provider with a processor" in caplog.records[0].getMessage()
@@ -178,5 +179,5 @@ def test_beside_other_sinks_a_process_without_providers_is_nothing_to_warn_of(re
     tally = Counters()
     alone = TracerProvider(shutdown_on_exit=False)
     sink = GlobalProvidersExporter(pipeline=lambda: (alone._active_span_processor, Resource({})), counters=tally, only=False)
-    assert sink.emit(report("scored")) is False
+    assert sink.export([report("scored")]).status == "accepted"
     assert (tally.snapshot(), caplog.records) == ({}, [])

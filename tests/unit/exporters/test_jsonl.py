@@ -15,7 +15,7 @@ import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.dead_letter import DeadLetterFile
-from otel_eval.exporters.jsonl import JsonLinesFile
+from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.exporters.result_rows import line_of, result_fields
 from otel_eval.model import Evidence, Report, Scored, Stamp
 
@@ -96,10 +96,10 @@ def test_lines_are_appended(report: Reports, tmp_path: Path):
     """A second process goes on where the first ended."""
     path = tmp_path / "results.jsonl"
     for revision in (0, 1):
-        sink = JsonLinesFile(path)
-        sink.emit(report("scored", "failed", revision=revision))
-        assert sink.flush(1.0)
-        sink.close(1.0)
+        exporter = JsonLinesExporter(path)
+        exporter.export([report("scored", "failed", revision=revision)])
+        assert exporter.flush(1.0)
+        exporter.close(1.0)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["outcome"], line["revision"]) for line in lines] == [("scored", 0), ("failed", 0), ("scored", 1), ("failed", 1)]
 
@@ -109,9 +109,9 @@ def test_a_line_torn_by_a_crash_is_cut_at_start(report: Reports, tmp_path: Path,
     """Else the next line would continue it and be lost too."""
     path = tmp_path / "results.jsonl"
     path.write_text('{"trace_id": "whole"}\n' + torn)
-    sink = JsonLinesFile(path)
-    sink.emit(report("scored"))
-    sink.close(1.0)
+    exporter = JsonLinesExporter(path)
+    exporter.export([report("scored")])
+    exporter.close(1.0)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["trace_id"][:5] for line in lines] == ["whole", "0af76"]
 
@@ -120,9 +120,9 @@ def test_a_last_line_that_is_not_ours_is_kept(report: Reports, tmp_path: Path):
     """Somebody named a file of theirs."""
     path = tmp_path / "notes.txt"
     path.write_text("no newline")
-    sink = JsonLinesFile(path)
-    sink.emit(report("scored"))
-    sink.close(1.0)
+    exporter = JsonLinesExporter(path)
+    exporter.export([report("scored")])
+    exporter.close(1.0)
     assert path.read_text().splitlines()[0] == "no newline"
     assert len(path.read_text().splitlines()) == 2
 
@@ -130,15 +130,15 @@ def test_a_last_line_that_is_not_ours_is_kept(report: Reports, tmp_path: Path):
 def test_a_file_that_cannot_be_written_is_refused_at_start(tmp_path: Path):
     """Naming key, value and remedy in one line."""
     with pytest.raises(ConfigError, match=r"exporters\.jsonl\.path: '.*' cannot be written .*; name a file") as refused:
-        JsonLinesFile(tmp_path / "missing" / "results.jsonl")
+        JsonLinesExporter(tmp_path / "missing" / "results.jsonl")
     assert "\n" not in str(refused.value)
 
 
 def test_a_dash_is_standard_output(report: Reports, capsys: pytest.CaptureFixture[str]):
     """One line per result."""
-    sink = JsonLinesFile("-")
-    sink.emit(report("scored", "below"))
-    sink.close(1.0)
+    exporter = JsonLinesExporter("-")
+    exporter.export([report("scored", "below")])
+    exporter.close(1.0)
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
@@ -179,7 +179,7 @@ def test_a_file_is_created_with_the_mode_that_is_asked_for(tmp_path: Path, umask
     """Only its owner reads it, unless the configuration says otherwise; the umask changes neither."""
     path, before = tmp_path / "results.jsonl", os.umask(umask)
     try:
-        JsonLinesFile(path, **given).close(1.0)
+        JsonLinesExporter(path, **given).close(1.0)
         DeadLetterFile(tmp_path / "dead.jsonl", **given).close()
     finally:
         os.umask(before)
@@ -194,6 +194,6 @@ def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
     link.symlink_to(path)
     ahead.symlink_to(tmp_path / "new.jsonl")
     for each in (path, link, ahead):
-        JsonLinesFile(each, mode=0o640).close(1.0)
+        JsonLinesExporter(each, mode=0o640).close(1.0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o664
     assert not stat.S_IMODE((tmp_path / "new.jsonl").stat().st_mode) & 0o137

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from otel_eval.app import engine_of
@@ -10,12 +11,12 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
+from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
-from otel_eval.exporters.jsonl import JsonLinesExporter, JsonLinesFile
+from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
-from otel_eval.retry import ExportResult
 from otel_eval.storage import key_of
 from otel_eval.storage.record_types import report_from_json, report_to_json
 from otel_eval.testing import frames, span
@@ -105,41 +106,32 @@ def test_a_line_survives_a_crash_and_is_written_once(tmp_path: Path) -> None:
     again = report_from_json(json.loads(json.dumps(report_to_json(report))))
     assert list(rows_of(again)) == list(rows_of(report))
     assert key_of(again) == key_of(report) is not None
-    carrier = JsonLinesExporter(JsonLinesFile(tmp_path / "results.jsonl"))
-    assert carrier.missing([again]) == [again]
-    carrier.attempt(carrier.written([report]))
-    assert carrier.missing([again]) == []
-    carrier.close()
+    exporter = JsonLinesExporter(tmp_path / "results.jsonl")
+    assert exporter.not_exported([again]) == [again]
+    exporter.export([report])
+    assert exporter.not_exported([again]) == []
+    exporter.close(1.0)
 
 
-class _Events:
-    """A carrier that writes no lines."""
+class _Events(Exporter):
+    """An exporter that writes no lines."""
 
-    name, lines = "events", False
+    name = "events"
 
-    def written(self, reports: list[Report]) -> bytes:
-        return b"x" * len(reports)
-
-    def attempt(self, written: bytes) -> ExportResult:
-        return ExportResult("permanent", f"{len(written)}")
-
-    def missing(self, reports: list[Report]) -> list[Report]:
-        return reports
-
-    def close(self) -> None:
-        """Nothing is held."""
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        return ExportResult.permanent(f"{len(batch)}")
 
 
 def test_only_lines_are_written_of_it(tmp_path: Path) -> None:
     """It is no event: a backend of results has no use for traces without one."""
     path = tmp_path / "results.jsonl"
     counters = Counters()
-    outboxes = [ExportQueue(each, counters, limit=9) for each in (JsonLinesExporter(JsonLinesFile(path)), _Events())]
-    delivery = ExportQueues(outboxes)
+    queues = [ExportQueue(each, counters, max_reports=9) for each in (JsonLinesExporter(path), _Events())]
+    delivery = ExportQueues(queues)
     (report,) = _judged(_engine(), _buffer(span("http")))
-    assert delivery.takers(report) == ("jsonl",)
+    assert delivery.exporters_for(report) == ("jsonl",)
     delivery.start()
-    delivery.emit(report)
+    delivery.put(report)
     assert delivery.flush(5.0)
     delivery.close(1.0)
     assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["no_run"]

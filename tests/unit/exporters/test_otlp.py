@@ -132,7 +132,7 @@ def event_name(record: Any) -> str:
 def send(sinks: list[Any], *reports: Report) -> list[bool]:
     for sink in sinks:
         for report in reports:
-            sink.emit(report)
+            sink.export([report])
     return [sink.flush(5.0) for sink in sinks]
 
 
@@ -245,7 +245,7 @@ def test_what_could_not_be_delivered_before_the_end_is_in_the_dead_letter_file(r
     path = tmp_path / "dead.jsonl"
     to = Endpoint(endpoint="http://127.0.0.1:9", timeout_s=0.2)
     (sink,) = otlp_exporters(to, ("spans",), dead_letters=lambda: DeadLetterFile(path))
-    sink.emit(report("scored"))
+    sink.export([report("scored")])
     sink.close(0.5)
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
     assert (row["sink"], row["why"]) == ("otlp.spans", "not delivered before the end (UNAVAILABLE)")
@@ -275,7 +275,7 @@ def test_results_are_counted_when_the_endpoint_has_taken_them(report: Reports, c
         port = reserved.getsockname()[1]
     tally = Counters()
     (sink,) = otlp_exporters(Endpoint(endpoint=f"http://127.0.0.1:{port}", timeout_s=0.2), ("spans",), counters=tally)
-    assert sink.emit(report("scored", "failed")) is False
+    assert sink.export([report("scored", "failed")]).status == "accepted"
     assert sink.counts() == {"results.queued{exporter=otlp.spans}": 2}
     assert sink.flush(5.0) is False
     with grpc_backend("spans", port=port):
@@ -293,7 +293,7 @@ def test_what_a_full_queue_cannot_take_is_counted(report: Reports, caplog: pytes
     many = report(*["scored"] * 1000)
     begun = time.monotonic()
     for _ in range(10):
-        sink.emit(many)
+        sink.export([many])
     assert time.monotonic() - begun < 1.0
     assert sink.counts() == {"results.queued{exporter=otlp.logs}": 8000}
     assert tally.get("results.refused", exporter="otlp.logs") == 2000
@@ -340,11 +340,11 @@ def test_a_forked_child_delivers_its_own_results_only(report: Reports, protocol:
     with http_backend([*REQUESTS]) as (url, got):
         (sink,) = otlp_exporters(Endpoint(endpoint=url, protocol=protocol), ("logs",))
         assert send([sink], report("scored", span_id="1" * 16)) == [True]
-        sink.emit(report("scored", span_id="2" * 16))
+        sink.export([report("scored", span_id="2" * 16)])
         child = os.fork()
         if not child:
             try:
-                sink.emit(report("scored", span_id="3" * 16))
+                sink.export([report("scored", span_id="3" * 16)])
                 os._exit(0 if sink.flush(10.0) else 1)
             finally:
                 os._exit(2)

@@ -45,7 +45,7 @@ def logged(*reports: Report) -> list[Any]:
     provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
     sink = LogEventExporter(provider)
     for each in reports:
-        sink.emit(each)
+        sink.export([each])
     assert sink.flush(1.0)
     return kept.records
 
@@ -178,7 +178,7 @@ def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     sink = MetricsExporter(provider, **options)
     for each in reports:
-        sink.emit(each)
+        sink.export([each])
     data = reader.get_metrics_data()
     scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
     assert {scope.scope.name for scope in scopes} <= {"otel_eval"}
@@ -260,7 +260,7 @@ def test_a_report_is_one_span_with_an_event_per_result(report: Reports):
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     sink = SpanExporter(provider.get_tracer("otel_eval"), provider.force_flush)
-    sink.emit(report("scored", "failed"))
+    sink.export([report("scored", "failed")])
     assert sink.flush(1.0)
     (span,) = exporter.get_finished_spans()
     assert (span.name, span.context.trace_id, span.parent.span_id) == ("evaluate policy", TRACE, SPAN)

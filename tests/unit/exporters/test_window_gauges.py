@@ -149,7 +149,7 @@ def test_two_sinks_of_one_provider_share_the_windows(report: Reports):
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     for evaluation in ("one", "two"):
-        MetricsExporter(provider, window=LIMITS).emit(report("scored", evaluation=evaluation))
+        MetricsExporter(provider, window=LIMITS).export([report("scored", evaluation=evaluation)])
     assert {key[1] for key in read(reader, "otel_eval.evaluation")} == {"one", "two"}
     held = weakref.ref(gauges_of(provider, LIMITS))
     del provider, reader
@@ -161,7 +161,7 @@ def test_two_sinks_of_one_provider_share_the_windows(report: Reports):
 def test_there_are_no_gauges_where_there_is_no_window(report: Reports, limits: WindowLimits | None):
     """Turned off, or never asked for."""
     reader = InMemoryMetricReader()
-    MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False), window=limits).emit(report("scored"))
+    MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False), window=limits).export([report("scored")])
     assert read(reader) == {}
 
 

@@ -62,10 +62,10 @@ def test_backpressure_is_no_stall():
     """Neither that of exporters nor that of storage."""
     clock = Clock()
     progress = Progress(clock)
-    progress.moved("results wait for otlp.logs")
+    progress.moved("the queue of results for otlp.logs is full")
     clock.now += 3600
     assert states(progress, is_due=True) == ("paused", "")
-    assert progress.state("", lambda: True).why == "results wait for otlp.logs"
+    assert progress.state("", lambda: True).why == "the queue of results for otlp.logs is full"
     progress.moved()
     clock.now += 3600
     assert states(progress, "storage cannot be written", is_due=True) == ("paused", "")

@@ -29,8 +29,8 @@ STEPS: Final = (
     "otel_eval.storage.durable:Durable.judged",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that nobody needs
     "os:rename",  # of its file, which is written over, and of one that is begun
-    "otel_eval.exporters.jsonl:JsonLinesSink.sync",
-    "otel_eval.exporters.jsonl:JsonLinesSink.write",
+    "otel_eval.exporters.jsonl:JsonLinesFile.sync",
+    "otel_eval.exporters.jsonl:JsonLinesFile.write",
     "otel_eval.storage.durable:Durable.delivered",
 )
 
