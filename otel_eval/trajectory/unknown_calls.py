@@ -108,7 +108,9 @@ class UnknownCalls:
         return None
 
     def _find_gaps(self) -> list[int]:
-        suspects = [place for place in self._read.model_calls if not self._records(place)]
+        readings = self._read.readings
+        unsure = [place for place in self._read.model_calls if (table := readings[place].table) is None or not table.tool_spans]
+        suspects = [place for place in unsure if not self._records(place)]
         if not suspects:
             return []
         answers, models = self._answers(), self._starts(self._read.model_calls)
@@ -124,11 +126,15 @@ class UnknownCalls:
         """
         owner, view = self._owner(place), self._read.views[place]
         answers, models = answers_of.get(owner), models_of[owner]
-        if not answers:
+        start = view.start_ns
+        at = bisect_left(answers, start) if answers else 0
+        if not answers or at == len(answers):
             return False
-        after = max(bisect_left(models, view.end_ns), bisect_left(models, view.start_ns) + 1)
-        at = bisect_left(answers, view.start_ns)
-        return at < len(answers) and (after >= len(models) or answers[at] <= models[after])
+        following = bisect_left(models, start) + 1
+        if following >= len(models) or answers[at] <= models[following]:
+            return True
+        after = bisect_left(models, view.end_ns)  # model calls that start before this one ends were made beside it
+        return after > following and (after >= len(models) or answers[at] <= models[after])
 
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
@@ -138,9 +144,10 @@ class UnknownCalls:
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
-        views, found = self._read.views, dict[int, list[int]]()
+        views, agent_above, found = self._read.views, self._read.agent_above, dict[int, list[int]]()
         for place in places:
-            found.setdefault(self._owner(place), []).append(views[place].start_ns)
+            agent = agent_above[place]
+            found.setdefault(agent if agent >= 0 else self._owner(place), []).append(views[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found
