@@ -18,7 +18,7 @@ demo: $(VENV)/.installed ## install, run a traced agent against the receiver and
 JOBS ?= 4 # processes that run tests; more than cores, because end-to-end tests wait for timers and processes
 PARALLEL := -n $(JOBS) --dist loadfile
 QUICK := tests/unit tests/conformance tests/traces tests/content tests/cost tests/flow tests/docs otel_eval
-PURE := tests/unit/sources tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
+PURE := tests/unit/sources tests/unit/otlp tests/unit/http1 tests/unit/native tests/unit/trajectory tests/unit/assembly tests/traces tests/conformance \
 	tests/unit/scorers/test_alignment_by_hashing.py tests/unit/scorers/test_expression.py tests/flow/test_same_everywhere.py \
 	tests/fuzz/test_fuzz.py::test_no_bytes_break_a_decoder
 test: style ## format, lint, types, layers and all quick tests, in JOBS processes; downloads nothing

@@ -36,7 +36,7 @@ def receiver_of(given: Given, intake: Consumer, relay: Relay | None, ready: Call
     return OtlpReceiver(
         grpc=grpc.endpoint if grpc else None,
         http=http.endpoint if http else None,
-        intake=intake,
+        consumer=intake,
         max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
         max_inflight_bytes=given.max_inflight_size,
         max_attributes=given.max_attributes,

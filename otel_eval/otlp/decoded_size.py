@@ -2,8 +2,8 @@
 
 A span of two bytes becomes objects of hundreds, and a list of three bytes an object of seventy, with several copies where calls
 are compared. The figures for reading are upper bounds, those for evaluating content a third of what was measured, both on CPython
-with the extension and without it; `tests/unit/sources/test_weight.py` and `tests/cost` hold memory against them. Bytes that are
-marks of JSON or tags of protobuf count wherever they occur, which takes no more than a search in memory.
+with the extension and without it; `tests/unit/otlp/test_decoded_size.py` and `tests/cost` hold memory against them. Bytes that
+are marks of JSON or tags of protobuf count wherever they occur, which takes no more than a search in memory.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from otel_eval.sources.receiver import OtlpReceiver, tune_gc, tune_malloc
 class Intake:
     def spans(self, framed): pass
     def logs(self, framed): pass
-receiver = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", intake=Intake())
+receiver = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=Intake())
 tune_malloc()
 tune_gc()
 bound = receiver.start()

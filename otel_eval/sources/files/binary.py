@@ -107,14 +107,14 @@ def frame_row(stream: Readable, say: Say) -> Iterator[SpanBatch]:
 
 
 def _row(data: bytes, say: Say) -> Iterator[SpanBatch]:
-    framed = list(frame_row(io.BytesIO(data), say))
-    if not any(map(_has_items, framed)):
+    batches = list(frame_row(io.BytesIO(data), say))
+    if not any(map(_has_items, batches)):
         raise InputError("no trace file of a known format, or one that was cut")
-    return iter(framed)
+    return iter(batches)
 
 
-def _has_items(framed: SpanBatch) -> bool:
-    return bool(framed.spans or framed.logs or framed.own)
+def _has_items(batch: SpanBatch) -> bool:
+    return bool(batch.spans or batch.logs or batch.own)
 
 
 def _delimited(stream: Readable) -> Iterator[bytes]:

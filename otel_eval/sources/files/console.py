@@ -39,7 +39,7 @@ def is_console(start: bytes) -> bool:
 
 def lacks_scopes(trace: ClosedTrace) -> bool:
     """Whether spans of the trace were read from such output."""
-    return any(envelope.shared(_MARKED) for envelope in {frame[2] for frame in trace.frames.values()})
+    return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
 
 
 def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[SpanBatch]:

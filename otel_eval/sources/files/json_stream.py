@@ -160,10 +160,10 @@ def stream_documents(cursor: Cursor, say: Say) -> Iterator[SpanBatch]:
         yield from _apart(_document(cursor, say, 0), say)
 
 
-def _apart(framed: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
+def _apart(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
     """The same, unless it cannot be used: that costs itself, not the others."""
     try:
-        yield from framed
+        yield from batches
     except BrokenJson:
         raise
     except InputError as error:

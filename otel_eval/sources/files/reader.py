@@ -125,7 +125,7 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice
     Raises:
         InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
     """
-    return (framed for _, framed in read_pieces(Source(os.fspath(path)), on_problem, on_notice))
+    return (batch for _, batch in read_pieces(Source(os.fspath(path)), on_problem, on_notice))
 
 
 def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, SpanBatch]]:
@@ -139,11 +139,11 @@ def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _uns
     before = offset = 0
     try:
         with source.open() as stream:
-            for framed in _frames(stream, report.say, placed(on_notice, name)):
-                report.see(framed)
+            for batch in _frames(stream, report.say, placed(on_notice, name)):
+                report.see(batch)
                 if stream.tell() > offset:  # pieces that end at one offset are parts of one line or document
                     before, offset = offset, stream.tell()
-                yield before, framed
+                yield before, batch
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -165,8 +165,8 @@ def trace_ids(source: Source) -> Iterator[tuple[int, dict[bytes, int]]]:
                 for found in text_ids(stream):
                     yield stream.tell(), found
                 return
-        for offset, framed in read_pieces(source):
-            yield offset + 1, {item[0]: offset for item in (*framed.spans, *framed.logs)}
+        for offset, batch in read_pieces(source):
+            yield offset + 1, {item[0]: offset for item in (*batch.spans, *batch.logs)}
     except (InputError, OSError, EOFError, zlib.error):
         return
 
@@ -189,10 +189,10 @@ class _Report:
         elif len(self._held) < _HELD:
             self._held.append(problem)
 
-    def see(self, framed: SpanBatch) -> None:
-        if framed.rejected:
-            self.say(f"{framed.rejected} skipped, the first: {framed.why}")
-        if not self.used and (framed.spans or framed.logs or framed.own or framed.ignored):
+    def see(self, batch: SpanBatch) -> None:
+        if batch.rejected:
+            self.say(f"{batch.rejected} skipped, the first: {batch.why}")
+        if not self.used and (batch.spans or batch.logs or batch.own or batch.ignored):
             self.used = True
             for problem in self._held:
                 self._tell(problem)
@@ -217,10 +217,10 @@ def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> I
         return frame_row(stream, say)
     data, held = document(stream), list[str]()
     try:
-        framed = frame_binary(io.BytesIO(data), held.append)
+        batches = frame_binary(io.BytesIO(data), held.append)
         for problem in held:
             say(problem)
-        return framed
+        return batches
     except InputError:
         if len(data) > MAX_DOCUMENT or not is_console(data):
             raise

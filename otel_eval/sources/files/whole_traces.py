@@ -73,14 +73,14 @@ def _read(source: Source, begin: int, end: int, traces: _Traces, on_problem: Say
     """The traces that end in an input, which has the bytes from `begin` to `end` of all inputs."""
     before, lost = 0, ""
     try:
-        for offset, framed in read_pieces(source, on_problem, on_notice):
+        for offset, batch in read_pieces(source, on_problem, on_notice):
             if begin + offset >= end:  # written since the first pass
                 break
-            yield from traces.push(framed)
+            yield from traces.push(batch)
             if offset > before:
                 yield from traces.close_before(begin + offset, lost)
                 before, lost = offset, ""
-            if isinstance(framed, Gap):
+            if isinstance(batch, Gap):
                 lost = _UNREAD
     except InputError as error:  # a file that cannot be read costs itself, not the others
         on_problem(str(error))
@@ -117,9 +117,9 @@ class _Traces:
         self._next = next(ends, None)
         self._spill: Final = spill
 
-    def push(self, framed: SpanBatch) -> Iterator[ClosedTrace]:
+    def push(self, batch: SpanBatch) -> Iterator[ClosedTrace]:
         """Take a piece; traces that a limit closed."""
-        for items, push in ((framed.spans, self._buffer.push_many), (framed.logs, self._buffer.push_logs)):
+        for items, push in ((batch.spans, self._buffer.push_many), (batch.logs, self._buffer.push_logs)):
             for some, size in _slices(items, self._buffer.limits.max_bytes // _SLICES):
                 self._make_room(size)
                 push(some, 0.0)
@@ -148,8 +148,8 @@ class _Traces:
     def _close(self, trace_id: bytes) -> Iterator[ClosedTrace]:
         if trace_id in self._spill:
             self._write(trace_id)  # so that its parts come back in order
-            for framed in self._spill.take(trace_id):
-                yield from self.push(framed)
+            for batch in self._spill.take(trace_id):
+                yield from self.push(batch)
         yield from self._buffer.close(trace_id, 0.0)
         self._buffer.drop(trace_id)
 

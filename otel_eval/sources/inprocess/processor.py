@@ -86,7 +86,7 @@ class InProcessSource(SpanProcessor):
             self._limit, self._limiter.look, tick_s, "otel-eval-memory", "the limits of bytes were not enforced"
         )
         self._is_limiting = self._limit_asked = False
-        self._envelopes = SdkResourceScopes()
+        self._scopes = SdkResourceScopes()
         self._pipeline: Any = None
         self._resource: Any = None
         self._at_once = False  # results must be out before on_end returns: we could not be put first
@@ -212,10 +212,10 @@ class InProcessSource(SpanProcessor):
 
     def _framed(self, span: ReadableSpan, trace_id: bytes, below: Mapping[int, int]) -> tuple[bytes, bytes, Frame, int]:
         context: Any = span.context
-        framed = self._envelopes.frame(span, trace_id, context.span_id.to_bytes(8, "big"))
+        item = self._scopes.frame(span, trace_id, context.span_id.to_bytes(8, "big"))
         if context.span_id not in below:
-            return framed
-        _, span_id, frame, size = framed
+            return item
+        _, span_id, frame, size = item
         return trace_id, span_id, (below[context.span_id].to_bytes(8, "big"), *frame[1:]), size
 
     def _tick(self) -> None:
@@ -280,7 +280,7 @@ class InProcessSource(SpanProcessor):
         self._limiting.reset()
         self._is_limiting = self._limit_asked = False
         self._recorder.reset(self._worker.put)
-        self._envelopes = SdkResourceScopes()
+        self._scopes = SdkResourceScopes()
         if ended:
             self._ending.acquire()
             self._recorder.shut()

@@ -185,13 +185,13 @@ def frames_of(spans: Iterable[ReadableSpan]) -> list[tuple[bytes, bytes, Frame, 
     A span without ids (one built by hand) gets made-up ones that rise in the order given; such spans share one trace
     unless their parent names another.
     """
-    envelopes, made_up = SdkResourceScopes(), count(1)
-    framed = []
+    scopes, made_up = SdkResourceScopes(), count(1)
+    items = []
     for span in spans:
         context = span.context
         if context is not None:
             trace, own = context.trace_id, context.span_id
         else:
             trace, own = (span.parent.trace_id if span.parent is not None else 1), next(made_up)
-        framed.append(envelopes.frame(span, trace.to_bytes(16, "big"), own.to_bytes(8, "big")))
-    return framed
+        items.append(scopes.frame(span, trace.to_bytes(16, "big"), own.to_bytes(8, "big")))
+    return items

@@ -40,7 +40,7 @@ def supported_encodings() -> tuple[str, ...]:
     return (*_WBITS, "zstd") if _zstd() else tuple(_WBITS)
 
 
-def decompress(coding: str, data: bytes, limit: int, ticket: Reservation) -> bytes:
+def decompress(coding: str, data: bytes, limit: int, reservation: Reservation) -> bytes:
     """The content of a body in one of `codings()`.
 
     Raises:
@@ -55,14 +55,14 @@ def decompress(coding: str, data: bytes, limit: int, ticket: Reservation) -> byt
         total += len(piece)
         if total > limit:
             raise RequestTooLarge(f"the body unpacks to more than {limit} bytes")
-        ticket.grow(len(piece))
+        reservation.grow(len(piece))
         parts.append(piece)
     return b"".join(parts)
 
 
-def gunzip(data: bytes, limit: int, ticket: Reservation) -> bytes:
+def gunzip(data: bytes, limit: int, reservation: Reservation) -> bytes:
     """`decompress` of a gzip file of one or more members."""
-    return decompress("gzip", data, limit, ticket)
+    return decompress("gzip", data, limit, reservation)
 
 
 def detect_compression(data: bytes) -> str:

@@ -61,7 +61,7 @@ _RETRY_S: Final = 1.0
 
 
 class ExportHandler:
-    """Takes requests for an intake, or a relay in its stead, and counts what became of them.
+    """Takes requests for a consumer, or a relay in its place, and counts their outcomes.
 
     Args:
         most_bytes: that one request may take while it is read, its body not counted.
@@ -70,24 +70,24 @@ class ExportHandler:
 
     def __init__(
         self,
-        intake: Consumer,
-        admission: MemoryLimiter,
+        consumer: Consumer,
+        memory_limiter: MemoryLimiter,
         counters: Counters,
         relay: Relay | None = None,
         *,
         most_bytes: int,
         max_attributes: int,
     ) -> None:
-        self._intake = intake
+        self._consumer = consumer
         self._relay = relay
-        self._admission = admission
+        self._memory_limiter = memory_limiter
         self._counters = counters
         self._most = most_bytes
         self._max_attributes = max_attributes
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
-        return not self._admission.closed
+        return not self._memory_limiter.closed
 
     def unauthenticated(self, transport: str) -> None:
         """Count a request that was refused before it was read."""
@@ -103,9 +103,9 @@ class ExportHandler:
         """
         add_counts(self._counters, transport, requests=1)
         try:
-            with self._admission.enter(size) as ticket:
-                body = read(ticket)
-                self._weigh(signal, encoding, body, ticket)
+            with self._memory_limiter.enter(size) as reservation:
+                body = read(reservation)
+                self._reserve(signal, encoding, body, reservation)
                 return self._take(transport, signal, encoding, body)
         except InputError as error:
             add_counts(self._counters, transport, bad_requests=1)
@@ -117,7 +117,7 @@ class ExportHandler:
             add_counts(self._counters, transport, refused_requests=1)
             return ExportResponse(ExportStatus.RETRYABLE, str(error), retry_after_s=error.retry_after_s)
 
-    def _weigh(self, signal: Signal, encoding: Encoding, body: bytes, ticket: Reservation) -> None:
+    def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
         """Ask for the room that reading and evaluating will take, before anything is read."""
         weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, self._most)
         if weight > self._most:
@@ -127,7 +127,7 @@ class ExportHandler:
             )
         # Reading a document in JSON takes more than evaluating what is in it, which happens later.
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
-        ticket.grow(weight + content_size(body) if is_evaluated else weight)
+        reservation.grow(weight + content_size(body) if is_evaluated else weight)
 
     def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
         try:
@@ -135,8 +135,8 @@ class ExportHandler:
                 return self._pass_on(self._relay, transport, signal, encoding, body)
             if signal is Signal.METRICS:
                 return self._discard(transport, encoding, body)
-            framed = read_request(RawRequest(signal, encoding, body), self._max_attributes)
-            return self._acknowledge(transport, signal, framed, lambda: self._keep(signal, framed), framed.rejected)
+            batch = read_request(RawRequest(signal, encoding, body), self._max_attributes)
+            return self._acknowledge(transport, signal, batch, lambda: self._keep(signal, batch), batch.rejected)
         except (InputError, Overloaded):
             raise
         except Exception:  # noqa: BLE001 - a fault here must cost no data: the client keeps it and retries
@@ -156,10 +156,10 @@ class ExportHandler:
         lost, why = 0, ""
         if encoding is Encoding.JSON:
             body, lost, why = _REQUESTS[signal](load_json(body))
-        framed = read_request(RawRequest(signal, Encoding.PROTOBUF, body), self._max_attributes)
-        framed.rejected, framed.why = framed.rejected + lost, why or framed.why
+        batch = read_request(RawRequest(signal, Encoding.PROTOBUF, body), self._max_attributes)
+        batch.rejected, batch.why = batch.rejected + lost, why or batch.why
         take = relay.traces if signal is Signal.TRACES else relay.logs
-        return self._acknowledge(transport, signal, framed, lambda: take(body, framed), lost)
+        return self._acknowledge(transport, signal, batch, lambda: take(body, batch), lost)
 
     def _pass_metrics_on(self, relay: Relay, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
         request = metrics_request(load_json(body)) if encoding is Encoding.JSON else body
@@ -169,26 +169,26 @@ class ExportHandler:
         return ExportResponse(ExportStatus.ACCEPTED)
 
     def _acknowledge(
-        self, transport: str, signal: Signal, framed: SpanBatch, keep: Callable[[], None], lost: int
+        self, transport: str, signal: Signal, batch: SpanBatch, keep: Callable[[], None], lost: int
     ) -> ExportResponse:
-        items = framed.spans if signal is Signal.TRACES else framed.logs
+        items = batch.spans if signal is Signal.TRACES else batch.logs
         kind = "spans" if signal is Signal.TRACES else "logs"
         try:
             keep()
         except Overloaded:
             add_counts(self._counters, transport, **{f"refused_{kind}": len(items)})
             raise
-        amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": framed.rejected, f"own_{kind}": framed.own}
-        add_counts(self._counters, transport, ignored_logs=framed.ignored, **amounts)
-        return ExportResponse(ExportStatus.ACCEPTED, _told(framed, lost), lost)
+        amounts = {f"accepted_{kind}": len(items), f"rejected_{kind}": batch.rejected, f"own_{kind}": batch.own}
+        add_counts(self._counters, transport, ignored_logs=batch.ignored, **amounts)
+        return ExportResponse(ExportStatus.ACCEPTED, _warning(batch, lost), lost)
 
-    def _keep(self, signal: Signal, framed: SpanBatch) -> None:
+    def _keep(self, signal: Signal, batch: SpanBatch) -> None:
         """The one step between decoding and acknowledgement: what must survive a crash is written before it returns."""
         if signal is Signal.TRACES:
-            if framed.spans:
-                self._intake.spans(framed)
-        elif framed.logs:
-            self._intake.logs(framed)
+            if batch.spans:
+                self._consumer.spans(batch)
+        elif batch.logs:
+            self._consumer.logs(batch)
 
 
 def _check_metrics(body: bytes) -> None:
@@ -198,9 +198,9 @@ def _check_metrics(body: bytes) -> None:
         raise InputError("not OTLP metrics in protobuf") from None
 
 
-def _told(framed: SpanBatch, lost: int) -> str:
-    fate = "rejected" if lost == framed.rejected else "rejected or passed on without being evaluated"
-    return f"{framed.rejected} {fate}, the first: {framed.why}" if framed.rejected else ""
+def _warning(batch: SpanBatch, lost: int) -> str:
+    fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
+    return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
 
 
 class Consumer(Protocol):
@@ -210,7 +210,7 @@ class Consumer(Protocol):
     the client retries all of it.
     """
 
-    def spans(self, framed: SpanBatch) -> None:
+    def spans(self, batch: SpanBatch) -> None:
         """Take spans.
 
         Raises:
@@ -218,7 +218,7 @@ class Consumer(Protocol):
         """
         ...
 
-    def logs(self, framed: SpanBatch) -> None:
+    def logs(self, batch: SpanBatch) -> None:
         """Take log records.
 
         Raises:
@@ -233,7 +233,7 @@ class Relay(Protocol):
     Bodies are protobuf, whatever the sender wrote, and may hold spans and records that were not framed.
     """
 
-    def traces(self, body: bytes, framed: SpanBatch) -> None:
+    def traces(self, body: bytes, batch: SpanBatch) -> None:
         """Take a request of traces and what was framed of it.
 
         Raises:
@@ -241,7 +241,7 @@ class Relay(Protocol):
         """
         ...
 
-    def logs(self, body: bytes, framed: SpanBatch) -> None:
+    def logs(self, body: bytes, batch: SpanBatch) -> None:
         """Take a request of logs and what was framed of it; raises as `traces` does."""
         ...
 

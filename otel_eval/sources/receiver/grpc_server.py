@@ -131,7 +131,7 @@ class OtlpGrpcServer:
     """Serves the three OTLP services and health; every other method is UNIMPLEMENTED, which grpcio answers by itself.
 
     Args:
-        exchange: deals with requests.
+        handler: deals with requests.
         limits: what one client may cost.
         certificates: speaks TLS with these.
         tokens: senders need one of these.
@@ -140,14 +140,14 @@ class OtlpGrpcServer:
 
     def __init__(
         self,
-        exchange: ExportHandler,
+        handler: ExportHandler,
         limits: GrpcLimits,
         *,
         certificates: Certificates | None = None,
         tokens: BearerTokens | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._exchange, self._limits, self._certificates = exchange, limits, certificates
+        self._handler, self._limits, self._certificates = handler, limits, certificates
         logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.threads)
@@ -155,16 +155,16 @@ class OtlpGrpcServer:
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         growth = RssMonitor(limits.max_inflight_bytes)
         self._patience = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, growth)
-        guards = [_Guard(tokens, lambda: exchange.unauthenticated("grpc"))] if tokens else []
+        guards = [_Guard(tokens, lambda: handler.unauthenticated("grpc"))] if tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
             # As a stream, so that waiting for the message is ours and ends: grpcio itself waits for ever.
-            export = grpc.stream_unary_rpc_method_handler(self._handler(signal))
+            export = grpc.stream_unary_rpc_method_handler(self._export(signal))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": export})])
-        health = health_handler(("", *_SERVICES.values()), lambda: exchange.is_open() and ready())
+        health = health_handler(("", *_SERVICES.values()), lambda: handler.is_open() and ready())
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(HEALTH, {"Check": health})])
 
-    def _handler(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
+    def _export(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
         def export(messages: Iterator[bytes], context: Any) -> bytes:
             with self._patience.with_(context.cancel):
                 body = next(messages, None)
@@ -172,8 +172,8 @@ class OtlpGrpcServer:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
                 raise AssertionError("abort raises")
             with self._working:
-                answer = self._exchange.answer(
-                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda ticket: self._unpacked(body, ticket)
+                answer = self._handler.answer(
+                    "grpc", signal, Encoding.PROTOBUF, len(body), lambda reservation: self._unpacked(body, reservation)
                 )
             if answer.status is not ExportStatus.ACCEPTED:
                 _refuse(context, answer)
@@ -181,9 +181,9 @@ class OtlpGrpcServer:
 
         return export
 
-    def _unpacked(self, body: bytes, ticket: Reservation) -> bytes:
+    def _unpacked(self, body: bytes, reservation: Reservation) -> bytes:
         coding = detect_compression(body)
-        return decompress(coding, body, self._limits.max_body_bytes, ticket) if coding else body
+        return decompress(coding, body, self._limits.max_body_bytes, reservation) if coding else body
 
     def bind(self, address: str) -> int:
         """Listen; the port it got.

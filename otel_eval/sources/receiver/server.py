@@ -45,17 +45,17 @@ class Bound:
 
 
 class OtlpReceiver:
-    """OTLP over gRPC and HTTP, in front of one intake.
+    """OTLP over gRPC and HTTP, in front of one consumer.
 
     Args:
         grpc, http: "host:port", port 0 for a free one; None turns the transport off.
-        intake: where requests go.
+        consumer: takes the requests.
         max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
         max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
             clients are asked to retry. One request that takes more, and four times its limit, is refused permanently.
         max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span; what has
             more is rejected.
-        grpc_threads: decode and hand over; Python runs one at a time, more only wait for the intake.
+        grpc_threads: decode and hand over; Python runs one at a time, more only wait for the consumer.
         http_connections: at once.
         idle_s: how long an HTTP connection may be silent between requests.
         request_s: how long the body of an HTTP request may take to arrive.
@@ -64,7 +64,7 @@ class OtlpReceiver:
         grpc_tls, http_tls: certificates; without them the transport is not encrypted.
         tokens: bearer tokens of which every request needs one; without them every client is accepted.
         counters: where to count, to share them with an observer.
-        relay: takes whole requests instead of `intake`, to pass them on.
+        relay: takes whole requests instead of `consumer`, to forward them.
         ready: whether evaluation makes progress; gRPC health is NOT_SERVING while it does not.
     """
 
@@ -73,7 +73,7 @@ class OtlpReceiver:
         *,
         grpc: str | None,
         http: str | None,
-        intake: Consumer,
+        consumer: Consumer,
         max_body_bytes: int = 64 * _MIB,
         max_inflight_bytes: int = 256 * _MIB,
         max_attributes: int = 4096,
@@ -98,11 +98,11 @@ class OtlpReceiver:
         self._tokens = tokens
         self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, grpc_idle_s, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
-        self._admission = MemoryLimiter(max_inflight_bytes)
+        self._memory_limiter = MemoryLimiter(max_inflight_bytes)
         # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.
         most = max(max_inflight_bytes, _GROWTH * max_body_bytes)
-        self._exchange = ExportHandler(
-            intake, self._admission, self.counters, relay, most_bytes=most, max_attributes=max_attributes
+        self._handler = ExportHandler(
+            consumer, self._memory_limiter, self.counters, relay, most_bytes=most, max_attributes=max_attributes
         )
         self._grpc: OtlpGrpcServer | None = None
         self._http: OtlpHttpServer | None = None
@@ -143,14 +143,14 @@ class OtlpReceiver:
     @property
     def is_open(self) -> bool:
         """Whether requests are taken."""
-        return (self._grpc is not None or self._http is not None) and not self._admission.closed
+        return (self._grpc is not None or self._http is not None) and not self._memory_limiter.closed
 
     def _bind_grpc(self, address: str) -> str:
         host, port = _parsed("grpc", address)
         _probe("grpc", address, host, port)  # grpcio itself would complain on stderr
         certificates = self._certificates("grpc")
         server = OtlpGrpcServer(
-            self._exchange, self._grpc_limits, certificates=certificates, tokens=self._tokens, ready=self._ready
+            self._handler, self._grpc_limits, certificates=certificates, tokens=self._tokens, ready=self._ready
         )
         try:
             bound = _written(host, server.bind(_written(host, port)))
@@ -186,7 +186,7 @@ class OtlpReceiver:
         certificates = self._certificates("http")
         try:
             self._http = OtlpHttpServer(
-                (host, port), self._exchange, self.counters, self._limits, certificates=certificates, tokens=self._tokens
+                (host, port), self._handler, self.counters, self._limits, certificates=certificates, tokens=self._tokens
             )
         except OSError as error:
             raise ConfigError(_complaint("http", address, _reason(error))) from None
@@ -196,11 +196,11 @@ class OtlpReceiver:
     def stop(self, grace_s: float = 5.0) -> None:
         """Refuse what is new at once, let what runs end within `grace_s` seconds, then close every connection."""
         deadline = time.monotonic() + grace_s
-        self._admission.close()
+        self._memory_limiter.close()
         if self._http:
             self._http.stopping = True
         wait = self._grpc.stop(grace_s) if self._grpc else None
-        self._admission.wait_idle(grace_s)
+        self._memory_limiter.wait_idle(grace_s)
         if self._http:
             self._http.stop(max(0.5, deadline - time.monotonic()))
         if wait:

@@ -366,7 +366,7 @@ class _Kept:
 def test_metrics_are_sent_by_otlp(begin: Begin, protocol: str) -> None:
     """The same numbers, with units and kinds, again and again and at the end."""
     kept = _Kept()
-    backend = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", intake=kept, relay=kept)
+    backend = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=kept, relay=kept)
     there = backend.start()
     address = there.grpc if protocol == "grpc" else there.http
     _, bound = begin(telemetry={"otlp": {"endpoint": f"http://{address}", "protocol": protocol, "interval": 0.1}})

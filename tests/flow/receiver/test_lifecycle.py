@@ -99,7 +99,7 @@ def test_a_running_request_ends_well_and_a_new_one_is_refused(start: Any, intake
 def test_stopping_is_quick_and_leaves_nothing(intake: Any, request_of: Any) -> None:
     """Idle connections do not hold it up; threads and ports are gone."""
     before = set(threading.enumerate())
-    receiver = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", intake=intake)
+    receiver = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=intake)
     bound = receiver.start()
     assert isinstance(bound, Bound)
     host, port = str(bound.http).rsplit(":", 1)
