@@ -57,7 +57,7 @@ def start(intake: ListIntake) -> Iterator[Start]:
     running: list[OtlpReceiver] = []
 
     def begin(**options: Any) -> tuple[OtlpReceiver, Bound]:
-        receiver = OtlpReceiver(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "intake": intake} | options)
+        receiver = OtlpReceiver(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "consumer": intake} | options)
         running.append(receiver)
         return receiver, receiver.start()
 
