@@ -6,8 +6,7 @@
 >>> at_most_three(trajectory(call("search", arguments={"q": "x"}, result="y"))).value
 1.0
 
-The front door: it knows where each public name lives and loads it when it is first used, so that importing the package
-costs nothing that is not needed.
+Public names are imported when they are first used, so that importing the package loads nothing that is not needed.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ __all__ = [
     "trajectories",
 ]
 
-_ROOMS: Final = {
+_MODULES: Final = {
     "app.exporter": ("EvalSpanExporter",),
     "app.processor": ("EvalSpanProcessor", "trajectories"),
     "config": ("EvalConfig",),
@@ -60,13 +59,13 @@ _ROOMS: Final = {
     "model": ("UNRECORDED", "Failed", "Outcome", "Scored", "Skipped", "ToolCall", "ToolError", "Trajectory"),
     "scorers": ("create_scorer", "get_scorer", "list_scorers", "scorer"),
 }
-_HOME: Final = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value
 
 

@@ -155,8 +155,8 @@ class Diagnostics:
         skipped = self._results.skipped()
         if skipped:
             reasons = ", ".join(f"{reason} {count}" for reason, count in skipped)
-            return f"every scorer was skipped ({reasons}); the results' explanations tell what is missing"
-        return ""  # results are pending, or a judge's sample left every run out
+            return f"every scorer was skipped ({reasons}); the results' explanations show what is missing"
+        return ""  # results are pending, or no run was in the sample of a judge
 
     def _why_no_run(self, traces: int) -> str:
         counts = self._counts()
@@ -178,7 +178,7 @@ class Diagnostics:
     def _why_no_match(self, runs: int) -> str:
         with self._lock:
             called, evaluations = self._unmatched.most_common(_NAMED), self._evaluations
-        wanted = "; ".join(f"{redacted_repr(each.name)} wants {_conditions(each)}" for each in evaluations[:_NAMED])
+        wanted = "; ".join(f"{redacted_repr(each.name)} matches {_conditions(each)}" for each in evaluations[:_NAMED])
         seen = ", ".join(f"{name} ({count})" for name, count in called)
         return f"no evaluation matched any of {runs} runs: {wanted}; the runs are {seen}"
 

@@ -1,8 +1,8 @@
 """Merge the results that several evaluators gave for the same traces.
 
 One trace has one set of results where one evaluator saw all of it. Where its spans were split between several, each of them
-scored a part, and the parts may look whole. Every result tells by `spans_digest` which spans its evaluator knew, so the split
-shows when the results are put together.
+scored a part, and the parts may look whole. The `spans_digest` of every result identifies the spans
+that its evaluator knew, so the split shows when the results are merged.
 """
 
 from __future__ import annotations
@@ -156,23 +156,23 @@ def _number(value: Any) -> int:
 
 
 def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
-    """Without what says that an evaluator had no result of a trace, where it had one before or afterwards."""
+    """Without the `no_run` rows of an evaluator that has a result for the same trace."""
     reported = {(key.trace_id, key.evaluator) for key in best if not key.no_run}
     return {key: row for key, row in best.items() if not key.no_run or (key.trace_id, key.evaluator) not in reported}
 
 
 def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
-    """The traces of which evaluators knew different spans, or at least one of several does not tell which it knew."""
+    """The traces of which evaluators knew different spans, or of which one of several evaluators gives no digest."""
     known: dict[str, dict[str, tuple[int, str]]] = {}
     for key, row in kept.items():
-        told = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
+        seen = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
         evaluators = known.setdefault(key.trace_id, {})
-        evaluators[key.evaluator] = max(told, evaluators.get(key.evaluator, told))
+        evaluators[key.evaluator] = max(seen, evaluators.get(key.evaluator, seen))
     return {trace_id for trace_id, each in known.items() if len(each) > 1 and _differ(list(each.values()))}
 
 
-def _differ(told: list[tuple[int, str]]) -> bool:
-    digests = {digest for _, digest in told}
+def _differ(known: list[tuple[int, str]]) -> bool:
+    digests = {digest for _, digest in known}
     return len(digests) > 1 or "" in digests
 
 

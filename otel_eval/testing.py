@@ -1,6 +1,6 @@
 """The test kit: trajectories, spans and traces built by hand.
 
-Public: users test their own scorers with it. Knows the core and nothing of sources or sinks.
+Public: users test their own scorers with it.
 
 >>> from otel_eval.testing import call, trajectory
 >>> trajectory(call("search", arguments={"q": "x"}), call("open")).calls[1].name

@@ -1,7 +1,6 @@
-"""Score an agent whose code never mentions us: what `opentelemetry-instrument` finds under `opentelemetry_instrumentor`.
+"""Scores an agent without changes to its code, as the entry point `opentelemetry_instrumentor` of `opentelemetry-instrument`.
 
-Knows one variable of the environment and the process's tracer provider. Does nothing unless a configuration is named, and
-never stops the program that it is loaded into.
+Does nothing unless the environment names a configuration, and never stops the program that loads it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class EvalInstrumentor:
     _added: Any = None
 
     def instrument(self, *, config: str | Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Begin to score; one warning says so if that cannot be done.
+        """Add the processor; if that fails one warning is logged.
 
         Args:
             config: as `EvalSpanProcessor` takes it; left out, the file that `OTEL_EVAL_CONFIG` names, else nothing is done.

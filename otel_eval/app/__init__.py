@@ -1,6 +1,6 @@
-"""The composition root: configuration in, running parts out.
+"""The composition root: builds the parts that a configuration names, and connects them.
 
-The only room that sees every other; it connects and decides nothing else.
+The only package that may import every other one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The exporter that puts scores on the runs' own spans before they leave.
+"""The span exporter that puts scores on the runs' own spans before they leave the process.
 
-Knows how held spans, the core and another exporter are connected. One lock lets nobody export beside anybody else; one
-thread judges what is due and exports what has its scores. What waits is bounded by what assembly may hold.
+One lock serialises calls of the inner exporter, as OpenTelemetry requires it of a processor. One thread evaluates the
+traces that are due and exports the spans that have their scores. The limits of assembly bound what waits.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class EvalSpanExporter(SpanExporter):
             os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
 
     def _begin(self) -> None:
-        """Hold nothing: at the start, and in a child process, whose parent exports what it held."""
+        """Start empty: at construction, and in a forked child, whose parent exports what it holds."""
         patience_s = min(self._settings.async_scoring.scorer_timeout, self._max_wait / MOST_HUNG)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._tally.add)
         engine = engine_of(self._settings, Guard(patience_s, self._tally), lines=lines, clients=clients)
         if engine.waits and not self._others:
             self._warnings.once(
-                "judges", "judges answer when runs' spans have left, and their scores have no other way; %s", _REMEDY
+                "judges", "scores of judges arrive after the runs' spans have left, and no other exporter takes them; %s", _REMEDY
             )
         self._waiting = HoldFilter(engine)
         self._held = HeldSpans()
@@ -124,11 +124,11 @@ class EvalSpanExporter(SpanExporter):
     # ------------------------------------------------------------------ in
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export at once what need not wait; the answer is the inner exporter's for these spans."""
+        """Export every span at once that is not held; returns the inner exporter's result for these."""
         if self._ending.is_set():
             return SpanExportResult.FAILURE
         passing = self._part(spans)
-        if self._ending.is_set():  # since: nobody would come for what was held a moment ago
+        if self._ending.is_set():  # shut down meanwhile: nothing would release the spans that were just held
             self._unscored(set(self._held.waiting()))
             self._leave(_LATE_S)
         if not passing:
@@ -137,14 +137,14 @@ class EvalSpanExporter(SpanExporter):
             return self._inner.export(passing)
 
     def _part(self, spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
-        """The spans that pass; the others are held, and all that can be judged is given to the core."""
+        """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
         now = time.monotonic()
         try:
             framed = frames_of([span for span in spans if _judgeable(span)])
             roots = self._waiting.chosen(framed)
-        except Exception as error:  # noqa: BLE001 - spans that we cannot read must not be lost to the backend
+        except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
             self._tally.add("exporter.unread_spans", len(spans))
-            self._warnings.once("unread", "spans were exported without being judged: %s", type(error).__name__)
+            self._warnings.once("unread", "spans were exported without being evaluated: %s", type(error).__name__)
             return spans
         held = {id(span): trace_id for trace_id, span_id, span in roots if self._held.hold(trace_id, span_id, span, now)}
         self._take(framed, set(held.values()))
@@ -157,7 +157,9 @@ class EvalSpanExporter(SpanExporter):
             self._unscored(roots)
             return
         if roots:
-            self._judged(*(roots - self._core.undecided(roots)))  # their trace is over and forgotten: no verdict will come
+            self._judged(
+                *(roots - self._core.undecided(roots))
+            )  # their trace was closed and forgotten: it is not evaluated again
         self._ensure()
 
     def _ensure(self) -> None:
@@ -171,7 +173,7 @@ class EvalSpanExporter(SpanExporter):
     # ----------------------------------------------------------------- out
 
     def place(self, report: Report) -> bool:
-        """Put the results on the run's own span, if it is still here; else they are counted, and the answer is False."""
+        """Add the results to the run's own span as events; False, and counted, if the span has left already."""
         run, now = report.trajectory, report.stamp.at_ns or time.time_ns()
         events: list[Event] = [
             event_of(names.EVENT_NAME, names.event_attributes(report, result), now) for result in report.results
@@ -207,7 +209,7 @@ class EvalSpanExporter(SpanExporter):
             self._warnings.once("limits", _EARLY, self._settings.traces.max_bytes, self._settings.traces.max_traces)
 
     def _let_go(self, trace_ids: Sequence[bytes], timeout_s: float = FOREVER) -> None:
-        """Have these spans leave: with their scores if their trace can be judged in time, else as they are."""
+        """Release these spans: with their scores if their trace can be evaluated in time, else without."""
         if trace_ids:
             self._core.close_now(trace_ids, timeout_s)
             self._unscored(set(trace_ids))
@@ -228,8 +230,8 @@ class EvalSpanExporter(SpanExporter):
         try:
             with suppress_instrumentation():
                 result = self._inner.export(spans)
-            problem = "" if result is SpanExportResult.SUCCESS else "it answered FAILURE"
-        except Exception as error:  # noqa: BLE001 - the exporter's trouble must not end the thread
+            problem = "" if result is SpanExportResult.SUCCESS else "it returned FAILURE"
+        except Exception as error:  # noqa: BLE001 - an error of the inner exporter must not end the thread
             problem = type(error).__name__
         if problem:
             self._tally.add("exporter.failed_spans", len(spans))
@@ -239,7 +241,7 @@ class EvalSpanExporter(SpanExporter):
     # ---------------------------------------------------------- life cycle
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Judge and export every span that was taken; False if not all of it was delivered in time."""
+        """Evaluate and export every span that was taken; False if not all of them were delivered in time."""
         deadline = time.monotonic() + timeout_millis / 1000
         self._let_go(self._held.waiting(), timeout_millis / 2000)
         done = self._leave(max(0.0, deadline - time.monotonic()))
@@ -248,7 +250,7 @@ class EvalSpanExporter(SpanExporter):
         return self._inner.force_flush(max(0, int((deadline - time.monotonic()) * 1000))) is not False and done and flushed
 
     def shutdown(self) -> None:
-        """Judge and export what is held, shut the inner exporter down, take nothing more. A second call does nothing."""
+        """Evaluate and export what is held, then shut the inner exporter down. A second call does nothing."""
         if self._ending.is_set() or not self._ended.acquire(blocking=False):
             return
         deadline = time.monotonic() + _SHUTDOWN_S
@@ -265,13 +267,13 @@ class EvalSpanExporter(SpanExporter):
         self._inner.shutdown()
 
     def counts(self) -> dict[str, Any]:
-        """What every part counted, and how many spans wait."""
+        """The counters of every part, and the number of held spans."""
         waiting = self._diagnostics.counts() | self._outlet.counts() | {"exporter.held_spans": len(self._held)}
         return self._core.counts() | self._tally.snapshot() | dataset_counts() | waiting
 
 
 class _OnSpans(Exporter):
-    """Brings scores to the held spans."""
+    """Adds scores to the held spans."""
 
     name = "spans"
 
@@ -285,7 +287,7 @@ class _OnSpans(Exporter):
 
 
 def _limits(settings: EvalConfig) -> Limits:
-    """Those configured; where no wait is, a process's own, which are shorter."""
+    """The configured limits; waits that are not configured are shorter than in a receiver."""
     limits, said = limits_of(settings), settings.traces.model_fields_set
     settle = limits.decision_wait_s if "decision_wait" in said else _SETTLE_S
     partial = limits.decision_wait_partial_s if "decision_wait_partial" in said else max(_SETTLE_PARTIAL_S, settle)

@@ -35,10 +35,10 @@ _LONGEST_KEY: Final = 16 * 1024
 
 
 def judges_of(config: EvalConfig) -> dict[str, Judge]:
-    """The judges of a configuration by name, each there once, however many scorers ask it.
+    """The judges of a configuration by name; scorers that name the same judge share it.
 
     Raises:
-        ConfigError: the key of one cannot be had; each such one is named.
+        ConfigError: an API key cannot be read; has one problem for each such judge.
     """
     made = collect_errors(partial(_judge, given, f"judges.{name}") for name, given in config.judges.items())
     return dict(zip(config.judges, made, strict=True))
@@ -67,10 +67,10 @@ def _client(given: JudgeEndpoint, where: str) -> Judge:
 
 
 class Clients:
-    """The clients of endpoints, which keep their budgets, caches and connections while their endpoints stay as they are.
+    """Clients of judges, reused with rate limit, cache and connections when a new configuration has the same endpoint.
 
     Args:
-        count: raises a count by name, amount and labels, `judge` among them.
+        count: increments a counter, given its name, amount and labels (one is `judge`).
     """
 
     def __init__(self, count: Callable[..., None] | None = None) -> None:
@@ -81,7 +81,7 @@ class Clients:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Within, a configuration is built; then clients that it does not use are closed. If it fails, all stay as they were."""
+        """A context in which a configuration is built; clients that it does not use are closed after it. On an error all stay."""
         self._left, self._taken = list(self._kept), []
         token = _used.set(self)
         try:
@@ -96,7 +96,7 @@ class Clients:
         """The client of an endpoint at its place in the configuration, a new one where the endpoint changed.
 
         Raises:
-            ConfigError: its key cannot be had.
+            ConfigError: its API key cannot be read.
         """
         key = _key(given, where)
         wanted = (where, given, key if given.api_key_env else None)
@@ -138,7 +138,7 @@ class _KeyFile:
 
     def __init__(self, given: JudgeEndpoint, where: str, key: str | None) -> None:
         self._given, self._where, self._key = given, where, key
-        self._stamp: Any = None  # so that a change since the first reading is seen
+        self._stamp: Any = None  # so that a change after the first reading is noticed
 
     def __call__(self) -> str | None:
         stamp = _stamp(self._given.api_key_file or "")
@@ -160,7 +160,7 @@ def _stamp(path: str) -> Any:
 
 
 def _key(given: JudgeEndpoint, where: str) -> str | None:
-    """The key itself, which no message ever quotes."""
+    """The API key, which no message quotes."""
     if given.api_key_env is not None:
         where, remedy = f"{where}.api_key_env: {given.api_key_env!r}", "set it"
         key = os.environ.get(given.api_key_env, "")

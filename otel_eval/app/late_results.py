@@ -1,6 +1,6 @@
-"""Reports made whole: what is pending in them is waited for, and they keep their order.
+"""Completes reports whose results come later, in the order of the reports.
 
-Knows reports and a condition; a few reports are worked on ahead, so that judges are asked about several runs at once.
+Up to 64 reports are waited for at one time, so that judges work on several runs in parallel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from otel_eval.pipeline_ports import AsyncResults
 __all__ = ["LateResults"]
 
 _AHEAD: Final = 64
-_LOOK_S: Final = 1.0  # how often a wait is broken, so that an interrupt is heard
+_LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
 class LateResults:
@@ -39,7 +39,7 @@ class LateResults:
             self._came.notify_all()
 
     def whole(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """The same reports with all their results, those that came later last."""
+        """The reports with all their results, late ones last."""
         later = self._later
         if later is None:
             yield from reports
@@ -61,7 +61,7 @@ class LateResults:
             while not self._is_there(report):
                 self._came.wait(_LOOK_S)
                 if self._later is not None:
-                    self._later.wait(0.0)  # has it look after a thread that somebody blocks
+                    self._later.wait(0.0)  # lets the evaluator replace a thread that is blocked
             came = [self._results[pending.result_id].popleft() for pending in report.pending]
             for pending in report.pending:
                 if not self._results[pending.result_id]:
@@ -69,6 +69,6 @@ class LateResults:
         return replace(report, results=(*report.results, *came), pending=())
 
     def stop(self) -> None:
-        """Give up what is still waited for."""
+        """Stop waiting for results."""
         if self._later is not None:
             self._later.stop(0.0)

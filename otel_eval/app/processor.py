@@ -1,7 +1,4 @@
-"""The processor that a program adds to its tracer provider, and scoring of spans one has at hand.
-
-Knows how a process's own spans, the core and the process's own providers are connected.
-"""
+"""The span processor that a program adds to its tracer provider, and trajectories of spans that it already has."""
 
 from __future__ import annotations
 
@@ -111,7 +108,7 @@ class EvalSpanProcessor(InProcessSource):
         )
 
     def _begin(self) -> None:
-        """The core, empty: at the start, and in a child process, whose parent judges what the parent began."""
+        """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
         guard = Guard(self._settings.async_scoring.scorer_timeout, self._counters)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
         engine = engine_of(self._settings, guard, lines=lines, clients=clients)

@@ -1,8 +1,8 @@
-"""Scorers that users wrote, kept from holding up everybody else's runs.
+"""Limits how long a user's own scorer may take, so that it cannot hold up other runs.
 
-Knows threads and time. A scorer is called on a thread of its own; one that does not return in time has failed for that run
-and keeps its thread, since Python cannot end it, and the next run gets a fresh one. After a few of these it is not asked
-any more. What holds the interpreter's lock without end, such as a hopeless regular expression, cannot be guarded against.
+Such a scorer runs on a thread of its own. If it does not return in time the run's result fails and the next run gets a
+new thread, because Python cannot end the old one; after three of them the scorer is no longer called. Code that keeps
+the interpreter's lock, such as a catastrophic regular expression, cannot be limited this way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from otel_eval.scorers.spec.functions import is_own_scorer
 __all__ = ["MOST_HUNG", "Guard"]
 
 MOST_HUNG: Final = 3
-"""Runs that a scorer may hang on before it is not asked any more: each costs a thread for good."""
+"""Runs on which a scorer may hang before it is no longer called: each of them costs a thread until the process ends."""
 
 
 class Guard:
-    """Guards the scorers that are not ours.
+    """Wraps scorers that are not built in.
 
     Args:
         limit_s: how long one may take for one run.
@@ -36,14 +36,14 @@ class Guard:
         self._warnings: Final = Warnings()
 
     def __call__(self, scorer: Scorer) -> Scorer:
-        """The scorer, guarded if it is a user's; those that are waited for have a limit of their own."""
+        """The scorer, wrapped if it is a user's; asynchronous ones have a limit of their own."""
         if is_own_scorer(scorer) or getattr(scorer, "asynchronous", False):
             return scorer
         return _Guarded(scorer, self._limit_s, self._hung)
 
     def _hung(self, scorer: str, times: int) -> None:
         self._counters.add("scorers.hung", scorer=scorer)
-        fate = "it is not asked any more" if times >= MOST_HUNG else "this run goes without it"
+        fate = "it is no longer called" if times >= MOST_HUNG else "this run goes without it"
         self._warnings.say(f"{scorer}{times}", "scorer %s did not return within %g s; %s", scorer, self._limit_s, fate)
 
 
@@ -81,7 +81,7 @@ class _Tell(Protocol):
 
 
 class _Thread:
-    """Calls a scorer for as long as it returns."""
+    """A thread that calls one scorer until a call does not return in time."""
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer

@@ -1,7 +1,4 @@
-"""The standalone receiver: OTLP in, scores out.
-
-Knows in which order the parts start and stop, and nothing of what they do.
-"""
+"""The standalone receiver (`otel-eval serve`): starts, reloads and stops its parts in order."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ _REQUESTS: Final = (
     "oversized_requests",
     "internal_errors",
 )
-_DRAIN_S: Final = 24 * 3600.0  # nobody waits for traces that are open; judges and a full disk may take their time
+_DRAIN_S: Final = 24 * 3600.0  # no trace is open when draining; only judges and a full disk take time
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
@@ -67,7 +64,7 @@ _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
 
 class _Intake:
-    """Hands what the receiver framed to the pipeline."""
+    """Hands the receiver's requests to the pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline: Final = pipeline
@@ -226,7 +223,7 @@ class Server:
         tune_malloc()
         tune_gc()
         self._receiver.fit(raise_limit())
-        self.admin.start()  # first, to say that the rest is not ready yet
+        self.admin.start()  # first, so that /readyz answers 503 while the rest starts
         self._recover()
         self._delivery.start()
         self._pipeline.start()
@@ -235,29 +232,29 @@ class Server:
         self._bound = self._receiver.start()
         return self._bound
 
-    def drain(self, told: threading.Event) -> bool:
-        """Score and deliver what storage kept, without listening; False if `told` came first."""
+    def drain(self, stopping: threading.Event) -> bool:
+        """Score and deliver what storage kept, without listening; False if `stopping` was set first."""
         self._recover()
         self._delivery.start()
         if self._forward:
             self._forward.start()
-        while self._pending_results and not self._pending_results.is_over and not told.is_set():
+        while self._pending_results and not self._pending_results.is_over and not stopping.is_set():
             self._pipeline.step()
-            told.wait(_MOMENT_S)
+            stopping.wait(_MOMENT_S)
         done = self._pipeline.stop(timeout_s=_DRAIN_S)
-        while not self._delivery.flush(_LOOK_S) and not told.is_set():
+        while not self._delivery.flush(_LOOK_S) and not stopping.is_set():
             pass
-        while self._forward and not self._forward.wait(_LOOK_S) and not told.is_set():
+        while self._forward and not self._forward.wait(_LOOK_S) and not stopping.is_set():
             pass
         if self._forward:
             self._forward.stop(0.0)
         delivered = self._deliver(time.monotonic() + _STORED_S)
         if self._durable:
             self._durable.close()
-        return delivered and done and not told.is_set()
+        return delivered and done and not stopping.is_set()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Stop taking, score what is pending (marked `shutdown`), deliver; False if not all was in time."""
+        """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long."""
         self.note_stop()
         deadline = time.monotonic() + timeout_s
         self._receiver.stop(min(2.0, timeout_s / 4))
@@ -272,14 +269,14 @@ class Server:
         return scored and delivered and passed_on
 
     def _pass_on(self, left_s: float) -> bool:
-        """With storage what the endpoint does not take soon is passed on after the next start."""
+        """With storage, requests that the endpoint does not accept soon are forwarded after the next start."""
         left_s = min(left_s, _STORED_S) if self._durable else left_s
         return self._forward is None or self._forward.stop(max(0.1, left_s))
 
     def _deliver(self, deadline: float) -> bool:
         self._delivery.stop()
         left_s = max(0.1, deadline - time.monotonic())
-        # With storage what nobody takes now is delivered after the next start.
+        # With storage, what no endpoint accepts now is delivered after the next start.
         delivered = self._delivery.flush(min(left_s, _STORED_S) if self._durable else left_s) or self._durable is not None
         flushed = self._outlet.flush(max(0.1, deadline - time.monotonic()))
         self._outlet.close(max(0.1, deadline - time.monotonic()))
@@ -287,7 +284,7 @@ class Server:
         return delivered and flushed
 
     def _finish(self, timeout_s: float) -> bool:
-        """With storage what is undecided stays for the next start; without, it is scored as it is."""
+        """With storage, open traces stay for the next start; without it they are evaluated as they are."""
         if self._durable is None:
             return self._pipeline.stop(timeout_s=timeout_s)
         self._durable.stop()
@@ -296,10 +293,10 @@ class Server:
         return True
 
     def reload(self, config: EvalConfig) -> list[str]:
-        """Judge by other evaluations from now on, open traces included; the keys that changed and need a restart.
+        """Use other evaluations from now on, also for open traces; returns the changed keys that need a restart.
 
         Raises:
-            ConfigError: a scorer or a judge cannot be built; then everything stays as it was.
+            ConfigError: a scorer or a judge cannot be built; then the running configuration is kept.
         """
         engine = self._engine_of(config)
         later = self._later or self._later_of(config, engine)
@@ -310,7 +307,7 @@ class Server:
         return [key for key in _NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
     def counts(self) -> dict[str, Any]:
-        """What every part counted."""
+        """The counters of every part."""
         waiting = self._forward.counts() if self._forward else {}
         kept = self._durable.counts() if self._durable else {}
         waiting |= self._delivery.counts() | self._diagnostics.counts() | dataset_counts()

@@ -207,7 +207,7 @@ def suggestions(config: EvalConfig) -> list[str]:
 
 
 def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: Durable | None) -> Forwarder | None:
-    """The forwarding stage, if one is configured; what it has to pass on is kept if anything is.
+    """The forwarding stage, if one is configured; with storage, requests are journaled until they are forwarded.
 
     Raises:
         ConfigError: a TLS file cannot be used.

@@ -63,9 +63,9 @@ def replay(
         config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
         export: whether results go to the configured exporters as well, without metrics. A file of JSON Lines gets those that
             it does not hold already; those that have changed are added again, and the later line counts.
-        on_problem: told in one line about each file or part of one that could not be used.
+        on_problem: called with one line about each file, or part of one, that could not be used.
         on_notice: called with one line about each file whose format lacks something.
-        on_progress: told how many bytes of input were read since it was last told.
+        on_progress: called with the number of bytes read since the last call.
         coverage: counts what was read and evaluated; complete once all reports were taken.
     """
     counted = coverage or Coverage()
@@ -93,7 +93,7 @@ def understand(
     on_notice: Problem = ignore,
     coverage: Coverage | None = None,
 ) -> Iterator[Trajectory]:
-    """Every run of stored traces as it was understood, runs within runs too (`outermost` tells)."""
+    """The trajectory of every run of stored traces, nested runs too (see `Trajectory.outermost`)."""
     counted, plan = coverage or Coverage(), plan_of(config)
     for trace in closed_traces(paths, config, on_problem, None, on_notice):
         for run in guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
@@ -108,23 +108,23 @@ def closed_traces(
 
 
 def guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
-    """A trace that cannot be read costs itself, not the others."""
+    """What `judge` returns for a trace; an error is reported and skips this trace only."""
     try:
         return judge(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
     except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
-        on_problem(f"trace {trace.trace_id.hex()}: cannot be judged: {type(error).__name__}")
+        on_problem(f"trace {trace.trace_id.hex()}: cannot be evaluated: {type(error).__name__}")
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOfRun:
-    """What one evaluation did with one run.
+    """The outcome of one evaluation for one run.
 
     Attributes:
         name: of the evaluation.
         failed: the conditions that the run does not meet; none if the evaluation matches.
         results: of its scorers.
-        not_asked: the scorers that ask a judge or are coroutines: explaining does not call them.
+        not_asked: asynchronous scorers, such as judges: explaining does not call them.
         user_defined: the scorers that are not built in, whose texts may quote content.
     """
 
@@ -153,7 +153,7 @@ class ExplainedTrace:
 
 
 def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore) -> Iterator[ExplainedTrace]:
-    """Every trace of the files, explained. Scorers are called as in `replay`, but for those that wait for an answer.
+    """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous ones.
 
     Args:
         paths: files of traces; "-" is stdin.

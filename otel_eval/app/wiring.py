@@ -86,7 +86,7 @@ def tables_of(config: EvalConfig) -> tuple[Convention, ...]:
 
 
 def plan_of(config: EvalConfig) -> Plan:
-    """How to read everything that can be read of a trace, whatever the evaluations need."""
+    """A plan that reads everything of a trace, not only what the evaluations need."""
     return Plan(tables=tables_of(config), needs=ALL_NEEDS, records_tool_spans=config.own_conventions.records_tool_spans)
 
 
@@ -97,14 +97,14 @@ def engine_of(
     lines: bool = False,
     clients: Clients | None = None,
 ) -> Engine:
-    """The engine that judges by the configuration's evaluations, each scorer as `guard` returns it.
+    """The engine for the configuration's evaluations, each scorer wrapped by `guard`.
 
     Args:
         lines: whether results are written as JSON Lines, in which a trace without a result has a line too.
-        clients: those of judges, which are kept where their endpoints are in this configuration as well.
+        clients: clients of judges; those whose endpoint did not change are reused.
 
     Raises:
-        ConfigError: the key of a judge cannot be had.
+        ConfigError: the API key of a judge cannot be read.
     """
     with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
         built = [each.build() for each in config.evaluations]
@@ -140,11 +140,11 @@ def later_of(
     unbounded: bool = False,
     record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> AsyncEvaluator | None:
-    """What runs the scorers that are waited for, if there are any.
+    """The evaluator of asynchronous scorers; None if there are none.
 
     Args:
-        unbounded: whoever puts reports sees to it himself that they do not become too many.
-        record: records the trace of each result that is worked on.
+        unbounded: the queue has no limit, because the caller bounds the number of reports itself.
+        record: a context manager around the work on each result, given its trace id.
     """
     if not engine.waits:
         return None
@@ -291,8 +291,8 @@ def metric_exporters(config: EvalConfig, counters: Counters) -> list[Exporter]:
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:
-    """How far back the metrics over a sliding window reach; a `label_distribution` says how many runs it looks at."""
-    with any_judge_name():  # nobody is asked
+    """The limits of metrics over a sliding window; a `label_distribution` has its own number of runs."""
+    with any_judge_name():  # no judge is called
         built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
     fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
     return WindowLimits(config.window.time, config.window.results, fewer)

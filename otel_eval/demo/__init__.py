@@ -1,6 +1,3 @@
-"""A demonstration on one machine: a receiver, a small traced agent and a recorded trace of a framework.
-
-Knows the public parts only, as a user would; needs no network beyond the loopback and no key.
-"""
+"""A demonstration on one machine: a receiver, a small traced agent and a recorded trace; needs no network and no key."""
 
 from __future__ import annotations

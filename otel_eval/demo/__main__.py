@@ -1,6 +1,6 @@
-"""`python -m otel_eval.demo`: spans go in over OTLP, trajectories and scores are printed.
+"""`python -m otel_eval.demo`: sends spans over OTLP to a receiver and prints trajectories and scores.
 
-Knows the order of the acts. Every wait has an end, and nothing stays behind.
+Every wait has a limit, and no process or file is left behind.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
         recorded.write_bytes(_HERE.joinpath("recorded_trace.json").read_bytes())
         with serving(config, {"OTEL_EVAL_DEMO_RESULTS": str(results)}) as places:
             print(f"receiver ready on {places['grpc']} (gRPC) and {places['http']} (HTTP)")
-            print(f"the agent says: {run_agent(places['grpc'], spans)}")
+            print(f"answer of the agent: {run_agent(places['grpc'], spans)}")
             post(places["http"], recorded.read_bytes())
             print("a recorded trace of an agent framework was sent over OTLP/HTTP\n")
             runs = [run for run in app.understand([spans, recorded], load(), on_problem=print) if run.outermost]
@@ -93,12 +93,12 @@ def _addresses(process: subprocess.Popen[str]) -> dict[str, str]:
     except queue.Empty:
         first = ""
     if not first.startswith("ready "):
-        raise OtelEvalError(f"the receiver was not ready: {first.strip() or 'it said nothing'}")
+        raise OtelEvalError(f"the receiver was not ready: {first.strip() or 'it printed nothing'}")
     return dict(part.split("=", 1) for part in first.split()[1:])
 
 
 def _forward(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
-    """The first line to whoever waits for it, later ones to our own stderr."""
+    """Put the first line into the queue, write later ones to our own stderr."""
     assert process.stderr is not None
     with process.stderr:
         lines.put(process.stderr.readline())

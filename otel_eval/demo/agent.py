@@ -1,7 +1,7 @@
-"""A scripted travel agent, traced with the OpenTelemetry SDK as any agent would be.
+"""A scripted travel agent, traced with the OpenTelemetry SDK by the GenAI conventions; it calls no model and no service.
 
-Knows a script and the GenAI conventions; asks no model and reaches no service. It looks up the weather of two cities at
-the same time, books a flight on a date that does not exist, reads the error and books again.
+It looks up the weather of two cities at the same time, books a flight on a date that does not exist, reads the error and
+books again.
 """
 
 from __future__ import annotations

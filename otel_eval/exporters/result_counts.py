@@ -17,7 +17,7 @@ _MOST_ERRORS: Final = 100  # error types; a scorer of your own may raise anythin
 
 
 class ResultCounts:
-    """Counts what results say. May be called from any thread."""
+    """Counts results by scorer and outcome. May be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -57,7 +57,7 @@ class ResultCounts:
 
     @property
     def evaluated(self) -> bool:
-        """Whether some result is more than a skip for want of evidence, or is still to come."""
+        """Whether a result is pending, or is more than a skip for missing evidence."""
         with self._lock:
             unknown = sum([self._skipped[reason] for reason in UNKNOWN_REASONS])
             return self._pending > 0 or self._by_scorer.total() > unknown

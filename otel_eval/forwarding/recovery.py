@@ -1,7 +1,6 @@
-"""After a restart: find the requests that were not passed on, or not whole, and hand them to the forwarding stage.
+"""After a restart: finds the requests that were not forwarded completely, and hands them to the forwarding stage.
 
-Knows what the records of the journal say of such requests; knows neither endpoints nor which spans wait for scores. A
-request is kept in memory while nothing that was read says that it was passed on.
+A request is kept in memory until a record is read that it was forwarded.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class _Request:
 
 
 class ForwardingRecovery:
-    """Gathers what the journal says of requests that are passed on.
+    """Collects what the journal has of requests that are forwarded.
 
     Args:
         onward: keeps them from now on.
@@ -58,7 +57,7 @@ class ForwardingRecovery:
         self._told: deque[Report] = deque(maxlen=_TOLD)
 
     def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
-        """A request that is to be passed on; `held` are spans of one trace that wait, in the place of those that came before."""
+        """A request that has to be forwarded; `held`: spans of one trace that wait, which replace earlier records of them."""
         request = _Request(entry.segment, entry.end, origin, framed, held)
         traces = {item[0] for item in framed.spans}
         for former in {former for trace_id in traces if held for former in self._of_trace[trace_id]}:
@@ -68,7 +67,7 @@ class ForwardingRecovery:
         self._requests[entry.segment.number, entry.end] = request
 
     def judged(self, judgement: EvaluatedTrace) -> None:
-        """What was said of a trace goes with its spans that wait. A trace that is written again says nothing new."""
+        """Keep the results for the waiting spans of the trace. Compaction adds nothing new."""
         if judgement.late:
             return
         self._told.extend(judgement.reports)
@@ -77,7 +76,7 @@ class ForwardingRecovery:
                 request.said[judgement.trace_id] = list(judgement.reports)
 
     def passed(self, payload: bytes) -> None:
-        """Requests that were passed on, or all of them but the spans that wait."""
+        """Requests that were forwarded, completely or except for the spans that wait."""
         for number, end, waiting in unpack_forwarded(payload):
             request = self._requests.get((number, end))
             if request is None:
@@ -94,7 +93,7 @@ class ForwardingRecovery:
                 del self._of_trace[trace_id]
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> int:
-        """Go on with what was not passed on; how many requests that is."""
+        """Forward the rest; returns the number of requests."""
         from otel_eval.forwarding import UnsentRequest  # deferred: it loads grpc's client
 
         self._forward.told(self._told)

@@ -1,7 +1,4 @@
-"""The receiver with a backend behind it: each request goes to assembly and on to the backend, or to neither.
-
-Knows the receiver's relay, the pipeline and the forwarding stage; decides nothing.
-"""
+"""Connects receiver, pipeline and forwarding stage: a request goes to assembly and to the backend, or to neither."""
 
 from __future__ import annotations
 
@@ -22,28 +19,28 @@ Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 
 
 class ForwardingRelay:
-    """Takes whole requests from the receiver."""
+    """Takes complete requests from the receiver; each goes to assembly and to the backend, or to neither."""
 
     def __init__(self, forward: Forwarder, pipeline: Pipeline, durable: Durable | None) -> None:
         self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
     def traces(self, body: bytes, framed: SpanBatch) -> None:
-        """To assembly and on."""
+        """To assembly and to the backend."""
         items: Final = len(framed.spans) + framed.own + framed.rejected
         self._forward.traces(body, items, framed.spans, _Assembly(self._pipeline, framed))
 
     def logs(self, body: bytes, framed: SpanBatch) -> None:
-        """To assembly, as far as they tell of runs, and on."""
+        """To assembly, as far as they belong to runs, and to the backend."""
         items: Final = len(framed.logs) + framed.own + framed.ignored + framed.rejected
         self._forward.pass_on("logs", body, items, lambda ack: self._pipeline.logs(framed.logs, _kept(framed.origin, ack)))
 
     def metrics(self, body: bytes) -> bool:
-        """On, if metrics are passed on."""
+        """To the backend, if metrics are forwarded."""
         self._forward.pass_on("metrics", body, 1, lambda ack: self._keep("metrics", body, ack))
         return self._forward.takes("metrics")
 
     def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:
-        """Requests that assembly does not see."""
+        """Journal a request that assembly does not take."""
         if self._durable is not None and ack is not None:
             self._durable.safe(self._durable.taken(AcknowledgedRequest(RawRequest(signal, "protobuf", body), ack), ()))
 
@@ -63,5 +60,5 @@ class _Assembly:
         self._pipeline.spans(spans, _kept(self._framed.origin, ack))
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are still to be judged."""
+        """The traces among these that are not evaluated yet."""
         return self._pipeline.undecided(trace_ids)

@@ -1,7 +1,6 @@
-"""Traces that stay long are written again, so that they hold up no more of the journal than themselves.
+"""Journals a long-open trace again, so that it does not keep the segments that follow its first span.
 
-Knows how all that is held of a trace becomes records that put it back. Without this one run that waits for a person would
-keep everything that arrived after it.
+Without this a single run that waits for a person would keep the whole journal after it.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ def weight_of(trace: ClosedTrace) -> int:
 
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
-    """Records that make the same trace again: what was judged, the verdicts, what came since. None if that cannot be told."""
+    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be told apart."""
     if trace.part is not None and trace.released is not None:
         return _records_of_parts(trace, trace.part, trace.released)
     judged = not is_open or trace.changed is not None
     since = (trace.changed or frozenset()) if judged and is_open else frozenset()
     if judged and not trace.frames.keys() - since:
-        return None  # every span was replaced after the verdict: rare, and over when it is judged again
+        return None  # every span was replaced after the evaluation: rare, and over with the next one
     records = list(_bodies(trace, lambda span_id: span_id not in since))
     if judged:
         records.append((RecordKind.CLOSED, pack_closings([(trace.trace_id, Completeness.COMPLETE)])))

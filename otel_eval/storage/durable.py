@@ -121,8 +121,8 @@ class Durable:
         try:
             mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)
         except StorageFull:
-            self._warnings.say("full", "storage.max_size is reached: senders are told to come again")
-            raise Overloaded("storage.max_size is reached; come again") from None
+            self._warnings.say("full", "storage.max_size is reached: clients get a retryable error")
+            raise Overloaded("storage.max_size is reached; retry later") from None
         except OSError as error:
             raise self._unwritten(error) from None
         if ticket is not None:
@@ -139,8 +139,8 @@ class Durable:
 
     def _unwritten(self, error: OSError) -> Overloaded:
         why = error.strerror or str(error)
-        self._warnings.say("unwritten", "storage cannot be written (%s): senders are told to come again", why)
-        return Overloaded(f"storage cannot be written ({why}); come again")
+        self._warnings.say("unwritten", "storage cannot be written (%s): clients get a retryable error", why)
+        return Overloaded(f"storage cannot be written ({why}); retry later")
 
     def closing(self, traces: Sequence[Closing]) -> bool:
         """Write down that these are judged on what came until now."""

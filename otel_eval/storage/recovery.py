@@ -1,8 +1,7 @@
-"""After a restart: do again what the journal says was done.
+"""After a restart: restores the trace buffer from the journal.
 
-Knows what each record does to a buffer. Requests are put in, traces closed and ids forgotten in the order in which that
-happened, so the buffer is as it was; what was said is not said again. Clocks begin anew: a trace that is open waits from
-now on, because its spans may have waited for us.
+Records are replayed in their order, so that the buffer ends as it was; results that were exported are not exported again.
+Clocks start anew: an open trace waits from now on, because its spans may have been waiting for this process.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class ForwardingRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """A trace as it was closed once, and what had been said of it before."""
+    """A trace as it was closed, with the results that it had before."""
 
     trace: ClosedTrace
     before: dict[bytes, Verdict]
@@ -75,8 +74,8 @@ class Recovered:
     requests: int = 0
     spans: int = 0
     unreadable: int = 0  # requests that this version cannot read
-    reports: int = 0  # of those that somebody is still to get
-    unsent: int = 0  # requests that are still to be passed on
+    reports: int = 0  # reports that have to be delivered
+    unsent: int = 0  # requests that have to be forwarded
 
 
 class Recovery:
@@ -84,9 +83,9 @@ class Recovery:
 
     Args:
         durable: what keeps the journal.
-        deliver: gets the reports that somebody is still to get, with whom, oldest first.
-        max_attributes: what had more when it came was rejected then, and is not found now.
-        resuming: gathers what is still to be passed on; None if nothing is passed on.
+        deliver: takes the undelivered reports, oldest first, each with the names of its exporters.
+        max_attributes: spans with more attributes were rejected when they were received, and are skipped again.
+        resuming: collects requests that have to be forwarded; None without forwarding.
     """
 
     def __init__(
@@ -101,12 +100,12 @@ class Recovery:
         self._resuming: Final = resuming
         self._deliver_to: Final = deliver
         self.found: Final = Recovered()
-        self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not judged yet
+        self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not evaluated yet
         self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
         self._reports: Final[dict[bytes, tuple[Segment, Report, set[str]]]] = {}
 
     def __call__(self, buffer: TraceBuffer, now: float) -> list[ClosedTrace]:
-        """Replay everything; the traces that were closed and not judged."""
+        """Replay the journal into the buffer; returns the traces that were closed and not evaluated."""
         does: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
             RecordKind.CLOSED: lambda entry: self._close(buffer, unpack_closings(entry.payload), now),
@@ -145,7 +144,7 @@ class Recovery:
                 yield JournalRecord(entry.segment, inner, content, entry.end)
 
     def _begin_again(self, buffer: TraceBuffer, trace_id: bytes, segment: Segment) -> None:
-        """All that was said of the trace before is in what follows."""
+        """The records that follow replace everything about the trace before."""
         buffer.drop(trace_id)
         self._closed.pop(trace_id, None)
         self._durable.ledger.moved(trace_id, segment)

@@ -1,7 +1,4 @@
-"""What a request in the journal is, in one byte.
-
-Knows the forms in which the receiver takes requests, and the bit that says that a request was taken to be passed on as well.
-"""
+"""The first byte of a journaled request: its signal and encoding, and whether it has to be forwarded."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def form_of(signal: str, encoding: str, *, onward: bool = False) -> bytes:
 
 
 def is_onward(payload: bytes) -> bool:
-    """Whether the request of a record is to be passed on."""
+    """Whether the request of a record has to be forwarded."""
     return bool(payload[0] & _ONWARD)
 
 

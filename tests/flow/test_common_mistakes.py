@@ -110,7 +110,7 @@ agent(trace.get_tracer("app"), "search").end()
     )
     assert rows == []
     assert only_line(stderr) == (
-        "nothing was evaluated before the end: no evaluation matched any of 1 runs: 'policy' wants service 'shpo'; "
+        "nothing was evaluated before the end: no evaluation matched any of 1 runs: 'policy' matches service 'shpo'; "
         "the runs are service 'shop' agent 'helper' span 'invoke_agent helper' (1)"
     )
 

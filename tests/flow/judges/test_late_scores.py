@@ -183,9 +183,9 @@ def test_a_runs_span_without_another_way_for_judges_scores_is_warned_of(
     """At the start, with the remedy."""
     url = serve(scripted.score(1)).url
     EvalSpanExporter(InMemorySpanExporter(), config_of(url, tmp_path / "live.jsonl")).shutdown()
-    assert "no other way" not in caplog.text
+    assert "no other exporter" not in caplog.text
     EvalSpanExporter(InMemorySpanExporter(), config_of(url)).shutdown()
-    assert "their scores have no other way; name exporters: otlp or jsonl as well" in caplog.text
+    assert "and no other exporter takes them; name exporters: otlp or jsonl as well" in caplog.text
 
 
 def test_a_judge_that_hangs_fails_when_the_process_ends(serve: Callable[..., Any], tmp_path: Path):
