@@ -1,6 +1,6 @@
 /* The wanted attributes of a span as Python values.
  *
- * Knows the four plain kinds of value; asks Python about any other.
+ * The four plain kinds of value are decoded here, any other by Python.
  */
 
 /* The next KeyValue, if it is exactly one key and one value. */
@@ -48,7 +48,7 @@ static int decode_text(Range raw, PyObject **out)
     return *out == NULL ? FAILED : DONE;
 }
 
-/* DONE with *out == NULL: the value is one that nobody can read. */
+/* DONE with *out == NULL: the value cannot be read. */
 static int decode_value(Range raw, PyObject **out)
 {
     *out = NULL;
@@ -101,7 +101,7 @@ static int add_attribute(PyObject *found, const Lookup *lookup, Range key, Range
     if (wanted != 1)
         return wanted < 0 ? FAILED : DONE;
     int done = PyDict_Contains(found, name);
-    done = done < 0 ? FAILED : done ? ODD : decode_value(value, &decoded); /* said twice: Python knows who wins */
+    done = done < 0 ? FAILED : done ? ODD : decode_value(value, &decoded); /* there twice: Python decides which counts */
     if (done == DONE && decoded != NULL) {
         if (PyDict_SetItem(found, name, decoded) < 0)
             done = FAILED;

@@ -1,6 +1,6 @@
 /* Where some spans stand among the fields of a scope.
  *
- * Knows bytes; what is done with the places is decided elsewhere.
+ * What is done with the places is decided by the caller.
  */
 
 static int add_range(PyObject *list, Bytes base, Bytes start, Bytes stop)

@@ -1,7 +1,7 @@
-/* What of a tool or other span can be told without decoding it: a fingerprint of some attributes, and whether a call
+/* What can be found out about a span without decoding it: a fingerprint of some attributes, and whether a call
  * surely did not fail.
  *
- * Knows bytes; which attributes and words matter is said by whoever asks.
+ * The caller passes the attributes and words that matter.
  */
 
 /* Of how many wanted attributes a fingerprint is made at most; more of them are no shortcut. */

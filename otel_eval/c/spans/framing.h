@@ -1,6 +1,6 @@
 /* A request of spans, taken apart.
  *
- * Knows how a request nests; leaves whatever is unusual in it to Python.
+ * Anything unusual in it is left to Python.
  */
 
 static int is_id(Range id, Py_ssize_t size)
@@ -9,7 +9,7 @@ static int is_id(Range id, Py_ssize_t size)
     return id.at != NULL && id.end - id.at == size && memcmp(id.at, nothing, (size_t)size) != 0;
 }
 
-/* Ids said before in the same request: spans of few traces and with few parents come together, and an object that is
+/* Ids that occurred before in the same request: spans of few traces and with few parents come together, and an object that is
  * shared costs no memory, and its hash is known. */
 #define RECENT 64
 typedef struct {

@@ -1,6 +1,6 @@
 /* Spans of the process, readable the way spans from the wire are.
  *
- * Knows the plain values that the SDK's attributes have: texts, numbers, truth, and lists of them. They are written as the
+ * This covers the plain values that the SDK's attributes have: texts, numbers, truth, and lists of them. They are written as the
  * bytes that an exporter would send, so that everything which reads spans reads these too. Of anything else the Python view
  * is the only one, and it is asked about whatever is unusual in the others.
  */

@@ -1,12 +1,12 @@
 /* A span, readable field by field.
  *
- * Knows what a view holds; the Python view is asked where a field is unusual.
+ * The Python reader is used where a field is unusual.
  */
 
 typedef struct {
     PyObject_HEAD
     PyObject *payload; /* bytes, into which the head's ranges point */
-    PyObject *pure;    /* the Python view of the same span, once somebody needed it */
+    PyObject *pure;    /* the Python view of the same span, once it was needed */
     Head head;
 } View;
 

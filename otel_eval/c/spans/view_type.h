@@ -1,7 +1,4 @@
-/* The type of views.
- *
- * Knows names of methods; knows nothing of how they do it.
- */
+/* The type of views. */
 
 static PyObject *view_events(PyObject *object, PyObject *Py_UNUSED(unused))
 {

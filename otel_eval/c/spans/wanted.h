@@ -1,6 +1,6 @@
 /* Sets of wanted keys, made fit for look-ups.
  *
- * Knows keys as bytes; holds at most SLOTS sets. Knows no span.
+ * At most SLOTS sets are held.
  */
 
 typedef struct {
@@ -23,7 +23,7 @@ typedef struct {
 #define SLOTS 256
 static Lookup *lookups[SLOTS];
 
-/* Keys of one family begin alike, so their length and their last bytes tell them apart. */
+/* Keys of one family begin alike, so their length and their last bytes distinguish them. */
 static size_t hash_of(const char *at, Py_ssize_t size)
 {
     uint64_t tail = 0;

@@ -1,7 +1,6 @@
 /* What a request will take while it is read, by its lengths alone.
  *
- * Knows how a request nests and how any field of protobuf is skipped; the figures come from Python. Where the bytes are
- * broken it ends: nobody reads further than that.
+ * The costs come from Python. It ends where the bytes are broken, as every reader of them does.
  */
 
 enum { GROUP, HEAD, SCOPE, ITEM, FIELD, DEEP, COSTS };

@@ -1,6 +1,6 @@
 /* The wire: lengths, numbers and the fields of a span.
  *
- * Knows where a range of bytes ends and never reads behind it. Knows no Python but how to make text and bytes.
+ * Nothing here reads beyond the end of a range.
  */
 
 typedef const unsigned char *Bytes;

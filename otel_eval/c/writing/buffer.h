@@ -1,6 +1,6 @@
 /* Bytes that grow.
  *
- * Knows room and lengths; knows neither JSON nor protobuf.
+ * It holds bytes of any format.
  */
 
 typedef struct {

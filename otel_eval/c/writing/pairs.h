@@ -1,6 +1,6 @@
 /* KeyValues in OTLP's protobuf bytes.
  *
- * Knows the fields of KeyValue and AnyValue that are needed for texts, numbers, truth and lists of them.
+ * Of KeyValue and AnyValue it writes what is needed for texts, numbers, booleans and lists of them.
  */
 
 enum { TEXT = 0x0A, TRUTH = 0x10, WHOLE = 0x18, FLOAT = 0x21, LIST = 0x2A }; /* tags of AnyValue */
