@@ -1,7 +1,4 @@
-"""Counts of what sinks did and lost, and warnings that do not repeat.
-
-Knows names and numbers; knows no sink.
-"""
+"""Counters by name and labels, and warnings that are logged at most once a minute."""
 
 from __future__ import annotations
 
@@ -115,25 +112,25 @@ class Warnings:
 class Outage:
     """Whether an exporter fails now; logs one line when it works again.
 
-    Counts `exports.outages` and `exports.recovered` by sink. May be called from any thread.
+    Counts `exports.outages` and `exports.recovered` by exporter. May be called from any thread.
 
     Args:
-        sink: the exporter's name.
+        name: the exporter's name.
     """
 
-    def __init__(self, sink: str, counters: Counters) -> None:
-        self._sink, self._counters = sink, counters
+    def __init__(self, name: str, counters: Counters) -> None:
+        self._name, self._counters = name, counters
         self._since: float | None = None
 
     def began(self) -> None:
         """An export failed."""
         if self._since is None:
             self._since = time.monotonic()
-            self._counters.add("exports.outages", exporter=self._sink)
+            self._counters.add("exports.outages", exporter=self._name)
 
     def over(self, queued: int) -> None:
-        """An export was accepted; `queued` items still wait."""
+        """An export was accepted; `queued` items are left."""
         since, self._since = self._since, None
         if since is not None:
-            self._counters.add("exports.recovered", exporter=self._sink)
-            _log.info("export to %s works again after %.1f s; %d queued", self._sink, time.monotonic() - since, queued)
+            self._counters.add("exports.recovered", exporter=self._name)
+            _log.info("export to %s works again after %.1f s; %d queued", self._name, time.monotonic() - since, queued)

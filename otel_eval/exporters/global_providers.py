@@ -46,17 +46,17 @@ def is_real(provider: Any) -> bool:
 
 
 def global_logger_provider() -> Any:
-    """The global one, if somebody set one."""
+    """The global provider, if one was set."""
     return _real(get_logger_provider())
 
 
 def global_meter_provider() -> Any:
-    """The global one, if somebody set one."""
+    """The global provider, if one was set."""
     return _real(get_meter_provider())
 
 
 def global_tracer_provider() -> Any:
-    """The global one, if somebody set one."""
+    """The global provider, if one was set."""
     return _real(get_tracer_provider())
 
 
@@ -142,7 +142,7 @@ class GlobalProvidersExporter(Exporter):
     Args:
         signals: any of logs, metrics, spans; None to decide by what there is.
         tracer_provider, logger_provider, meter_provider: used instead of the process's own.
-        pipeline: gives the processors and the resource of the provider whose spans are judged, or None.
+        pipeline: gives the processors and the resource of the provider whose spans are evaluated, or None.
         counters: counted into.
         found: called when a provider is first used; the moment to move exit hooks in front of the provider's.
         window: how far back the metrics' sliding windows reach; None for none.

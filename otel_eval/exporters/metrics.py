@@ -1,6 +1,6 @@
 """Scores and tool calls as metrics.
 
-Knows the Metrics API; knows no exporter. The number of label values is bounded, because agents make up tool names.
+The number of label values is bounded, because agents make up tool names.
 `docs/reference/signals.md` lists every instrument.
 """
 

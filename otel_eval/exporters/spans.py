@@ -1,7 +1,7 @@
 """Scores as span events on a carrier span: a child of the run, kind EVALUATOR, one event per result.
 
 Ended spans cannot be changed, so the scores need a span of their own; as a child of the run it shows in the run's trace
-and does not add a trace of its own. Knows tracers; knows no exporter.
+and does not add a trace of its own.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class Window:
     """The latest result of each run: the newest `results` of them, none of them `time_s` seconds old or older.
 
     A further result of a run takes the place of the earlier one and is as young as itself; so does one that says nothing, which
-    is no result and is remembered only so that no earlier one comes after it. An instant before one that was told already
-    counts as that one.
+    is no result and is remembered only so that no earlier one comes after it. Time that goes back counts as the
+    latest time before.
 
     Args:
         time_s: how old a result becomes.
@@ -157,7 +157,7 @@ class WindowLimits:
 
 
 OTHER: Final = "_other"
-_MOST: Final = 50  # labels of one window that are told by name at one time
+_MOST: Final = 50  # labels of one window that are reported by name at one time
 _EVER: Final = 200  # and during a process: an SDK forgets no series
 _LONGEST: Final = 256  # characters of a label
 
@@ -275,7 +275,7 @@ _OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.Wea
 def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None:
     """The windows behind a provider's gauges, or None where the limits leave no room.
 
-    A provider asks only the first callback of a gauge, so whoever uses the same provider shares the windows, with the limits
+    A provider asks only the first callback of a gauge, so all users of one provider share the windows, with the limits
     of the first.
     """
     if limits is None or not limits.on:

@@ -1,6 +1,6 @@
-"""Pass what the receiver took on to a backend, with the scores on the runs' own spans.
+"""Forwards what the receiver accepted to a backend, with the scores on the runs' own spans.
 
-Knows OTLP requests as bytes and where in them a span stands; decodes nothing that it does not change.
+Requests are forwarded as bytes: nothing is decoded that is not changed.
 """
 
 from __future__ import annotations

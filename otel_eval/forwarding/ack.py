@@ -1,6 +1,6 @@
-"""What of a request that is passed on is still to go, for whoever keeps requests on disk.
+"""What of a forwarded request is not yet acknowledged by the backend, for the journal.
 
-Knows two parts: the request without the spans that wait for their scores, and these spans.
+A request has two parts: the request without the spans that are held, and these spans.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Ack:
     """Of one request.
 
     Attributes:
-        rest: whether what need not wait is still to go.
-        cut: tells which of its spans waited; 0 if none did.
-        left: how many of them are still to go.
-        place: where the keeper has the request; None until it has.
+        rest: whether the part without the held spans is still to be forwarded.
+        cut: a checksum of the spans that were held; 0 if none was.
+        left: how many of them are still to be forwarded.
+        place: where the request is journaled; None until it is.
     """
 
     rest: bool = True
@@ -37,33 +37,33 @@ class Ack:
 
 
 def checksum_of(roots: Sequence[PendingSpan]) -> int:
-    """A number that tells these spans from others, whatever the evaluations are after a restart."""
+    """A number that tells these spans from others, also when the evaluations are others after a restart."""
     return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
 
 
 class ForwardJournal(Protocol):
-    """Is told what became of requests that it keeps."""
+    """Keeps requests until they were forwarded."""
 
     def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
-        """Nothing more is done for these requests but for their spans that wait, nor for one such span of each of the others."""
+        """The first parts of these requests were forwarded or refused, and one held span of each of the others."""
         ...
 
     def dropped(self, ack: Ack) -> None:
-        """Nothing is to be done for the request: it was not taken, or nobody takes it."""
+        """The request was not accepted, or its signal is not forwarded."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UnsentRequest:
-    """A request that was taken before a restart and not passed on, or not whole.
+    """A request that was accepted before a restart and not forwarded, or only in part.
 
     Attributes:
-        signal, body, items, spans: as it was taken then.
-        place: where the keeper has it.
+        signal, body, items, spans: as it was accepted.
+        place: where it is journaled.
         waiting: the `cut` when all the others were passed on; None if these were not.
-        held: whether all its spans are some that waited.
+        held: whether all its spans were held.
         moved: trace and span ids of those that another request has now.
-        said: the reports on those of its traces that were judged.
+        said: the reports on those of its traces that were evaluated.
     """
 
     signal: str

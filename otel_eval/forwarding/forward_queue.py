@@ -1,7 +1,9 @@
-"""One signal on its way out: a queue with a limit in bytes, and the threads that empty it.
+"""The forwarding queue of one signal, with a limit in bytes, and the threads that empty it.
 
-Knows room, batches, retries and counts; knows no wire. What is in the queue stays until the endpoint took it or refused
-it for good. While the endpoint is away the queue fills, and then `reserve` tells whoever brings more to come again.
+What is in the queue stays until the backend accepted it or refused it permanently. While the backend fails, the queue fills,
+and `reserve` raises a retryable error (backpressure). It differs from `ExportQueue` in that it holds requests as bytes, reserves
+room before a request is journaled, joins requests and held spans, and sends from several threads. Attempts and retries are the
+same.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
 __all__ = ["ForwardQueue"]
 
 _JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless told otherwise
-_LINGER_S: Final = 0.05  # a span that waited seconds for its scores waits so much longer for company
+_LINGER_S: Final = 0.05  # seconds that released spans wait for others to be sent with them
 _PACE_S: Final = 0.05
-"""A request that comes so soon after one was sent waits for company: each costs the client a third of a millisecond and its
-threads several switches, whatever is in it. One that comes alone is sent at once."""
+"""Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and its threads
+several switches, whatever is in it. A request that comes alone is sent at once."""
 _DEFAULT: Final = RetryPolicy()
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
@@ -35,13 +37,13 @@ _Batch = tuple[bytes, int, list[Any], list[Any]]
 
 
 class ForwardQueue:
-    """The way out for one signal.
+    """Forwards one signal.
 
     Args:
         signal: traces, logs or metrics.
         send: one attempt.
-        limit_bytes: of what waits; a single request is taken whatever its size.
-        passed: told the acks of requests and those of spans that waited, when nothing more is done for them.
+        limit_bytes: of what is queued; a single request is accepted whatever its size.
+        passed: called with the acks of requests and of held spans that were forwarded or refused permanently.
         threads: requests under way at once.
         retry: how long to wait between attempts.
         history: whether the endpoint has accepted the signal before.
@@ -66,7 +68,7 @@ class ForwardQueue:
         self._attempts: Final = Attempts(f"forward.{signal}", retry, history, "they are dropped")
         self._noun: Final = _NOUNS.get(signal, signal)
         self._outage: Final = Outage(f"forward.{signal}", counters)
-        self._enough = min(_JOINED, limit_bytes // 4)  # nobody is to be told to come again because of what waits for company
+        self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
         self._changed = threading.Condition()  # guards what follows
         self._bodies: deque[tuple[bytes, int, Any]] = deque()
         self._spans: dict[SpanContainer, list[bytes]] = {}
@@ -99,7 +101,7 @@ class ForwardQueue:
         with self._changed:
             if self._bytes and self._bytes + size > self._limit:
                 self._counters.add("forward.busy", signal=self._signal)
-                raise Overloaded("the endpoint that traffic is passed on to is behind; come again")
+                raise Overloaded(f"the queue of {self._signal} to forward is full; retry later")
             self._bytes += size
 
     def cancel(self, size: int) -> None:
@@ -116,12 +118,12 @@ class ForwardQueue:
                 self._bodies.append((body, items, ack))
                 self._bodies_bytes += len(body)
                 self._items += items
-            # Whoever waits for the first knows when to look.
+            # A thread that waits for the first request has a timeout.
             if len(self._bodies) == 1 or self._due_s() == 0:
                 self._changed.notify()
 
     def add(self, spans: Sequence[ReleasedSpan]) -> None:
-        """Queue spans that waited; they were admitted with their request and are always taken."""
+        """Queue spans that were held; room was reserved with their request, so they are always accepted."""
         if not spans:
             return
         with self._changed:
@@ -162,7 +164,7 @@ class ForwardQueue:
         return None
 
     def _due_s(self) -> float | None:
-        """How long what waits may wait for company; None if nothing waits."""
+        """In how many seconds to send what is queued; None if nothing is."""
         if not self._bodies and not self._spans:
             return None
         if self._hurry or self._bodies_bytes + self._spans_bytes > self._enough:
@@ -194,13 +196,16 @@ class ForwardQueue:
         return (b"".join(parts) if len(parts) > 1 else parts[0], items, requests, acks), room
 
     def _deliver(self, body: bytes, items: int) -> bool:
-        """Try until the endpoint took it or refused it for good; False if the queue ended before."""
+        """Try until the backend accepted or refused it permanently; False if the queue ended before."""
         backoff = self._attempts.backoff(self._stopping)
         while (result := self._attempts.make(lambda: self._attempt(body))).status == "retryable":
             self._outage.began()
             self._counters.add("forward.retries", signal=self._signal)
             reason = result.reason
-            self._warnings.say(f"forward.{self._signal}", "%s wait to be passed on: %s; trying again", self._signal, reason)
+            queued = self._items
+            self._warnings.say(
+                f"forward.{self._signal}", "export to forward.%s failed (%s), %d queued, retrying", self._signal, reason, queued
+            )
             backoff.wait(result.after_s)
             if self._closed:
                 return False
@@ -241,14 +246,14 @@ class ForwardQueue:
     # ----------------------------------------------------------------- end
 
     def wait(self, timeout_s: float) -> bool:
-        """Send what waits without company; False if it was not all sent in time."""
+        """Send what is queued at once; False if not all was sent in time."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self._items, timeout_s)
 
     def stop(self, timeout_s: float, *, kept: bool = False) -> bool:
-        """Send what waits, then end; False if something is left, which is counted and said unless it is `kept` on disk."""
+        """Send what is queued, then end; False if something is left, which is counted and logged unless it is `kept` on disk."""
         self._stopping.set()
         done = self.wait(timeout_s)
         with self._changed:
@@ -257,10 +262,10 @@ class ForwardQueue:
             self._changed.notify_all()
         if left and not kept:
             self._counters.add("forward.lost", left, signal=self._signal)
-            self._warnings.once(f"forward.{self._signal}.lost", "%d %s could not be passed on before the end", left, self._signal)
+            self._warnings.once(f"forward.{self._signal}.lost", "%d %s were not forwarded before the end", left, self._signal)
         return done or kept
 
     @property
     def waiting_bytes(self) -> int:
-        """Of what is reserved, waits or is under way."""
+        """Of what is reserved, queued or being sent."""
         return self._bytes

@@ -1,8 +1,7 @@
-"""Which spans wait for scores: those that may be a run's own span of some evaluation.
+"""Selects the spans that are held until their trace was evaluated: those that may be a run's own span.
 
-Knows what a run's own span can be (an agent span; else a span without a parent, or whose parent is in another process)
-and what an evaluation asks of it that the span itself can tell: sample, service, name and attributes. Sees one span at
-a time and no tree, so it lets some wait in vain, never longer than their trace is open.
+That is an agent span, or else a local root span, of which no condition of every evaluation (sample, service, name, attributes) is
+false. The filter sees one span at a time and no tree, so it holds some in vain, but never longer than their trace is open.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Span = tuple[bytes, bytes, Frame, int]
 
 
 class HoldFilter:
-    """Tells of one span whether it has to wait.
+    """Decides for each span whether it is held.
 
     Args:
         engine: its evaluations and tables.
@@ -38,7 +37,7 @@ class HoldFilter:
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
     def chosen(self, spans: Sequence[Span]) -> list[tuple[bytes, bytes, Any]]:
-        """Trace id, span id and payload of those that wait, in order."""
+        """Trace id, span id and payload of the spans to hold, in order."""
         waiting = []
         for trace_id, span_id, frame, _ in spans:
             _, payload, envelope = frame

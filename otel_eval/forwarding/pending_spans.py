@@ -1,7 +1,6 @@
-"""Spans that wait for their scores, by trace, and the scores that wait for their trace to be judged.
+"""Spans that are held for their scores, by trace, and scores until all of the trace was evaluated.
 
-Knows bytes and ids; knows no clock and no endpoint. Bounded by what assembly holds: a span waits only while its trace is
-open, and it is the same bytes object that assembly keeps.
+Bounded by what assembly holds: a span is held only while its trace is open, and it is the same bytes object as in assembly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent a
 
 @dataclass(slots=True, eq=False)
 class PendingSpan:
-    """A span that waits; `ack` is its request's."""
+    """A span that is held; `ack` is its request's."""
 
     trace_id: bytes
     span_id: bytes
@@ -41,7 +40,7 @@ class _Trace:
 
 
 class PendingSpans:
-    """Roots in; out again with their scores when their trace is judged. Safe from any thread."""
+    """Takes spans, and releases them with their scores when their trace was evaluated. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
@@ -55,7 +54,7 @@ class PendingSpans:
                 self._traces.setdefault(root.trace_id, _Trace()).roots.append(root)
 
     def drop(self, roots: Sequence[PendingSpan]) -> None:
-        """Forget them again: the request they came in was not taken."""
+        """Remove them: their request was not accepted."""
         with self._lock:
             for root in roots:
                 trace = self._traces.get(root.trace_id)
@@ -66,7 +65,7 @@ class PendingSpans:
                     del self._traces[root.trace_id]
 
     def score(self, trace_id: bytes, span_id: bytes, events: bytes) -> bool:
-        """Add scores to a root; False if it is not here: it left before, or is not known."""
+        """Add scores to a span; False if it is not held: it left before, or is not known."""
         with self._lock:
             trace = self._traces.get(trace_id)
             if trace is None or all(root.span_id != span_id for root in trace.roots):
@@ -75,7 +74,7 @@ class PendingSpans:
             return True
 
     def release(self, trace_id: bytes) -> list[ReleasedSpan]:
-        """The roots of a trace with the scores they have."""
+        """Remove and return the spans of a trace with the scores they have."""
         with self._lock:
             trace = self._traces.pop(trace_id, None)
             if trace is None:
@@ -83,7 +82,7 @@ class PendingSpans:
             return [(root.container, root.payload + self._events(trace, root), root.ack) for root in trace.roots]
 
     def _events(self, trace: _Trace, root: PendingSpan) -> bytes:
-        """Its scores; those it had the first time if it was sent again and nothing about its run changed."""
+        """The span's scores; those of its first time if it was sent again and its run did not change."""
         key = (root.trace_id, root.span_id)
         events = trace.scores.get(root.span_id)
         if events is None:
@@ -97,17 +96,17 @@ class PendingSpans:
             self._told.popitem(last=False)
 
     def told(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
-        """Scores that a span of this run had before a restart."""
+        """Remember scores that a span of this run had before a restart."""
         with self._lock:
             self._tell((trace_id, span_id), events)
 
     def scores_of(self, root: PendingSpan) -> bytes:
-        """What a span of this run had before."""
+        """The scores that a span of this run had before."""
         with self._lock:
             return self._told.get((root.trace_id, root.span_id), b"")
 
     def moved(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
-        """Give those of the roots that still wait to another request; the acks they had."""
+        """Assign those of the spans that are still held to another request; returns the acks they had."""
         with self._lock:
             traces = {root.trace_id: self._traces.get(root.trace_id) for root in roots}
             here = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
@@ -119,18 +118,18 @@ class PendingSpans:
             return former
 
     def waiting(self, trace_id: bytes) -> list[PendingSpan]:
-        """The roots of a trace, which stay."""
+        """The spans of a trace, which stay."""
         with self._lock:
             trace = self._traces.get(trace_id)
             return [] if trace is None else list(trace.roots)
 
     def release_all(self) -> list[ReleasedSpan]:
-        """Every root, with the scores it has."""
+        """Remove and return every span, with the scores it has."""
         with self._lock:
             ids = list(self._traces)
         return [released for trace_id in ids for released in self.release(trace_id)]
 
     def __len__(self) -> int:
-        """How many roots wait."""
+        """How many spans are held."""
         with self._lock:
             return sum(len(trace.roots) for trace in self._traces.values())

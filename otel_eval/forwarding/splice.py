@@ -1,8 +1,7 @@
-"""Take spans out of an OTLP request, and put them back into one.
+"""Takes spans out of an OTLP request, and puts them back into one.
 
-Knows the three levels of an ExportTraceServiceRequest and nothing of a span. Every byte that is not cut stays as it was
-and where it was; only the lengths around it change. A span that was taken out keeps its container: what stood around it,
-the resource, the scope, their schema URLs and whatever fields nobody knows.
+Every byte that is not taken out stays as it was and where it was; only the lengths around it change. A span that was taken out
+keeps its container: the resource, the scope, their schema URLs and unknown fields.
 Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, spans = 2.
 """
 
@@ -35,7 +34,7 @@ _kept: Final = lru_cache(maxsize=512)(SpanContainer)
 
 
 def _container(group: bytes, scope: bytes) -> SpanContainer:
-    """One object for equal containers: thousands of spans may wait in the same one."""
+    """One object for equal containers: thousands of held spans may have the same one."""
     return _kept(group, scope) if len(group) + len(scope) < _CACHED_BYTES else SpanContainer(group, scope)
 
 

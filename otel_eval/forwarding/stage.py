@@ -1,7 +1,6 @@
-"""Between the receiver and a backend: requests go through at once, runs' own spans when their trace was judged.
+"""Forwards requests from the receiver to a backend: at once, but runs' own spans when their trace was evaluated.
 
-Knows the order of the steps; knows neither how a request is cut nor how it is sent. A request is taken here and by
-assembly, or by neither: then its sender comes again with all of it.
+A request is accepted here and by assembly, or by neither: then its client receives a retryable error.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ _DEFAULT: Final = RetryPolicy()
 
 
 class Assembly(Protocol):
-    """Where spans are put together to be judged."""
+    """Where traces are assembled."""
 
     def spans(self, spans: Spans, ack: Ack | None) -> None:
-        """Take spans, and keep their request until all of it was passed on if it has a ack; or raise `Overloaded`."""
+        """Take spans, and journal their request until all of it was forwarded if it has an ack; or raise `Overloaded`."""
         ...
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are still to be judged."""
+        """Those of the traces that are still to be evaluated."""
         ...
 
 
 class Forwarder(Exporter):
-    """The forwarding stage, and the sink that brings it scores.
+    """The forwarding stage; as an exporter it puts results on the spans that are held.
 
     Args:
         to: the backend.
         engine: tells what may be a run of some evaluation.
         counters: `forward.*`, by signal.
-        limit_bytes: of what waits to be sent, for each signal.
-        keeper: keeps requests until they were passed on. If there is one, what is left at the end is not lost.
+        limit_bytes: of the queue of each signal.
+        keeper: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.
         before: what the backend has accepted in earlier processes.
         retry: how long to wait between attempts.
 
@@ -89,7 +88,7 @@ class Forwarder(Exporter):
         }
 
     def use_engine(self, engine: Engine) -> None:
-        """From now on this one tells what may be a run; what waits already goes on when its trace was judged."""
+        """Hold spans for the evaluations of this engine from now on; spans that are held leave when their trace was evaluated."""
         self._hold_filter = HoldFilter(engine)
 
     def start(self) -> None:
@@ -100,7 +99,7 @@ class Forwarder(Exporter):
     # ------------------------------------------------------------------ in
 
     def traces(self, body: bytes, items: int, spans: Spans, assembly: Assembly) -> None:
-        """Take a request of traces: what need not wait is queued, the rest held, all of it given to assembly.
+        """Take a request of traces: spans that may be runs are held, the others queued, and all of them given to assembly.
 
         Args:
             body: the request.
@@ -119,7 +118,7 @@ class Forwarder(Exporter):
         roots: list[PendingSpan] = []
         try:
             rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
-            self._pending.hold(roots)  # first, so that a verdict finds them
+            self._pending.hold(roots)  # first, so that results find them
             if spans or ack is not None:
                 assembly.spans(spans, ack)
         except BaseException:
@@ -139,7 +138,7 @@ class Forwarder(Exporter):
             self._keeper.dropped(ack)
 
     def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
-        """What need not wait of a request, and the spans that do."""
+        """The request without the spans that are held, and these spans."""
         if not waiting:
             return body, []
         try:
@@ -153,7 +152,7 @@ class Forwarder(Exporter):
         return rest, roots
 
     def _let_go(self, queue: ForwardQueue, roots: Sequence[PendingSpan], assembly: Assembly) -> None:
-        """Roots that no verdict will come for, because their trace is over and forgotten."""
+        """Release spans whose trace will not be evaluated, because it was closed and its grace period is over."""
         if not roots:
             return
         ids = {root.trace_id for root in roots}
@@ -161,7 +160,7 @@ class Forwarder(Exporter):
             queue.add(self._pending.release(trace_id))
 
     def pass_on(self, signal: str, body: bytes, items: int, take: Callable[[Ack | None], None]) -> None:
-        """Queue a request that nothing is to be done to; `take` is who else wants it, or keeps it.
+        """Queue a request as it is; `take` hands it to assembly or journals it.
 
         Raises:
             Overloaded: there is no room here or there; nothing was taken.
@@ -179,13 +178,13 @@ class Forwarder(Exporter):
         return queue.put(body, items, len(body), ack)
 
     def takes(self, signal: str) -> bool:
-        """Whether the signal is passed on."""
+        """Whether the signal is forwarded."""
         return signal in self._queues
 
     # ------------------------------------------------------- after a restart
 
     def resume(self, unsent: UnsentRequest, undecided: Callable[[bytes], bool]) -> None:
-        """Go on with a request where the last process ended: its spans whose trace was judged leave with what was said."""
+        """Forward the rest of a request of an earlier process: spans whose trace was evaluated leave with its results."""
         queue, ack = self._queues.get(unsent.signal), Ack(place=unsent.place)
         rest, roots = self._part(unsent.body, self._waiting_of(unsent), ack) if queue is not None else (b"", [])
         items = unsent.items - len(roots)
@@ -218,7 +217,7 @@ class Forwarder(Exporter):
         queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
 
     def told(self, reports: Iterable[Report]) -> None:
-        """What was said of runs before a restart, for their own spans that are sent again."""
+        """Remember results of runs from before a restart, for their own spans that clients send again."""
         scores: dict[tuple[bytes, bytes], bytes] = {}
         for report in reports:
             key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
@@ -227,7 +226,7 @@ class Forwarder(Exporter):
             self._pending.told(trace_id, span_id, events)
 
     def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
-        """The spans of a trace that wait, of requests that are kept, and a request of these spans."""
+        """The held spans of a trace, of journaled requests, and a request of these spans."""
         roots = [root for root in self._pending.waiting(trace_id) if root.ack is not None and root.ack.place is not None]
         spans: dict[SpanContainer, list[bytes]] = {}
         for root in roots:
@@ -235,7 +234,7 @@ class Forwarder(Exporter):
         return roots, wrap_spans(spans)
 
     def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
-        """Those of the spans that still wait belong to the request that is kept at this place; False if none does."""
+        """Those of the spans that are still held belong to the request that is journaled at this place; False if none is."""
         former = self._pending.moved(roots, Ack(place=place))
         if self._keeper is not None and former:
             self._keeper.passed([], former)
@@ -256,7 +255,7 @@ class Forwarder(Exporter):
         return placed
 
     def judged(self, trace_id: bytes) -> None:
-        """Every verdict on the trace was emitted: its roots may leave."""
+        """Every result of the trace was exported: its held spans may leave."""
         queue = self._queues.get("traces")
         if queue is not None:
             queue.add(self._pending.release(trace_id))
@@ -264,9 +263,9 @@ class Forwarder(Exporter):
     # ----------------------------------------------------------------- end
 
     def stop(self, timeout_s: float) -> bool:
-        """Let every root go with the scores it has, deliver what waits, end; False if something is lost.
+        """Release every held span with the scores it has, forward what is queued, end; False if something is lost.
 
-        What is kept on disk is not lost, so that roots whose trace is not judged wait for the next start.
+        What is on disk is not lost, so that held spans whose trace was not evaluated stay until the next start.
         """
         kept = self._keeper is not None
         if "traces" in self._queues and not kept:
@@ -279,12 +278,12 @@ class Forwarder(Exporter):
         return all(done)
 
     def wait(self, timeout_s: float) -> bool:
-        """Send what waits to be sent; False if it was not all sent in time."""
+        """Forward what is queued; False if not all was in time."""
         deadline = time.monotonic() + timeout_s
         return all(queue.wait(max(0.0, deadline - time.monotonic())) for queue in self._queues.values())
 
     def counts(self) -> dict[str, Any]:
-        """What waits now."""
+        """How many spans are held, and the size of the queues."""
         return {
             "forward.held_spans": len(self._pending),
             **{f"forward.waiting_bytes{{signal={name}}}": queue.waiting_bytes for name, queue in self._queues.items()},

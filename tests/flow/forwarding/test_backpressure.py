@@ -123,7 +123,7 @@ def test_what_cannot_be_delivered_at_the_end_is_counted_and_said(backend: Any, c
         assert not server.stop(2)
         assert time.monotonic() - begun < 4
     assert server.counts()["forward.lost{signal=traces}"] == 1
-    assert "1 traces could not be passed on before the end" in [record.message for record in caplog.records]
+    assert "1 traces were not forwarded before the end" in [record.message for record in caplog.records]
 
 
 def test_headers_of_the_configuration_are_sent(backend: Any, protocol: str) -> None:
