@@ -18,14 +18,14 @@ from otel_eval.scorers.cel import ExpressionEvaluator, FieldsRead, InvalidExpres
 from otel_eval.scorers.dag.coverage import TreePlan
 from otel_eval.scorers.dag.walk import WalkResult, WalkState
 
-__all__ = ["Whole", "whole"]
+__all__ = ["CompiledTree", "compile_tree"]
 
 _MOST_NODES: Final = 100  # counting one again for each way that leads to it
 _UNTOLD: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class CompiledTree:
     """A tree as one expression.
 
     Attributes:
@@ -48,7 +48,7 @@ class Whole:
         return None if found == _UNTOLD else self.ways[found]
 
 
-def whole(plan: TreePlan) -> Whole | None:
+def compile_tree(plan: TreePlan) -> CompiledTree | None:
     """The tree as one expression; None if it asks judges, or is too large or too deep for one."""
     nodes = plan.nodes.values()
     programs = [node.program for node in nodes if node.program is not None and (node.kind != "task" or _is_light(node.program))]
@@ -59,7 +59,7 @@ def whole(plan: TreePlan) -> Whole | None:
     if writer.left < 0:
         return None
     program = combined(source, reduce(or_, [program.reading for program in programs], FieldsRead()))
-    return None if program is None else Whole(program, tuple(writer.ways))
+    return None if program is None else CompiledTree(program, tuple(writer.ways))
 
 
 def _is_light(task: Program) -> bool:

@@ -13,7 +13,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.cel import ExpressionEvaluator, FieldsRead, Unavailable, bind
-from otel_eval.scorers.dag.compile import Whole, whole
+from otel_eval.scorers.dag.compile import CompiledTree, compile_tree
 from otel_eval.scorers.dag.coverage import TreePlan, outcomes
 from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
 from otel_eval.scorers.dag.resolve import nodes
@@ -98,7 +98,7 @@ class Dag(BaseScorer):
     sample: float = field(default=1.0, metadata=reads(share))
     include_content: bool = field(default=False, metadata=reads(flag))
     plan: TreePlan = field(init=False, repr=False, compare=False)
-    whole: Whole | None = field(init=False, repr=False, compare=False)
+    compiled: CompiledTree | None = field(init=False, repr=False, compare=False)
     reading: FieldsRead = field(init=False, repr=False, compare=False)
     scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)
     asynchronous: bool = field(init=False, repr=False, compare=False)
@@ -115,7 +115,7 @@ class Dag(BaseScorer):
             raise ConfigError(*dict.fromkeys(problems))
         programs = [node.program for node in made.values() if node.program is not None]
         self._set("reading", reduce(or_, [program.reading for program in programs], FieldsRead()))
-        self._set("whole", whole(self.plan))
+        self._set("compiled", compile_tree(self.plan))
         verdicts = [verdict for node in made.values() for verdict in node.verdicts]
         self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
         waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
@@ -220,7 +220,7 @@ class Dag(BaseScorer):
             evaluation = ExpressionEvaluator(bind(self.reading, trajectory, found))
         except Unavailable as unavailable:
             return Skipped(str(unavailable), reason=unavailable.reason)
-        walked = self.whole and self.whole.walked(evaluation)
+        walked = self.compiled and self.compiled.walked(evaluation)
         return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:

@@ -40,7 +40,7 @@ def reports_of(*scorers: Any, sample: float = 1.0) -> Any:
     return Engine([Evaluation(name="e", scorers=scorers, sample=sample)]).evaluate(trace)
 
 
-def test_a_report_has_what_is_there_and_says_what_comes():
+def test_a_report_has_finished_results_and_lists_pending_ones():
     """In the order of the configuration on either side."""
     (report,) = reports_of(Awaited(), AT_ONCE, Awaited("other"))
     assert [result.scorer for result in report.results] == ["tool_errors"]
@@ -61,7 +61,7 @@ def test_a_pending_result_becomes_the_one_that_was_announced():
     assert result.result_id == pending.result_id == result_id(run.trace_id, run.span_id, "e", "awaited", 0)
 
 
-def test_nobody_waits_where_nothing_is_awaited():
+def test_nothing_is_pending_without_asynchronous_scorers():
     """And an engine that has something to wait for says so."""
     assert reports_of(AT_ONCE)[0].pending == ()
     assert not Engine([Evaluation(name="e", scorers=(AT_ONCE,))]).waits

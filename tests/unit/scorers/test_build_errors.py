@@ -272,7 +272,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("spec", "begins"), SEVERAL, ids=[str(spec)[:60] for spec, _ in SEVERAL])
-def test_every_problem_of_a_specification_is_told_at_once(spec, begins):
+def test_every_problem_of_a_specification_is_reported_at_once(spec, begins):
     """In the order they were written, none twice, and none that is only a consequence of another."""
     with pytest.raises(ConfigError) as refused:
         create_scorer(spec)

@@ -19,7 +19,7 @@ def score(spec, trajectory):
     return create_scorer(spec)(trajectory)
 
 
-def test_missing_extra_and_misplaced_calls_are_told_by_name_and_position():
+def test_missing_extra_and_misplaced_calls_are_reported_by_name_and_position():
     """In the explanation and in the details."""
     outcome = score({"type": "tool_call_order", "expected": ["a", "b", "c", "d"]}, run("b", "a", "x", "d"))
     assert outcome.explanation == "2 of 4 expected calls matched; missing: c (2); extra: x (2); out of order: b (0)"
@@ -59,12 +59,12 @@ WITH_CONTENT = {"type": "tool_call_args", "expected": [{"name": "pay", "argument
 OTHER_CARD = trajectory(call("pay", arguments={"card": "5500", "to": SECRET}, result=SECRET))
 
 
-def test_values_are_never_told():
+def test_values_are_never_shown():
     """Neither expected nor actual ones."""
     assert SECRET not in repr(score(WITH_CONTENT, OTHER_CARD))
 
 
-def test_values_are_told_where_content_is_asked_for():
+def test_values_are_shown_where_content_is_included():
     """And then results as well, so both must be read."""
     scorer = create_scorer({**WITH_CONTENT, "include_content": True})
     assert SECRET in scorer(OTHER_CARD).explanation

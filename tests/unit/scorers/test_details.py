@@ -12,26 +12,26 @@ RUN = trajectory(*map(call, ["delete_user", "search", "delete_file"]), model_cal
 SEEN = ["delete_file", "delete_user", "search"]
 
 
-def test_of_three_forbidden_patterns_the_one_that_calls_match_is_told():
+def test_of_three_forbidden_patterns_the_one_that_calls_match_is_reported():
     """With the calls that do."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay", "delete_*", "drop"]})(RUN)
     details = {"broken": ["delete_*"], "calls": [0, 2], "seen": SEEN}
     assert outcome == Scored(2 / 3, False, "called: delete_user (0), delete_file (2)", details)
 
 
-def test_where_no_forbidden_tool_was_called_that_is_told():
+def test_where_no_forbidden_tool_was_called_that_is_reported():
     """And no position."""
     outcome = create_scorer({"type": "forbidden_tools", "patterns": ["pay"]})(RUN)
     assert outcome == Scored(1.0, True, "no forbidden tool was called", {"broken": [], "calls": [], "seen": SEEN})
 
 
-def test_of_three_required_patterns_those_that_no_call_matches_are_told():
+def test_of_three_required_patterns_those_that_no_call_matches_are_reported():
     """In the order they were written."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["pay", "delete_*", "drop"]})(RUN)
     assert outcome == Scored(1 / 3, False, "never called: pay, drop", {"missing": ["pay", "drop"], "seen": SEEN})
 
 
-def test_where_every_required_tool_was_called_that_is_told():
+def test_where_every_required_tool_was_called_that_is_reported():
     """And nothing is missing."""
     outcome = create_scorer({"type": "required_tools", "patterns": ["search"]})(RUN)
     assert outcome == Scored(1.0, True, "every required tool was called", {"missing": [], "seen": SEEN})
@@ -45,7 +45,7 @@ def test_where_every_required_tool_was_called_that_is_told():
         (3, 4, 1.0, "within every budget"),
     ],
 )
-def test_budgets_that_were_exceeded_are_told(calls, model_calls, value, told):
+def test_budgets_that_were_exceeded_are_reported(calls, model_calls, value, told):
     """With what was used; all of a budget may be."""
     outcome = create_scorer({"type": "step_efficiency", "max_calls": calls, "max_model_calls": model_calls})(RUN)
     assert (outcome.value, outcome.explanation) == (pytest.approx(value), told)
@@ -56,7 +56,7 @@ def test_budgets_that_were_exceeded_are_told(calls, model_calls, value, told):
 @pytest.mark.parametrize(
     ("of", "named"), [("run", "the run"), ("tools", "tools"), ("critical_path", "the critical path"), ("open", "open")]
 )
-def test_what_took_time_is_told(of, named):
+def test_what_took_time_is_reported(of, named):
     """A tool by its name."""
     timed = trajectory(call("open", start_ns=1_000_000, end_ns=5_000_000), start_ns=1_000_000, end_ns=5_000_000)
     outcome = create_scorer({"type": "time_cost", "max_ms": 10, "of": of})(timed)
@@ -73,7 +73,7 @@ def test_what_took_time_is_told(of, named):
         ("ababababcdecde", {"max_repeats": 1}, [(0, 2, 4), (8, 3, 2)]),
     ],
 )
-def test_of_loops_the_shortest_is_told_and_of_equal_ones_the_first(names, options, loops):
+def test_of_loops_the_shortest_is_reported_and_of_equal_ones_the_first(names, options, loops):
     """Of each length one, unless it is a shorter one over and over."""
     outcome = create_scorer({"type": "loop_detection", "ignore_arguments": True, **options})(trajectory(*map(call, names)))
     told = [(each["first"], each["length"], each["times"]) for each in outcome.details["loops"]]
@@ -97,13 +97,13 @@ def test_arguments_that_one_call_did_not_record_may_have_been_the_same(kind):
         ("ab", 1.0, "0 of 2 calls repeat an earlier one", []),
     ],
 )
-def test_calls_that_repeat_an_earlier_one_are_told_with_the_first(names, value, told, repeated):
+def test_calls_that_repeat_an_earlier_one_are_reported_with_the_first(names, value, told, repeated):
     """By position; of all that were made once nothing more is said."""
     outcome = create_scorer({"type": "redundant_calls", "ignore_arguments": True})(trajectory(*map(call, names)))
     assert outcome == Scored(value, value == 1, told, {"repeated": repeated})
 
 
-def test_failures_are_told_by_position_with_those_that_nothing_recovered():
+def test_failures_are_reported_by_position_with_those_that_nothing_recovered():
     """The last call's too."""
     failing = call("b", error="x")
     run = trajectory(call("a", error="x"), failing, call("a", error="x"), call("a"), failing)
@@ -132,7 +132,7 @@ def test_a_label_that_is_no_text_is_one_whatever_the_order_of_its_keys():
     assert summarize(results)["counts"] == {'{"a": 2, "é": 1}': 2}
 
 
-def test_what_is_missing_in_calls_and_steps_is_told_by_position():
+def test_what_is_missing_in_calls_and_steps_is_reported_by_position():
     """With how many there were, and how many had all."""
     calls = trajectory(call("a", arguments={}, result=1), call("b", arguments={}))
     errors = [{"tool": "b", "actual": 1, "missing": ["result"]}]

@@ -109,7 +109,7 @@ def test_a_scorer_reads_no_more_than_it_needs(specification, needs):
         ({"type": "tool_errors"}, True, set()),
     ],
 )
-def test_a_scorer_says_whether_it_is_about_calls_and_which_attributes_it_asks_for(specification, reads, asked):
+def test_a_scorer_declares_whether_it_reads_calls_and_which_attributes(specification, reads, asked):
     """Where nobody records calls, those about them are skipped."""
     scorer = create_scorer(specification)
     assert (scorer.reads_calls, scorer.attribute_keys) == (reads, asked)

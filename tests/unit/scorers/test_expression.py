@@ -181,7 +181,7 @@ def test_what_decides_without_the_unknown_decides(expression, value):
     assert scored(expression, trajectory(call("a", result=1), call("b"))).value == value
 
 
-def test_calls_that_nobody_records_skip():
+def test_unrecorded_calls_skip():
     """An instrumentation without tool calls says nothing about them; of the run it may."""
     run = trajectory(calls_unknown="no tool spans", output="x")
     assert scored("calls.size() == 0", run) == Skipped("calls unknown: no tool spans", reason="calls_unknown")
@@ -236,7 +236,7 @@ def test_a_reference_is_an_attribute():
         ("calls.map(c, {'call': c}).size() == 1", {"arguments", "results"}, set()),
     ],
 )
-def test_what_must_be_read_is_told_by_the_expression(expression, needs, asked):
+def test_the_expression_determines_needs_and_attributes(expression, needs, asked):
     """Nothing is decoded that it does not look at."""
     scorer = create_scorer({"type": "expression", "expression": expression})
     assert (scorer.needs, scorer.attribute_keys) == (needs, asked)
@@ -298,7 +298,7 @@ def test_what_cannot_be_an_expression_is_refused_when_built(expression, said):
     assert "\n" not in str(refused.value)
 
 
-def test_every_problem_is_told():
+def test_every_problem_is_reported():
     """Not only the first."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "expression", "expression": "a && run.agnt == b"})

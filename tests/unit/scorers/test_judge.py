@@ -150,7 +150,7 @@ def test_an_allowed_verdict_is_taken(verdict: str):
     assert parse_reply(f'{{"verdict": {verdict}}}', VERDICT)["verdict"] in (True, "yes", 1)
 
 
-def test_a_judge_that_can_be_held_to_a_form_is_told_it():
+def test_a_structured_judge_gets_the_schema():
     """The others get the prompt alone."""
     assert asyncio.run(ask(Held(), "?", SCORE)) == {"score": 1, "explanation": "score,explanation"}
     assert asyncio.run(ask(judge, '{"score": 0, "explanation": ""}', SCORE))["score"] == 0

@@ -90,7 +90,7 @@ def test_what_was_not_recorded_is_not_asked_about(run: Any, why: str):
     assert judge.prompts == []
 
 
-def test_a_whole_run_is_told_as_it_was_recorded():
+def test_the_prompt_has_the_whole_run_as_it_was_recorded():
     """What nobody wrote down is left out, and what is null is null."""
     judge = Judge(1)
     run = trajectory(
@@ -112,7 +112,7 @@ def test_a_whole_run_is_told_as_it_was_recorded():
     assert "Scores:\n0: rude\n0.5: neither\n1: polite" in instruction
 
 
-def test_calls_that_are_left_out_are_not_told():
+def test_the_prompt_omits_calls_that_are_left_out():
     """`tools` and `failed_calls` hold here too."""
     judge = Judge()
     run = trajectory(call("search"), call("open"), call("search", error="x"))
@@ -208,7 +208,7 @@ def test_a_run_that_cannot_be_aligned_is_not_asked_about():
     assert judge.prompts == []
 
 
-def test_without_tools_to_choose_from_nobody_is_asked():
+def test_without_available_tools_no_judge_is_asked():
     """And nobody has to be waited for."""
     judge = Judge()
     scorer: Any = create_scorer({**TOOLS, "available_tools": [], "judge": judge})
@@ -280,7 +280,7 @@ def test_nothing_recorded_can_leave_the_block_it_is_in(value: Any):
     assert "\ud800" in repr(value) or json.loads(data) == {"value": value}
 
 
-def test_what_was_recorded_is_told_in_its_own_letters():
+def test_the_prompt_keeps_unicode_as_recorded():
     """Each value on a line of its own, one step further in than what holds it."""
     told = build_prompt("Judge.", {"output": {"é": ["ß"]}})
     assert '\n<data>\n{\n "output": {\n  "é": [\n   "ß"\n  ]\n }\n}\n</data>\n' in told

@@ -132,6 +132,6 @@ def test_work_ends_after_its_last_step():
         ([{0: 0.5}, {0: 0.5}, {0: 1.0, 1: 0.5}], [(0, 0), (2, 1)]),
     ],
 )
-def test_of_assignments_that_weigh_the_same_always_the_same_is_told(rows, pairs):
+def test_of_assignments_that_weigh_the_same_always_the_same_is_reported(rows, pairs):
     """Where rows are alike the earlier ones are paired, each with its first column that is free."""
     assert assign(rows) == pairs

@@ -69,7 +69,7 @@ def test_a_name_is_cut_at_sixty_characters(length, shown, of):
 
 
 @pytest.mark.parametrize(("steps", "more"), [(5, ""), (6, "; and 1 more")])
-def test_five_invalid_steps_are_told(steps, more):
+def test_five_invalid_steps_are_reported(steps, more):
     """And from there on counted."""
     plan = [{"id": at} for at in range(steps)]
     said = told({"type": "trajectory_structure", "steps": "plan"}, trajectory(attributes={"plan": plan}))
@@ -81,7 +81,7 @@ def test_five_invalid_steps_are_told(steps, more):
 
 
 @pytest.mark.parametrize(("edits", "more"), [(8, ""), (9, " and 1 more")])
-def test_eight_edits_are_told(edits, more):
+def test_eight_edits_are_reported(edits, more):
     """And from there on counted."""
     said = told({"type": "trajectory_pattern", "pattern": []}, trajectory(*[call("a")] * edits))
     assert said == f"{edits} edits: {', '.join(f'delete a at call {at}' for at in range(8))}{more}"
@@ -273,7 +273,7 @@ def test_a_prompt_has_four_hundred_thousand_characters_at_most():
         build_prompt("Judge.", {"output": "x" * (400_001 - frame)})
 
 
-def test_what_a_judge_says_for_itself_is_cut_at_two_thousand_characters():
+def test_explanations_of_judges_are_cut_at_two_thousand_characters():
     """Blanks around it do not count."""
 
     async def judge(prompt):

@@ -33,7 +33,7 @@ def at(name, start, end, **fields):
     return call(name, start_ns=start * MS, end_ns=end * MS, **fields)
 
 
-def test_each_criterion_is_told_with_what_was_and_what_should_be():
+def test_each_criterion_is_reported_with_what_was_and_what_should_be():
     """Operator and number included."""
     outcome = create_scorer({"type": "tool_call_count", "criteria": {"a": "<= 1", "b": ["==", 0]}})(run("a", "a"))
     assert outcome.details["tools"] == {
@@ -130,7 +130,7 @@ def test_recorded_steps_need_a_number_and_every_required_key(recorded, expected)
     assert value(spec, trajectory(output={"my": {"steps": recorded}})) == expected
 
 
-def test_steps_that_nobody_recorded_are_skipped():
+def test_unrecorded_steps_are_skipped():
     """And the attribute is asked for."""
     scorer = create_scorer({"type": "trajectory_structure", "steps": "my.steps"})
     assert scorer.attribute_keys == {"my.steps"}
@@ -151,7 +151,7 @@ def test_shares_of_no_calls_are_unknown(kind):
     assert value({"type": kind}, trajectory()) == "no tool call"
 
 
-def test_an_error_is_told_by_its_type_and_never_by_its_message():
+def test_an_error_is_reported_by_its_type_and_never_by_its_message():
     """Messages are content."""
     outcome = create_scorer({"type": "tool_errors"})(
         trajectory(call("a"), call("b", error={"type": "Timeout", "message": "key 123"}))
@@ -300,7 +300,7 @@ def test_rules_are_broken_by_the_calls_that_break_their_definition(drawn, concur
         ([call("b"), call("a")], True),
     ],
 )
-def test_a_time_that_a_rule_asks_for_and_nobody_recorded_is_unknown(calls, known):
+def test_an_unrecorded_time_of_a_rule_is_unknown(calls, known):
     """The rule is neither kept nor broken; of a call that no later one answers, and of an earlier answer, no time is asked."""
     outcome = create_scorer({"type": "precedence", "rules": ["a then b within 5s"]})(trajectory(*calls))
     assert isinstance(outcome, Skipped) != known
@@ -340,7 +340,7 @@ def test_each_budget_that_is_exceeded_lowers_the_score(budgets, expected):
     )
 
 
-def test_tokens_that_nobody_counted_are_unknown():
+def test_uncounted_tokens_are_unknown():
     """Not a perfect economy."""
     assert value({"type": "step_efficiency", "max_tokens": 5}, run("a")) == "tokens not recorded"
 

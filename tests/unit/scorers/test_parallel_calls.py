@@ -49,7 +49,7 @@ def test_a_call_comes_after_the_call_that_encloses_it():
     assert sizes(at(1, 9, span_id="outer"), at(2, 3, enclosing=["outer"])) == [1, 1]
 
 
-def test_a_call_comes_after_the_call_that_encloses_it_whoever_else_ran_beside_that():
+def test_a_call_follows_the_call_that_encloses_it_whatever_ran_in_parallel():
     """One member of the batch is enough."""
     assert sizes(at(1, 9, span_id="outer"), at(2, 8, span_id="other"), at(3, 7, enclosing=["outer"])) == [2, 1]
 

@@ -29,14 +29,14 @@ def refusal(spec):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS.split())
-def test_a_misspelt_function_is_told_the_name_of_the_right_one(name):
+def test_a_misspelt_function_gets_a_suggestion(name):
     """Of CEL and of the further ones."""
     said = refusal({"type": "expression", "expression": f"{name}x(1)"})
     assert said.endswith(f"'{name}x' is not known; did you mean '{name}'?")
 
 
 @pytest.mark.parametrize("variable", ["run", "calls", "reference"])
-def test_a_misspelt_variable_is_told_the_right_one(variable):
+def test_a_misspelt_variable_gets_a_suggestion(variable):
     """Each of them."""
     said = refusal({"type": "expression", "expression": f"{variable}x == 1"})
     assert said.endswith(f"'{variable}x' is not known; did you mean '{variable}'?")
@@ -52,7 +52,7 @@ def test_what_means_something_in_an_expression_labels_no_task(word):
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("binary", "true"), ("choice", "good")])
-def test_a_decision_whose_verdicts_are_no_list_is_told_an_example(kind, verdict):
+def test_a_decision_whose_verdicts_are_no_list_gets_an_example(kind, verdict):
     """Of its own kind."""
     nodes = {"a": {"type": kind, "cel": "true" if kind == "binary" else "'good'", "children": "b"}}
     assert f"write e.g. nodes.a.children: [{{verdict: {verdict}, " in refusal({"type": "dag", "root": "a", "nodes": nodes})
@@ -80,7 +80,7 @@ MEANT = {
 
 
 @pytest.mark.parametrize(("written", "meant"), MEANT.items())
-def test_operators_of_other_languages_are_told_the_one_that_is_meant(written, meant):
+def test_operators_of_other_languages_get_a_suggestion(written, meant):
     """Before a number, and alone."""
     for criterion in (f"{written} 3", [written, 3]):
         said = refusal({"type": "tool_call_count", "criteria": {"a": criterion}})
@@ -88,7 +88,7 @@ def test_operators_of_other_languages_are_told_the_one_that_is_meant(written, me
 
 
 @pytest.mark.parametrize("criterion", ["<= -3", "<= three", "3", ["~ ", 3], ["<=", -3]])
-def test_where_no_other_operator_is_meant_an_example_is_told(criterion):
+def test_an_unknown_operator_gets_an_example(criterion):
     """The operator is right, or nothing is like it."""
     assert refusal({"type": "tool_call_count", "criteria": {"a": criterion}}).endswith("operators in quotes")
 

@@ -127,7 +127,7 @@ def test_a_pattern_scores_what_it_takes_to_fit_it(pattern, names, value):
     assert outcome.value == pytest.approx(value)
 
 
-def test_the_edits_are_told():
+def test_the_edits_are_reported():
     """What to delete where, and what to insert before which call."""
     outcome = create_scorer({"type": "trajectory_pattern", "pattern": ["a", "b", "c"]})(trajectory(*map(call, "axc")))
     assert outcome.explanation == "2 edits: delete x at call 1, insert b before call 2"

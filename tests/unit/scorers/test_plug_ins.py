@@ -110,13 +110,13 @@ def test_what_can_only_fail_is_refused_when_it_is_built(kind, said):
     assert str(refused.value).startswith(f"type: {said}")
 
 
-def test_a_name_that_is_ours_stays_ours_and_whoever_wants_it_is_told():
+def test_entry_points_under_built_in_names_are_ignored_and_reported():
     """Of names and of aliases."""
     assert create_scorer({"type": "tool_errors"})(RUN).details["total"] == 1
     assert {"tool_errors = plugged:always", "trajectory = plugged:always"} <= {*unused_entry_points()}
 
 
-def test_the_list_of_scorers_says_which_cannot_be_used_and_which_are_not(capsys):
+def test_the_list_of_scorers_marks_those_that_cannot_be_loaded_or_are_ignored(capsys):
     """Although importing one of them would end the program."""
     assert main(["scorers"]) == 0
     told = capsys.readouterr()
@@ -127,7 +127,7 @@ def test_the_list_of_scorers_says_which_cannot_be_used_and_which_are_not(capsys)
 
 
 @pytest.mark.parametrize("kind", ["plugged_named", "plugged:named", "plugged.named"])
-def test_what_a_decorator_was_told_holds_under_every_name(kind):
+def test_arguments_of_the_decorator_hold_under_every_name(kind):
     """Version and needs."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs) == ("7", {"spans"})
@@ -203,7 +203,7 @@ class Unspeakable:
         (LookupError(), "LookupError"),
     ],
 )
-def test_an_answer_that_nobody_can_read_costs_nobody_else_theirs(answer, error):
+def test_an_invalid_outcome_fails_alone(answer, error):
     """Whether the scorer is an object or a function."""
     engine = Engine([Evaluation(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
     run = span("run", "", "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
@@ -270,7 +270,7 @@ def _answer(trajectory, answer):
         ({"needs": None}, "scorers[0].needs: "),
     ],
 )
-def test_an_object_says_of_itself_what_can_be_used(facts, said):
+def test_invalid_names_types_versions_and_needs_of_an_object_are_refused(facts, said):
     """Else its results could not be told apart, and what it needs would not be read."""
     given = Object(True)
     for key, value in facts.items():
@@ -291,7 +291,7 @@ def test_an_object_says_of_itself_what_can_be_used(facts, said):
         ({"type": "tool_call_count", "criteria": {"": "<= 3"}}, 'write e.g. criteria: {"search": "<= 3"}'),
     ],
 )
-def test_a_near_miss_of_a_specification_is_told_with_what_would_be_right(spec, said):
+def test_a_near_miss_of_a_specification_is_refused_with_the_remedy(spec, said):
     """A type as the key, a type alone, a function or class in its place."""
     with pytest.raises(ConfigError) as refused:
         create_scorer(spec)

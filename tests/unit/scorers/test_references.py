@@ -196,7 +196,7 @@ def test_what_is_no_reference_is_refused(reference, says):
     assert says in str(caught.value)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     """As everywhere."""
     with pytest.raises(ConfigError) as caught:
         create_scorer({"type": "tool_call_order", "reference": {"feild": "x", "key": 3}})

@@ -123,7 +123,7 @@ def test_a_threshold_that_was_given_decides_over_a_functions_own_verdict():
         ("os.path:isabs", "1", {"arguments", "results", "content", "tokens"}),
     ],
 )
-def test_a_function_that_says_nothing_of_itself_may_look_at_everything_but_spans(kind, version, needs):
+def test_a_function_without_declared_needs_reads_everything_but_spans(kind, version, needs):
     """And is about calls, so that runs without any record of them are skipped."""
     built = create_scorer({"type": kind})
     assert (built.version, built.needs, built.reads_calls) == (version, needs, True)
@@ -178,7 +178,7 @@ class Refusing:
 @pytest.mark.parametrize(
     ("given", "received"), [({}, "no parameters"), ({"limit": 1}, "limit"), ({"limit": 1, "name": "x"}, "limit, name")]
 )
-def test_what_a_users_class_refuses_is_told(given, received):
+def test_what_a_users_class_refuses_is_reported(given, received):
     """By name, and what it said."""
     with pytest.raises(ConfigError) as refused:
         create_scorer({"type": "test.refusing", **given})

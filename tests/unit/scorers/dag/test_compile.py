@@ -116,7 +116,7 @@ def scorer_of(spec):
 
 def told(scorer, run):
     """The way by one expression, and by a walk."""
-    by_one = scorer.whole and scorer.whole.walked(ExpressionEvaluator(bind(scorer.reading, run)))
+    by_one = scorer.compiled and scorer.compiled.walked(ExpressionEvaluator(bind(scorer.reading, run)))
     return by_one, finished(walk(scorer.plan, ExpressionEvaluator(bind(scorer.reading, run)), None))
 
 
@@ -155,7 +155,7 @@ TOO_MANY = {f"n{at:02}": binary("calls.size() > 1", *[f"n{at + 1:02}"] * 2 if at
     ("nodes", "root"),
     [(COMMENTED, "a"), (LABELLED, "a"), (CHOICE, "a"), (TWO_WAYS, ["a", "b"]), (LONG, "n00")],
 )
-def test_an_ordinary_run_is_told_by_one_expression(nodes, root):
+def test_an_ordinary_run_is_decided_by_one_expression(nodes, root):
     """Nothing is walked."""
     by_one, walked = told(create_scorer({"type": "dag", "root": root, "nodes": nodes}), RUN)
     assert (by_one.end, [*by_one.path]) == (walked.end, [*walked.path])
@@ -183,7 +183,7 @@ def test_a_loop_that_ends_early_leaves_nothing_in_the_outputs_of_tasks(cel, aske
 def test_a_tree_that_is_too_much_for_one_expression_is_walked(nodes):
     """With the same result."""
     scorer = create_scorer({"type": "dag", "root": "n00", "nodes": nodes})
-    assert scorer.whole is None
+    assert scorer.compiled is None
     assert scorer(RUN).value == 1
 
 
@@ -219,4 +219,4 @@ def test_a_verdict_that_no_expression_can_come_to_keeps_a_tree_from_being_one():
     """Half of a surrogate pair is in no text of CEL's."""
     leaves = [{"verdict": "\ud800", "score": 1}, {"verdict": "b\n", "score": 10}]
     scorer = scorer_of({"type": "dag", "root": "a", "nodes": {"a": {"type": "choice", "cel": "run.input", "children": leaves}}})
-    assert (scorer.whole, scorer(RUN).value) == (None, 1)
+    assert (scorer.compiled, scorer(RUN).value) == (None, 1)

@@ -67,7 +67,7 @@ def test_what_a_judge_is_shown_is_recorded(part, needs):
     assert dag(Scripted(), {"a": asks(part)}, reference="wanted").needs == needs
 
 
-def test_a_choosing_judge_is_told_the_verdicts_in_one_order():
+def test_a_judge_of_a_choice_gets_the_verdicts_in_one_order():
     """However they are written."""
     judge, other = Scripted({"verdict": "good", "reason": ""}), Scripted({"verdict": "good", "reason": ""})
     dag(judge, {"a": asks("input", kind="choice", children=GRADES)})(RUN)
@@ -273,7 +273,7 @@ def test_in_a_running_loop_it_is_awaited():
     assert (called.error_type, awaited.value) == ("RuntimeError", 1)
 
 
-def test_only_a_tree_that_waits_for_somebody_is_asynchronous():
+def test_only_a_tree_with_judges_or_coroutines_is_asynchronous():
     """Also where it is only another scorer that does."""
 
     async def judge(prompt):

@@ -263,7 +263,7 @@ def test_what_leads_to_a_broken_node_is_no_problem_of_its_own():
     assert [problem.split(";")[0] for problem in refused.value.problems] == ["nodes.x: 3 is not a node"]
 
 
-def test_every_problem_is_told_at_once():
+def test_every_problem_is_reported_at_once():
     """Of several nodes, of verdicts, expressions and keys."""
     nodes = {
         "a": task("b", "nobody"),

@@ -95,7 +95,7 @@ def test_what_was_not_recorded_skips_with_the_nodes_name():
     assert dag(tree)(trajectory()).value == 0.3
 
 
-def test_calls_that_nobody_records_skip_only_those_that_look_at_them():
+def test_unrecorded_calls_skip_only_the_nodes_that_read_them():
     """The others decide."""
     tree = {"a": binary("run.output == 'x'", 10, "b"), "b": binary("calls.size() == 0")}
     assert dag(tree)(trajectory(output="x", calls_unknown="no tool spans")).value == 1
