@@ -228,13 +228,26 @@ def test_the_last_verdict_on_each_run_is_that_of_all_its_spans(tmp_path_factory:
     assert all(any(lives.arrived[trace, 1]) for trace, spans in lives.pushed.items() if 1 in spans)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32))
-def test_no_result_is_said_in_two_ways_where_segments_come_and_go(tmp_path_factory: pytest.TempPathFactory, seed: int):
+def check_small_storage(folder: Path, seed: int) -> None:
     """Traces that are forgotten, ids that are remembered, traces that are written again because they hold up a segment."""
-    folder = tmp_path_factory.mktemp("kept")
     lives = play(folder, seed, late="5s", max_size=6000, longest_s=8)
     check_ids(lives)
     assert {int(trace, 16) for trace, _ in lives.last} == set(lives.pushed)
     assert sum(path.stat().st_size for path in folder.glob("*.journal")) < 12_000
     check_passed_on(lives)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_result_differs_between_revisions_where_segments_are_compacted(tmp_path_factory: pytest.TempPathFactory, seed: int):
+    """The short form."""
+    check_small_storage(tmp_path_factory.mktemp("kept"), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_many_small_storages(tmp_path_factory: pytest.TempPathFactory, seed: int):
+    """The long form."""
+    check_small_storage(tmp_path_factory.mktemp("kept"), seed)
