@@ -30,7 +30,7 @@ class LabelDistribution(BaseScorer):
 
     Attributes:
         label: an attribute, or a field of the run's output or input.
-        window: how many runs the [metrics over a window](signals.md#over-a-sliding-window) look at together.
+        window: how many runs the [metrics over a window](signals.md#metrics-over-a-sliding-window) look at together.
 
     Example:
         {type: label_distribution, label: intent}
