@@ -83,7 +83,7 @@ def test_a_scorer_of_ones_own_scores() -> None:
     done = run("examples/custom_scorer.py")
     assert (done.returncode, done.stderr) == (0, "")
     *by_hand, row = done.stdout.splitlines()
-    assert [line[:17] for line in by_hand] == ["Scored(value=1.0,", "Scored(value=0.0,", "Skipped(text='an a"]
+    assert [line[:17] for line in by_hand] == ["Scored(value=1.0,", "Scored(value=0.0,", "Skipped(text='an "]
     assert {key: json.loads(row)[key] for key in ("agent", "type", "value", "passed")} == {
         "agent": "clerk",
         "type": "asks_before_paying",
