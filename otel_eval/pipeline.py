@@ -20,7 +20,7 @@ from otel_eval.errors import Overloaded
 from otel_eval.evaluations import Evaluation
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanReader
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
-from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults, Attempts, EvaluationJournal, Watch
+from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults, EvaluationAttempts, EvaluationJournal, Watch
 from otel_eval.progress import Progress, ProgressState
 from otel_eval.scorers.tool_names import ToolNameCheck
 
@@ -297,7 +297,7 @@ class Pipeline:
             for trace, reports in judged:
                 self._tell(trace, reports)
 
-    def _attempt(self, trace: ClosedTrace, attempts: Attempts) -> list[Report]:
+    def _attempt(self, trace: ClosedTrace, attempts: EvaluationAttempts) -> list[Report]:
         """Evaluate a trace, unless the process crashed twice while it was evaluated."""
         crashes = attempts.begin(trace)
         try:

@@ -11,7 +11,7 @@ from otel_eval.evaluations import Evaluation
 from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Report, Stamp, Trajectory
 
-__all__ = ["MOST_CRASHES", "AsyncResults", "Attempts", "EvaluationJournal", "Watch"]
+__all__ = ["MOST_CRASHES", "AsyncResults", "EvaluationAttempts", "EvaluationJournal", "Watch"]
 
 MOST_CRASHES: Final = 2
 """Of the process during the evaluation of one trace, before it fails without another attempt."""
@@ -41,7 +41,7 @@ class AsyncResults(Protocol):
         ...
 
 
-class Attempts(Protocol):
+class EvaluationAttempts(Protocol):
     """Records evaluations before they begin, so that a trace whose evaluation ends the process is not evaluated for ever."""
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterable[Sequence[ClosedTrace]]:
@@ -81,7 +81,7 @@ class EvaluationJournal(Protocol):
         ...
 
     @property
-    def attempts(self) -> Attempts:
+    def attempts(self) -> EvaluationAttempts:
         """Records evaluations before they begin."""
         ...
 
