@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters.result_counts import ResultCounts
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import Completeness, Report, Trajectory
@@ -59,7 +59,7 @@ class Diagnostics:
         self._scopes: Final = BoundedNames(_MOST_SCOPES)
         self._spans_of: Final[Counter[str]] = Counter()  # spans without a run by scope
         self._unmatched: Final[Counter[str]] = Counter()  # runs by what they are called
-        self._evaluations: Sequence[Evaluation] = ()
+        self._evaluations: Sequence[ScorerSet] = ()
         self._ended = False
         _watch(self)
 
@@ -69,7 +69,7 @@ class Diagnostics:
         self,
         engine: Engine,
         trace: ClosedTrace,
-        found: Sequence[tuple[Trajectory, Sequence[Evaluation]]],
+        found: Sequence[tuple[Trajectory, Sequence[ScorerSet]]],
         reports: Sequence[Report],
     ) -> None:
         """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
@@ -193,7 +193,7 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else "".join([each if each.isprintable() else "?" for each in text[:_LONGEST_SCOPE]])
 
 
-def _conditions(evaluation: Evaluation) -> str:
+def _conditions(evaluation: ScorerSet) -> str:
     match = evaluation.match
     given = {"service": match.service, "agent": match.agent, "span": match.span} | dict(match.attributes)
     found = [f"{key} {redacted_repr(value)}" for key, value in given.items() if value != "*"]

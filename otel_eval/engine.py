@@ -13,8 +13,8 @@ from typing import Any, Final
 from otel_eval.assembly import evidence_of
 from otel_eval.construction import constructor
 from otel_eval.conventions import DROPPED, TABLES, Convention
-from otel_eval.evaluations import Evaluation, FailedCondition, Matcher
-from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, Scorer, SpanReader, Verdict
+from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
+from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, LastEvaluation, Scorer, SpanReader
 from otel_eval.model import (
     Completeness,
     Evidence,
@@ -47,7 +47,7 @@ _Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
 """The exported attributes of a run, the spans known of its trace, who evaluates it and when."""
 
 
-RunObserver = Callable[[Trajectory, Sequence[Evaluation]], None]
+RunObserver = Callable[[Trajectory, Sequence[ScorerSet]], None]
 """Takes a run and the evaluations that match it."""
 
 
@@ -65,7 +65,7 @@ class Engine:
 
     def __init__(
         self,
-        evaluations: Sequence[Evaluation],
+        evaluations: Sequence[ScorerSet],
         tables: Sequence[Convention] = TABLES,
         exported: Sequence[str] = (),
         records_tool_spans: Sequence[str] = (),
@@ -86,7 +86,7 @@ class Engine:
             records_tool_spans=tuple(records_tool_spans),
         )
 
-    def failed_conditions(self, trajectory: Trajectory) -> list[tuple[Evaluation, tuple[FailedCondition, ...]]]:
+    def failed_conditions(self, trajectory: Trajectory) -> list[tuple[ScorerSet, tuple[FailedCondition, ...]]]:
         """Each evaluation with the conditions that the run does not meet: none, and it matches."""
         draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
         return [(evaluation, tuple(matcher.failed(trajectory, draw))) for evaluation, matcher in self._matchers]
@@ -132,7 +132,7 @@ class Engine:
             if revision is None:
                 continue
             outermost = last.outermost if last is not None and revision < -1 else run.trajectory.outermost
-            trace.verdicts[run.span_id] = Verdict(revision, run.trajectory.incomplete, outermost)
+            trace.verdicts[run.span_id] = LastEvaluation(revision, run.trajectory.incomplete, outermost)
             if revision < 0:
                 continue
             run = _perhaps_joined(run, stamp.since_ns)
@@ -166,7 +166,7 @@ class Engine:
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
         revision = _following(trace.verdicts.get(span_id))
-        trace.verdicts[span_id] = Verdict(revision, "")
+        trace.verdicts[span_id] = LastEvaluation(revision, "")
         trace.verdicts.pop(NO_RUN, None)
         run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
         occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
@@ -180,15 +180,15 @@ class Engine:
         if not self._reports_no_run or is_again or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled):
             return []
         revision = 0 if before is None else before.revision + 1
-        trace.verdicts[NO_RUN] = Verdict(revision, "")
+        trace.verdicts[NO_RUN] = LastEvaluation(revision, "")
         run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
         return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
 
-    def _matching(self, run: Trajectory, draw: float) -> list[Evaluation]:
+    def _matching(self, run: Trajectory, draw: float) -> list[ScorerSet]:
         return [evaluation for evaluation, applies in self._matchers if applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, last: Verdict | None, draw: float) -> list[Evaluation]:
+    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[ScorerSet]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
         if not _is_inner(run, last):
             return []
@@ -222,14 +222,14 @@ def _why_nothing(trace: ClosedTrace, runs: Sequence[Run]) -> str:
     return "no run of the trace was evaluated" if runs else "no agent run was found in the trace"
 
 
-def _asked(evaluations: Sequence[Evaluation]) -> frozenset[str]:
+def _asked(evaluations: Sequence[ScorerSet]) -> frozenset[str]:
     """The attributes that conditions and scorers look at."""
     scorers = (scorer for each in evaluations for scorer in each.scorers)
     named: list[frozenset[str]] = [getattr(scorer, "attribute_keys", frozenset()) for scorer in scorers]
     return frozenset(key for each in evaluations for key in each.match.attributes).union(*named)
 
 
-def _revision(trace: ClosedTrace, run: Run, last: Verdict | None) -> int | None:
+def _revision(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> int | None:
     """The revision to score a run under; None if nothing about it changed, or it is not to be evaluated.
 
     Negative to put it off: -1 if it was not reported yet, -2 if its revision 0 was, and so on.
@@ -245,19 +245,19 @@ def _revision(trace: ClosedTrace, run: Run, last: Verdict | None) -> int | None:
     return -following - 1 if is_put_off else following
 
 
-def _following(last: Verdict | None) -> int:
+def _following(last: LastEvaluation | None) -> int:
     """The revision after the last one that was reported."""
     if last is None:
         return 0
     return last.revision + 1 if last.revision >= 0 else -last.revision - 1
 
 
-def _is_inner(run: Run, last: Verdict | None) -> bool:
+def _is_inner(run: Run, last: LastEvaluation | None) -> bool:
     """Whether the run was reported as an outermost one and turned out to lie inside another."""
     return last is not None and last.outermost and _following(last) > 0 and not run.trajectory.outermost
 
 
-def _is_changed(trace: ClosedTrace, run: Run, last: Verdict | None) -> bool:
+def _is_changed(trace: ClosedTrace, run: Run, last: LastEvaluation | None) -> bool:
     """Whether the run is to be scored: it is new, or its spans changed, or what is missing of it."""
     if last is None or last.revision < 0:
         return True
@@ -276,7 +276,7 @@ def _part_of(run: Run) -> Skipped:
 
 def _report(
     trajectory: Trajectory,
-    evaluation: Evaluation,
+    evaluation: ScorerSet,
     revision: int,
     draw: float,
     occasion: _Occasion,

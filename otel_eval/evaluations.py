@@ -10,11 +10,11 @@ from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Trajectory
 
-__all__ = ["Evaluation", "FailedCondition", "Match", "Matcher", "condition", "is_awaited"]
+__all__ = ["FailedCondition", "Matcher", "RunFilter", "ScorerSet", "condition", "is_awaited"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class RunFilter:
     """Which runs an evaluation is for; everything given must hold.
 
     Attributes:
@@ -31,7 +31,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class ScorerSet:
     """Scorers, the runs they are for, and the share of traces that is scored (chosen by trace id).
 
     Attributes:
@@ -40,7 +40,7 @@ class Evaluation:
 
     name: str
     scorers: tuple[Scorer, ...]
-    match: Match = field(default_factory=Match)
+    match: RunFilter = field(default_factory=RunFilter)
     sample: float = 1.0
     at_once: tuple[Scorer, ...] = field(init=False, repr=False)
     later: tuple[Scorer, ...] = field(init=False, repr=False)
@@ -68,7 +68,7 @@ class FailedCondition:
 class Matcher:
     """One evaluation's conditions, compiled once."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: ScorerSet) -> None:
         match = evaluation.match
         self._names: Final = [
             (name, glob_matcher(pattern))

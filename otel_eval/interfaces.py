@@ -21,6 +21,7 @@ __all__ = [
     "Crashes",
     "Deployment",
     "Frame",
+    "LastEvaluation",
     "LogFrame",
     "LogReader",
     "Part",
@@ -29,7 +30,6 @@ __all__ = [
     "Scorer",
     "SpanEvent",
     "SpanReader",
-    "Verdict",
     "Wanted",
 ]
 
@@ -173,7 +173,7 @@ class LogReader(Protocol):
 LogFrame = tuple[Any, LogReader]
 
 
-class Verdict(NamedTuple):
+class LastEvaluation(NamedTuple):
     """The last evaluation of a run.
 
     Attributes:
@@ -248,7 +248,7 @@ class ClosedTrace:
     logs: Mapping[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
     cut: str = ""
     changed: frozenset[bytes] | None = None
-    verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+    verdicts: dict[bytes, LastEvaluation] = field(default_factory=dict)
     part: Part | None = None
     released: Released | None = None
     evidence: Evidence | None = None

@@ -17,7 +17,7 @@ from uuid import uuid4
 from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanReader
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults, EvaluationAttempts, EvaluationJournal, Watch
@@ -100,7 +100,7 @@ class Pipeline:
         self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
         self._tool_names = _tool_name_check(engine)
         self._watch: Final = watch
-        self._found: list[tuple[Trajectory, Sequence[Evaluation]]] = []  # runs of the trace that is evaluated now
+        self._found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []  # runs of the trace that is evaluated now
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
@@ -340,7 +340,7 @@ class Pipeline:
             check = self._buffer.next_check()
         return check is not None and check <= self._clock()
 
-    def _observe(self, trajectory: Trajectory, evaluations: Sequence[Evaluation]) -> None:
+    def _observe(self, trajectory: Trajectory, evaluations: Sequence[ScorerSet]) -> None:
         self._found.append((trajectory, evaluations))
         self._note_scoring()
         for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):

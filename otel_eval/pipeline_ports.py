@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Report, Stamp, Trajectory
 
@@ -17,7 +17,7 @@ MOST_CRASHES: Final = 2
 """Of the process during the evaluation of one trace, before it fails without another attempt."""
 
 
-Watch = Callable[[Engine, ClosedTrace, Sequence[tuple[Trajectory, Sequence[Evaluation]]], Sequence[Report]], None]
+Watch = Callable[[Engine, ClosedTrace, Sequence[tuple[Trajectory, Sequence[ScorerSet]]], Sequence[Report]], None]
 """Takes an evaluated trace: the runs that were found, each with the evaluations that match it, and the reports on them."""
 
 

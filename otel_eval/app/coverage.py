@@ -11,7 +11,7 @@ from typing import Final
 
 from otel_eval.datasets import Dataset
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Stamp, Trajectory
 from otel_eval.scorers.references import Reference, references_of
@@ -52,7 +52,7 @@ class Coverage:
     traces_without_run: int = 0
     spans_without_run: int = 0
     scopes_without_run: Counter[str] = field(default_factory=Counter)
-    evaluations: Sequence[Evaluation] = ()
+    evaluations: Sequence[ScorerSet] = ()
     _tool_names: ToolNameCheck | None = None
     _keys: dict[int, set[str]] = field(default_factory=dict)  # id of a dataset → keys that runs carried
 
@@ -86,7 +86,7 @@ class Coverage:
             if scope in self.scopes_without_run or len(self.scopes_without_run) < _MOST_SCOPES:
                 self.scopes_without_run[scope] += 1
 
-    def _run(self, trajectory: Trajectory, matching: Sequence[Evaluation]) -> None:
+    def _run(self, trajectory: Trajectory, matching: Sequence[ScorerSet]) -> None:
         self.runs += 1
         self.matched += bool(matching)
         if self._tool_names is not None:
@@ -113,7 +113,7 @@ class Coverage:
         return found
 
 
-def _files(evaluations: Sequence[Evaluation]) -> Iterator[tuple[Dataset, Reference, float]]:
+def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
     """Each dataset file that a scorer reads, the reference to it, and the share of traces that is looked up in it."""
     for evaluation in evaluations:
         for scorer in evaluation.scorers:

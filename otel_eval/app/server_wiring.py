@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import AdminServer, Readiness
 from otel_eval.app.wiring import engine_of, otlp_endpoint
-from otel_eval.config import Auth, EvalConfig, MetricsOtlp, ServerTls, Telemetry, client_tls, refuse_credentials
-from otel_eval.config import OtlpReceiver as Given
+from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, client_tls, refuse_credentials
 from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
-from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpReceiver, Relay, Tls
+from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpServer, Relay, Tls
 
 if TYPE_CHECKING:
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["AdminServices", "check", "forward_of", "metrics_endpoint", "receiver_of", "suggestions", "verify"]
 
 
-def receiver_of(given: Given, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpReceiver:
+def receiver_of(given: OtlpReceiver, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpServer:
     """The receiver, not listening yet.
 
     Raises:
         ConfigError: a token cannot be had.
     """
     grpc, http = given.protocols.grpc, given.protocols.http
-    return OtlpReceiver(
+    return OtlpServer(
         grpc=grpc.endpoint if grpc else None,
         http=http.endpoint if http else None,
         consumer=intake,
@@ -48,7 +47,7 @@ def receiver_of(given: Given, intake: Consumer, relay: Relay | None, ready: Call
     )
 
 
-def verify(given: Given) -> None:
+def verify(given: OtlpReceiver) -> None:
     """See whether the files that the receiver needs can be used.
 
     Raises:

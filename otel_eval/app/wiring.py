@@ -17,7 +17,7 @@ from otel_eval.conventions import TABLES, Convention, convention_from_mapping
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
-from otel_eval.evaluations import Evaluation, Match
+from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.export_queue import ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout, FinalResults
@@ -109,11 +109,11 @@ def engine_of(
     with (clients or Clients()).used(), named_judges(judges_of(config) if config.judges else {}):
         built = [each.build() for each in config.evaluations]
     evaluations = [
-        Evaluation(
+        ScorerSet(
             name=each.name,
             scorers=tuple(map(guard, scorers)),
             sample=each.sample,
-            match=Match(
+            match=RunFilter(
                 service=each.match.service,
                 agent=each.match.agent,
                 span=each.match.span,

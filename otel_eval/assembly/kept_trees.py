@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_eval.assembly.limits import Limits
-from otel_eval.interfaces import Frame, Released, Verdict
+from otel_eval.interfaces import Frame, LastEvaluation, Released
 
 __all__ = ["KeptTree", "KeptTrees"]
 
@@ -103,7 +103,7 @@ class KeptTrees:
         ends = [tree.until for held in (self.trees, self.runs) for tree in list(held.values())[:1]]
         return min(ends, default=float("inf"))
 
-    def expire(self, now: float, verdicts: dict[bytes, Verdict]) -> tuple[int, list[bytes]]:
+    def expire(self, now: float, verdicts: dict[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
         """Release and forget what is not kept any longer; the bytes that are free, and the spans that are gone."""
         freed, gone = 0, list[bytes]()
         while self.trees and (self._is_over(self.trees, now) or self._is_too_much()):
@@ -123,7 +123,7 @@ class KeptTrees:
         limits = self.limits
         return len(self.tree_of) > limits.max_spans_per_trace // _SHARE or self.size > limits.max_bytes_per_trace // _SHARE
 
-    def release(self, verdicts: Mapping[bytes, Verdict]) -> tuple[int, list[bytes]]:
+    def release(self, verdicts: Mapping[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
         """Of the oldest tree keep its outermost runs' own spans only; the bytes that are free, and the spans that are gone."""
         tree = self.take(next(iter(self.trees)))
         runs = [each for each in tree.frames if (last := verdicts.get(each)) is not None and last.outermost]
@@ -138,7 +138,7 @@ class KeptTrees:
         self.remember(tree.parent, lost=True)
         return tree.size - size * len(runs), [each for each in tree.frames if each not in self.runs]
 
-    def finish(self, tree: KeptTree, verdicts: Mapping[bytes, Verdict]) -> None:
+    def finish(self, tree: KeptTree, verdicts: Mapping[bytes, LastEvaluation]) -> None:
         """The results of the tree's runs are final."""
         self.final += [each for each in tree.frames if each in verdicts]
 

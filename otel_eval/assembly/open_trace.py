@@ -11,7 +11,7 @@ from otel_eval.assembly.closing import Logs, Version, listed
 from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.assembly.subtrees import Due, SpanTrees
 from otel_eval.construction import constructor
-from otel_eval.interfaces import ClosedTrace, Frame, Verdict
+from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation
 from otel_eval.model import Completeness
 
 __all__ = ["SPAN_OVERHEAD_BYTES", "OpenTrace", "Parts", "closed", "reopen"]
@@ -34,7 +34,7 @@ class OpenTrace:
     size: int = 0
     cut: str = ""
     changed: set[bytes] | None = None
-    verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+    verdicts: dict[bytes, LastEvaluation] = field(default_factory=dict)
     look: float = inf  # when its trees are looked at, however many spans arrive
     trees: SpanTrees | None = None
 

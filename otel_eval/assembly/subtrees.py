@@ -34,7 +34,7 @@ from otel_eval.assembly.closing import NOTHING, Logs, Version, evidence_of, join
 from otel_eval.assembly.kept_trees import KeptTree, KeptTrees
 from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.conventions.local_root import is_local_root, parent_is_remote
-from otel_eval.interfaces import ClosedTrace, Frame, Part, Verdict
+from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, Part
 from otel_eval.model import Completeness, Evidence
 
 __all__ = ["Due", "SpanTrees", "trees_of"]
@@ -49,7 +49,7 @@ class OpenSpans(Protocol):
     records: int
     size: int
     touched: float
-    verdicts: dict[bytes, Verdict]
+    verdicts: dict[bytes, LastEvaluation]
 
 
 class Due(NamedTuple):
@@ -59,7 +59,7 @@ class Due(NamedTuple):
     reason: Completeness
 
 
-class _Tree(NamedTuple):
+class _Subtree(NamedTuple):
     """An open tree, and when its spans arrived."""
 
     top: bytes
@@ -138,13 +138,13 @@ class SpanTrees:
         self._note(trace)
         return bool(self._agents or self.kept.parents)
 
-    def _rest(self, trace: OpenSpans, trees: list[_Tree]) -> tuple[float, Completeness]:
+    def _rest(self, trace: OpenSpans, trees: list[_Subtree]) -> tuple[float, Completeness]:
         """When all trees are handed over, as the trace had no span for so long, and why."""
         if any(is_local_root(trace.frames[tree.top]) for tree in trees):
             return trace.touched + self.limits.decision_wait_partial_s, Completeness.REMOTE_PARENT
         return trace.touched + self.limits.idle_s, Completeness.IDLE
 
-    def _deadline(self, tree: _Tree, trace: OpenSpans, now: float) -> tuple[float, Completeness]:
+    def _deadline(self, tree: _Subtree, trace: OpenSpans, now: float) -> tuple[float, Completeness]:
         """When the tree is to be handed over if nothing joins it, and why."""
         limits = self.limits
         aged = (tree.first + limits.max_age_s, Completeness.AGED)
@@ -156,7 +156,7 @@ class SpanTrees:
         wait = limits.decision_wait_partial_s if is_local_root(trace.frames[tree.top]) else limits.decision_wait_detached_s
         return min((tree.last + wait, Completeness.DETACHED), last)
 
-    def _read(self, trace: OpenSpans) -> list[_Tree]:
+    def _read(self, trace: OpenSpans) -> list[_Subtree]:
         """The open trees, after new spans were joined to what is kept."""
         self._open_unevaluated(trace)
         self._note(trace)
@@ -166,7 +166,7 @@ class SpanTrees:
             if has_agent:
                 self._open_hanging(trace, ids)
             times = [self._arrived[each] for each in ids]
-            tree = _Tree(top, ids, has_agent, min(times), max(times))
+            tree = _Subtree(top, ids, has_agent, min(times), max(times))
             if has_agent or not self._is_beside(trace, tree):
                 trees.append(tree)
             else:
@@ -211,7 +211,7 @@ class SpanTrees:
         del trace.frames[span_id]
         self.tally.spans_too_late += 1
 
-    def _is_beside(self, trace: OpenSpans, tree: _Tree) -> bool:
+    def _is_beside(self, trace: OpenSpans, tree: _Subtree) -> bool:
         """Whether a tree without an agent stands above what is kept, or has stood beside it long enough."""
         parent = trace.frames[tree.top][0]
         if self.kept.pass_up(tree.ids, parent):
@@ -232,7 +232,7 @@ class SpanTrees:
 
     # -------------------------------------------------------- between the states
 
-    def _keep(self, trace: OpenSpans, tree: _Tree, now: float) -> None:
+    def _keep(self, trace: OpenSpans, tree: _Subtree, now: float) -> None:
         """Move an open tree to the kept ones."""
         size, parent = self._share(trace, len(tree.ids)), trace.frames[tree.top][0]
         # What encloses a local root is in another process, whose spans arrive within `grace_period_s`.
@@ -323,7 +323,7 @@ class SpanTrees:
         logs = listed(trace.logs, frames)
         return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.verdicts, part, released, evidence)
 
-    def _evidence(self, trace: OpenSpans, trees: list[_Tree]) -> dict[bytes, Frame]:
+    def _evidence(self, trace: OpenSpans, trees: list[_Subtree]) -> dict[bytes, Frame]:
         """Spans of other trees that can show that something of a run is missing."""
         frames = trace.frames
         found = {each: frames[each] for tree in trees if not tree.has_agent for each in tree.ids}

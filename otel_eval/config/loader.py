@@ -109,13 +109,13 @@ def expand(
         ConfigError: some variable is not set; every such place is named.
     """
     unset: dict[str, str] = {} if missing is None else missing
-    expanded = _Walk(environment, always_text, unset).value(value, "", as_text=False)
+    expanded = _Expansion(environment, always_text, unset).value(value, "", as_text=False)
     if unset and missing is None:
         raise ConfigError(*unset.values())
     return expanded
 
 
-class _Walk:
+class _Expansion:
     def __init__(self, environment: Mapping[str, str], always_text: Collection[str], missing: dict[str, str]) -> None:
         self._environment, self._always_text, self._missing = environment, always_text, missing
 

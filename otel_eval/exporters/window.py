@@ -21,7 +21,7 @@ from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
 from otel_eval.scorers.labels import distribution
 
-__all__ = ["OTHER", "PERCENTILES", "State", "Window", "WindowGauges", "WindowLimits", "gauges_of"]
+__all__ = ["OTHER", "PERCENTILES", "ResultWindow", "State", "WindowGauges", "WindowLimits", "gauges_of"]
 
 PERCENTILES: Final = (50, 90, 95)
 
@@ -50,7 +50,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _RunResult:
     at: float
     value: float | None
     passed: bool | None
@@ -58,7 +58,7 @@ class _Entry:
     revision: int
 
 
-class Window:
+class ResultWindow:
     """The latest result of each run: the newest `results` of them, none of them `time_s` seconds old or older.
 
     A further result of a run takes the place of the earlier one and is as young as itself; so does one that says nothing, which
@@ -74,8 +74,8 @@ class Window:
 
     def __init__(self, time_s: float, results: int) -> None:
         self._time_s, self._results = time_s, results
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()  # by run, oldest first
-        self._removed: OrderedDict[Hashable, _Entry] = OrderedDict()  # the same of those that say nothing
+        self._entries: OrderedDict[Hashable, _RunResult] = OrderedDict()  # by run, oldest first
+        self._removed: OrderedDict[Hashable, _RunResult] = OrderedDict()  # the same of those that say nothing
         self._latest = -math.inf
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Window:
         if says_nothing and revision == 0:
             return  # there is none before it
         held = self._removed if says_nothing else self._entries
-        held[run] = _Entry(now, value, passed, label, revision)
+        held[run] = _RunResult(now, value, passed, label, revision)
         if len(held) > self._results:
             held.popitem(last=False)
 
@@ -151,9 +151,9 @@ class WindowLimits:
         """Whether there is room for anything."""
         return self.time_s > 0 and self.results > 0
 
-    def window(self, evaluation: str, scorer: str) -> Window:
+    def window(self, evaluation: str, scorer: str) -> ResultWindow:
         """An empty window for a scorer."""
-        return Window(self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results)))
+        return ResultWindow(self.time_s, min(self.results, self.fewer.get((evaluation, scorer), self.results)))
 
 
 OTHER: Final = "_other"
@@ -186,7 +186,7 @@ class WindowGauges:
     def _begin(self) -> None:
         """Nothing: at the start, and in a child process, whose parent tells of what came before."""
         self._lock = threading.Lock()
-        self._windows: dict[tuple[str, str, str], Window] = {}
+        self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], set[str]] = {}
         self._told: Told = []
 
@@ -198,7 +198,7 @@ class WindowGauges:
             with self._lock:
                 self._window(result).add(self._clock(), key, **_measures(result), revision=report.revision)
 
-    def _window(self, result: Result) -> Window:
+    def _window(self, result: Result) -> ResultWindow:
         key = (result.evaluation, result.scorer, result.type)
         window = self._windows.get(key)
         if window is None:

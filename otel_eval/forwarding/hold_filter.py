@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_eval.conventions import DROPPED
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine, sampling_hash
-from otel_eval.evaluations import Evaluation, condition
+from otel_eval.evaluations import ScorerSet, condition
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Frame, SpanReader
 from otel_eval.model import Kind
@@ -59,7 +59,7 @@ class HoldFilter:
 class _Chance:
     """Those conditions of an evaluation that a single span can fail."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: ScorerSet) -> None:
         match = evaluation.match
         self._sample: Final = evaluation.sample
         self._service: Final = glob_matcher(match.service)

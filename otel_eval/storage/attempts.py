@@ -14,7 +14,7 @@ from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.storage import SLOTS, InProgress, key_of_trace
 
-__all__ = ["WHY", "Attempts"]
+__all__ = ["WHY", "RecordedAttempts"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -28,7 +28,7 @@ WHY: Final = "the process crashed twice while the trace was evaluated"
 _CRASHED: Final = Failed("crashed", WHY)
 
 
-class Attempts:
+class RecordedAttempts:
     """The evaluations of one receiver, as they are recorded in its storage.
 
     Args:

@@ -31,7 +31,7 @@ from otel_eval.storage import (
     evaluator_identity,
     key_of,
 )
-from otel_eval.storage.attempts import Attempts
+from otel_eval.storage.attempts import RecordedAttempts
 from otel_eval.storage.compaction import records_of, weight_of
 from otel_eval.storage.forwarded_requests import AcknowledgedRequest, ForwardedRequests
 from otel_eval.storage.record_types import (
@@ -97,7 +97,7 @@ class Durable:
         self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
         self.ledger: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._claim, sync=given.sync)
-        self.attempts: Final = Attempts(self._in_progress)
+        self.attempts: Final = RecordedAttempts(self._in_progress)
         self.onward: Final = ForwardedRequests(self.journal, self.ledger, self._unwritten)
         self.now: Final = now
         self._clock: Final = clock

@@ -25,7 +25,7 @@ class AckState(Protocol):
     place: Any
 
 
-class PendingSpans(Protocol):
+class SpansToForward(Protocol):
     """The forwarding stage, which holds the spans that wait for scores."""
 
     def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
@@ -55,7 +55,7 @@ class ForwardedRequests:
 
     def __init__(self, journal: Journal, ledger: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
         self._journal, self._ledger, self._unwritten = journal, ledger, unwritten
-        self.forward: PendingSpans | None = None
+        self.forward: SpansToForward | None = None
         self._lock = threading.Lock()  # guards all acks
 
     def kept(self, ack: AckState, segment: Segment, end: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_eval.model import Failed, Report
 from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults
-from otel_eval.storage.attempts import WHY, Attempts
+from otel_eval.storage.attempts import WHY, RecordedAttempts
 from otel_eval.storage.durable import Durable
 
 __all__ = ["PendingResults"]
@@ -44,7 +44,7 @@ class PendingResults:
         timeout_s: float,
     ) -> None:
         self._reports, self._durable, self._later, self._emit = reports, durable, later, emit
-        self._attempts: Final[Attempts] = durable.attempts
+        self._attempts: Final[RecordedAttempts] = durable.attempts
         self._caught_up, self._timeout_s = caught_up, timeout_s
         self._thread: threading.Thread | None = None
 

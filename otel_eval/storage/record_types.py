@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from otel_eval.interfaces import ClosedTrace, Released, Verdict
+from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 
 __all__ = [
@@ -230,7 +230,7 @@ class EvaluatedTrace:
     """
 
     trace_id: bytes
-    verdicts: Mapping[bytes, Verdict] = field(default_factory=dict)
+    verdicts: Mapping[bytes, LastEvaluation] = field(default_factory=dict)
     reports: Sequence[Report] = ()
     late: bool = False
     pending: frozenset[str] = frozenset()
@@ -262,7 +262,7 @@ def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
     """The results in a JUDGED record."""
     rows: list[Any] = json.loads(payload)
     for trace_id, verdicts, reports, late in rows:
-        evaluated = {bytes.fromhex(run): Verdict(*verdict) for run, verdict in verdicts.items()}
+        evaluated = {bytes.fromhex(run): LastEvaluation(*verdict) for run, verdict in verdicts.items()}
         pending = frozenset(result_id for report in reports for result_id in pending_of(report))
         yield EvaluatedTrace(bytes.fromhex(trace_id), evaluated, [report_from_json(report) for report in reports], late, pending)
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from otel_eval.assembly import TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.interfaces import ClosedTrace, Verdict
+from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Report, Stamp
 from otel_eval.otlp import UNLIMITED, SpanBatch, read_traces
 from otel_eval.otlp.requests import RawRequest, read_request
@@ -64,7 +64,7 @@ class _Closed:
     """A trace as it was closed, with the results that it had before."""
 
     trace: ClosedTrace
-    before: dict[bytes, Verdict]
+    before: dict[bytes, LastEvaluation]
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ class Recovery:
                     again.append(replace(report, pending=pending))
         return sorted(again, key=lambda each: -self._durable.attempts.crashes_later(bytes.fromhex(each.trajectory.trace_id)))
 
-    def _pending_of(self, trace: ClosedTrace, before: dict[bytes, Verdict], asking: Engine) -> list[Report]:
+    def _pending_of(self, trace: ClosedTrace, before: dict[bytes, LastEvaluation], asking: Engine) -> list[Report]:
         """The reports on a trace once more, without any scorer being called."""
         evaluator, since_ns = self._durable.identity
         stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)

@@ -27,11 +27,11 @@ CLIENTS = 4
 
 RECEIVER = """
 import sys
-from otel_eval.sources.receiver import OtlpReceiver, tune_gc, tune_malloc
+from otel_eval.sources.receiver import OtlpServer, tune_gc, tune_malloc
 class Intake:
     def spans(self, framed): pass
     def logs(self, framed): pass
-receiver = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=Intake())
+receiver = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=Intake())
 tune_malloc()
 tune_gc()
 bound = receiver.start()

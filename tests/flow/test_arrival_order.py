@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace, Frame
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
@@ -62,7 +62,7 @@ NESTED = [name for name, trace in traces().items() if agents(trace)[1]]
 @cache
 def engine() -> Engine:
     """Counts the calls of each outermost run, whatever they are."""
-    return Engine([Evaluation(name="e", scorers=(create_scorer({"type": "loop_detection"}),))])
+    return Engine([ScorerSet(name="e", scorers=(create_scorer({"type": "loop_detection"}),))])
 
 
 def said(report: Report) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from otel_eval.assembly import Limits, evidence_of
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation, Match
+from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
@@ -47,7 +47,7 @@ class Life:
 
     def __init__(self, runs: str = "outermost", limits: Limits = LIMITS, *, no_run: bool = False) -> None:
         scorers = (create_scorer({"type": "tool_call_count", "criteria": {"look": [">=", 1]}}),)
-        engine = Engine([Evaluation(name="e", scorers=scorers, match=Match(runs=runs))], no_run=no_run)  # type: ignore[arg-type]
+        engine = Engine([ScorerSet(name="e", scorers=scorers, match=RunFilter(runs=runs))], no_run=no_run)  # type: ignore[arg-type]
         self.now, self.reports, self.last = 0.0, list[Report](), dict[str, Any]()
         self.final: list[str] = []
         self.pipeline = Pipeline(engine, self.take, limits, clock=lambda: self.now, final=self.finish)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.evaluations import Evaluation, Match, Matcher
+from otel_eval.evaluations import Matcher, RunFilter, ScorerSet
 from otel_eval.globs import glob
 from otel_eval.model import Scored
 from otel_eval.scorers import create_scorer
@@ -39,11 +39,11 @@ def test_a_list_of_tools_with_many_stars() -> None:
     assert in_time(lambda: Names((STARS, STARS + "c")).matcher()(NAME)) is None
 
 
-@pytest.mark.parametrize("match", [Match(agent=STARS), Match(attributes={"x": STARS})])
-def test_a_condition_with_many_stars(match: Match) -> None:
+@pytest.mark.parametrize("match", [RunFilter(agent=STARS), RunFilter(attributes={"x": STARS})])
+def test_a_condition_with_many_stars(match: RunFilter) -> None:
     """Names of agents, values of attributes."""
     run = trajectory(call("search"), agent=NAME, attributes={"x": NAME})
-    applies = Matcher(Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}),), match=match))
+    applies = Matcher(ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),), match=match))
     assert in_time(lambda: applies(run, 0.0)) is False
 
 

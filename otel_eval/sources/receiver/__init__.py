@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.export_handler import Consumer, Relay
 from otel_eval.sources.receiver.process_memory import resident, trim_malloc, tune_gc, tune_malloc
-from otel_eval.sources.receiver.server import Bound, OtlpReceiver
+from otel_eval.sources.receiver.server import Bound, OtlpServer
 from otel_eval.sources.receiver.tls import Certificates, Tls
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Bound",
     "Certificates",
     "Consumer",
-    "OtlpReceiver",
+    "OtlpServer",
     "Relay",
     "Tls",
     "resident",

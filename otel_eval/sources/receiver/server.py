@@ -22,7 +22,7 @@ from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
 from otel_eval.sources.receiver.tls import Certificates, Tls
 
-__all__ = ["Bound", "OtlpReceiver"]
+__all__ = ["Bound", "OtlpServer"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -44,7 +44,7 @@ class Bound:
     http: str | None
 
 
-class OtlpReceiver:
+class OtlpServer:
     """OTLP over gRPC and HTTP, in front of one consumer.
 
     Args:

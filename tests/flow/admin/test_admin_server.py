@@ -28,7 +28,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import Trajectory
 from otel_eval.native import extension
 from otel_eval.scorers import scorer
-from otel_eval.sources.receiver import Bound, OtlpReceiver
+from otel_eval.sources.receiver import Bound, OtlpServer
 
 OPEN = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
 Begin = Callable[..., tuple[Server, Bound]]
@@ -366,7 +366,7 @@ class _Kept:
 def test_metrics_are_sent_by_otlp(begin: Begin, protocol: str) -> None:
     """The same numbers, with units and kinds, again and again and at the end."""
     kept = _Kept()
-    backend = OtlpReceiver(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=kept, relay=kept)
+    backend = OtlpServer(grpc="127.0.0.1:0", http="127.0.0.1:0", consumer=kept, relay=kept)
     there = backend.start()
     address = there.grpc if protocol == "grpc" else there.http
     _, bound = begin(telemetry={"otlp": {"endpoint": f"http://{address}", "protocol": protocol, "interval": 0.1}})

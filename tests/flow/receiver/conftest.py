@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.errors import Overloaded
 from otel_eval.otlp import SpanBatch
-from otel_eval.sources.receiver import Bound, OtlpReceiver
+from otel_eval.sources.receiver import Bound, OtlpServer
 
-Start = Callable[..., tuple[OtlpReceiver, Bound]]
+Start = Callable[..., tuple[OtlpServer, Bound]]
 
 
 class ListIntake:
@@ -54,10 +54,10 @@ def intake() -> ListIntake:
 @pytest.fixture
 def start(intake: ListIntake) -> Iterator[Start]:
     """Starts a receiver with options; each is stopped when the test ends."""
-    running: list[OtlpReceiver] = []
+    running: list[OtlpServer] = []
 
-    def begin(**options: Any) -> tuple[OtlpReceiver, Bound]:
-        receiver = OtlpReceiver(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "consumer": intake} | options)
+    def begin(**options: Any) -> tuple[OtlpServer, Bound]:
+        receiver = OtlpServer(**{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "consumer": intake} | options)
         running.append(receiver)
         return receiver, receiver.start()
 

@@ -13,7 +13,7 @@ from receiver_process import request
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import Storage
-from otel_eval.interfaces import ClosedTrace, Verdict
+from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Completeness, Report, Result, Skipped
 from otel_eval.otlp import read_logs, read_traces
 from otel_eval.otlp.requests import RawRequest
@@ -66,7 +66,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             durable.closing([(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
-                closed.verdicts[(1).to_bytes(8)] = Verdict(number, "why")
+                closed.verdicts[(1).to_bytes(8)] = LastEvaluation(number, "why")
                 durable.judged([(closed, [])])
     return buffer
 

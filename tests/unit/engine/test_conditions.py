@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation, FailedCondition, Match
+from otel_eval.evaluations import FailedCondition, RunFilter, ScorerSet
 from otel_eval.model import UNRECORDED, Trajectory
 from otel_eval.scorers import create_scorer
 from otel_eval.testing import closed, span
@@ -30,7 +30,7 @@ def runs_of(engine: Engine, attributes: dict[str, Any]) -> list[tuple[Trajectory
 
 
 MATCHES = st.builds(
-    Match,
+    RunFilter,
     service=PATTERNS,
     agent=PATTERNS,
     span=PATTERNS,
@@ -44,10 +44,10 @@ MATCHES = st.builds(
     attributes=st.dictionaries(st.sampled_from(["x", "y"]), VALUES),
 )
 def test_no_condition_fails_exactly_where_an_evaluation_matches(
-    evaluations: list[tuple[Match, float]], attributes: dict[str, Any]
+    evaluations: list[tuple[RunFilter, float]], attributes: dict[str, Any]
 ) -> None:
     """Whatever the conditions and the share of traces."""
-    made = [Evaluation(name=str(n), scorers=(SCORER,), match=m, sample=s) for n, (m, s) in enumerate(evaluations)]
+    made = [ScorerSet(name=str(n), scorers=(SCORER,), match=m, sample=s) for n, (m, s) in enumerate(evaluations)]
     engine = Engine(made)
     for run, matching in runs_of(engine, attributes):
         conditions = engine.failed_conditions(run)
@@ -58,22 +58,22 @@ def test_no_condition_fails_exactly_where_an_evaluation_matches(
 @pytest.mark.parametrize(
     ("match", "failed"),
     [
-        (Match(service="shop"), FailedCondition("match.service", "shop", "a")),
-        (Match(agent="A"), FailedCondition("match.agent", "A", "a")),
-        (Match(span="x*"), FailedCondition("match.span", "x*", "a")),
-        (Match(attributes={"x": "b*"}), FailedCondition("match.attributes.x", "b*", "a")),
-        (Match(attributes={"y": 1}), FailedCondition("match.attributes.y", 1, UNRECORDED)),
+        (RunFilter(service="shop"), FailedCondition("match.service", "shop", "a")),
+        (RunFilter(agent="A"), FailedCondition("match.agent", "A", "a")),
+        (RunFilter(span="x*"), FailedCondition("match.span", "x*", "a")),
+        (RunFilter(attributes={"x": "b*"}), FailedCondition("match.attributes.x", "b*", "a")),
+        (RunFilter(attributes={"y": 1}), FailedCondition("match.attributes.y", 1, UNRECORDED)),
     ],
 )
-def test_a_failed_condition_tells_what_is_wanted_and_what_the_run_has(match: Match, failed: FailedCondition) -> None:
+def test_a_failed_condition_tells_what_is_wanted_and_what_the_run_has(match: RunFilter, failed: FailedCondition) -> None:
     """By the key of the configuration."""
-    engine = Engine([Evaluation(name="one", scorers=(SCORER,), match=match)])
+    engine = Engine([ScorerSet(name="one", scorers=(SCORER,), match=match)])
     (run, _), _ = runs_of(engine, {"x": "a"})
     assert engine.failed_conditions(run)[0][1] == (failed,)
 
 
 def test_all_failed_conditions_are_told_and_a_nested_run_is_named() -> None:
     """One does not have to repair one after the other."""
-    engine = Engine([Evaluation(name="one", scorers=(SCORER,), match=Match(agent="A", span="B"))])
+    engine = Engine([ScorerSet(name="one", scorers=(SCORER,), match=RunFilter(agent="A", span="B"))])
     _, (run, _) = runs_of(engine, {})
     assert [each.condition for each in engine.failed_conditions(run)[0][1]] == ["match.runs", "match.agent", "match.span"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from otel_eval.engine import Engine, result_id
-from otel_eval.evaluations import Evaluation, Match
+from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Failed, NoRun, Report, Result, Scored, Skipped, Stamp, Trajectory
 from otel_eval.scorers import create_scorer
@@ -42,7 +42,7 @@ def tool(span_id: str, parent: str, name: str = "search") -> FakeSpan:
 
 def engine_of(*scorers: Any, **options: Any) -> Engine:
     """An engine with one evaluation named `e`."""
-    evaluation = Evaluation(name="e", scorers=scorers or (COUNT,), **options.pop("evaluation", {}))
+    evaluation = ScorerSet(name="e", scorers=scorers or (COUNT,), **options.pop("evaluation", {}))
     return Engine([evaluation], **options)
 
 
@@ -117,7 +117,7 @@ def test_a_users_scorer_cannot_change_the_run_of_others():
         return Scored(1.0, passed=True)
 
     mine, other = Scorer(spoil), Scorer(lambda run: Scored(float(len(run.attributes)), passed=True), "other")
-    engine = engine_of(mine, other, evaluation={"match": Match(attributes={"tenant": "a"})})
+    engine = engine_of(mine, other, evaluation={"match": RunFilter(attributes={"tenant": "a"})})
     results = results_of(engine.evaluate(closed(agent("a", tenant="a"), tool("t", "a"))))
     assert [each.outcome for each in results] == [Scored(1.0, passed=True), Scored(1.0, passed=True)]
 
@@ -126,9 +126,9 @@ def test_conditions_decide_which_runs_are_scored():
     """Runs inside others only where an evaluation asks for all."""
     spans = (agent("a"), agent("b", "a"), tool("t", "b"))
     for runs, agents in (("outermost", ["agent-a"]), ("all", ["agent-a", "agent-b"])):
-        reports = engine_of(evaluation={"match": Match(runs=runs)}).evaluate(closed(*spans))
+        reports = engine_of(evaluation={"match": RunFilter(runs=runs)}).evaluate(closed(*spans))
         assert sorted(report.trajectory.agent for report in reports) == agents
-    assert engine_of(evaluation={"match": Match(agent="other-*")}).evaluate(closed(*spans)) == []
+    assert engine_of(evaluation={"match": RunFilter(agent="other-*")}).evaluate(closed(*spans)) == []
 
 
 def test_the_sample_is_decided_by_the_trace_id_alone():

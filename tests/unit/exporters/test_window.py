@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.exporters.window import PERCENTILES, State, Window, WindowLimits
+from otel_eval.exporters.window import PERCENTILES, ResultWindow, State, WindowLimits
 
 LABELS = st.none() | st.sampled_from("abc")
 SCORES = st.none() | st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
@@ -64,7 +64,7 @@ class Slow:
 @given(st.lists(ADDS), st.floats(0.5, 8), st.integers(1, 5), st.floats(0, 12))
 def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float, results: int, later: float):
     """Any order of runs, revisions and outcomes, instants that go back, at every moment and once more later."""
-    window, slow, now = Window(time_s, results), Slow(time_s, results), 0.0
+    window, slow, now = ResultWindow(time_s, results), Slow(time_s, results), 0.0
     for step, run, value, passed, label, revision in adds:
         now += step
         window.add(now, run, value, passed, label, revision=revision)
@@ -77,7 +77,7 @@ def test_a_window_is_what_a_list_filtered_anew_is(adds: list[Any], time_s: float
 @pytest.mark.parametrize("earlier", [[], [1]])
 def test_an_earlier_revision_that_comes_later_does_not_stand_for_one_that_says_nothing(earlier: list[int]):
     """A judge may answer about the earlier one when the later one was skipped already."""
-    window = Window(60, 10)
+    window = ResultWindow(60, 10)
     for revision in earlier:
         window.add(0, "run", 1.0, True, revision=revision)
     window.add(1, "run", revision=2)
@@ -88,12 +88,12 @@ def test_an_earlier_revision_that_comes_later_does_not_stand_for_one_that_says_n
 def test_nothing_is_known_of_an_empty_window():
     """There is no rate, no mean and no quantile of nothing; nothing is uneven in it."""
     empty = State(results=0, pass_rate=None, mean=None, quantiles={}, counts={}, fractions={}, skew=0.0)
-    assert Window(60, 10).state(0) == empty
+    assert ResultWindow(60, 10).state(0) == empty
 
 
 def test_quantiles_are_scores_that_occurred():
     """Nearest rank, exact also where floating point would round a rank up."""
-    window = Window(60, 1000)
+    window = ResultWindow(60, 1000)
     for number in range(100):
         window.add(0, number, number / 100)
     assert window.state(1).quantiles == {50: 0.49, 90: 0.89, 95: 0.94}
@@ -101,7 +101,7 @@ def test_quantiles_are_scores_that_occurred():
 
 def test_a_result_is_gone_at_the_moment_it_is_too_old():
     """Not before."""
-    window = Window(60, 10)
+    window = ResultWindow(60, 10)
     window.add(0, "run", 1.0, True)
     assert [window.state(now).results for now in (59.9, 60.0)] == [1, 0]
 

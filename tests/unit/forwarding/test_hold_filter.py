@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_eval import create_scorer
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.forwarding.hold_filter import HoldFilter
 from otel_eval.otlp.spans import resource_scope
 
@@ -19,7 +19,7 @@ ENVELOPES = {each: resource_scope(b"", InstrumentationScope(name=each).Serialize
 PARENTS = (b"", b"p" * 8)
 FLAGS = (None, 0, 1, 0x100, 0x101, 0x200, 0x300, 0x1FF, 0xFFFFFFFF)
 KINDS = (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_CONSUMER)
-WAITING = HoldFilter(Engine([Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}),))]))
+WAITING = HoldFilter(Engine([ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),))]))
 
 
 def frame(parent=b"", *, operation="chat", flags=None, kind=Span.SPAN_KIND_INTERNAL, scope="shop"):

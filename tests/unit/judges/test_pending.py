@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otel_eval.engine import Engine, result_id, sampling_hash
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
@@ -37,7 +37,7 @@ class Awaited:
 
 def reports_of(*scorers: Any, sample: float = 1.0) -> Any:
     trace = closed(span("rrrrrrrr", attributes=AGENT), span("tttttttt", "rrrrrrrr", attributes=TOOL))
-    return Engine([Evaluation(name="e", scorers=scorers, sample=sample)]).evaluate(trace)
+    return Engine([ScorerSet(name="e", scorers=scorers, sample=sample)]).evaluate(trace)
 
 
 def test_a_report_has_finished_results_and_lists_pending_ones():
@@ -64,8 +64,8 @@ def test_a_pending_result_becomes_the_one_that_was_announced():
 def test_nothing_is_pending_without_asynchronous_scorers():
     """And an engine that has something to wait for says so."""
     assert reports_of(AT_ONCE)[0].pending == ()
-    assert not Engine([Evaluation(name="e", scorers=(AT_ONCE,))]).waits
-    engine = Engine([Evaluation(name="e", scorers=(AT_ONCE, Awaited()))])
+    assert not Engine([ScorerSet(name="e", scorers=(AT_ONCE,))]).waits
+    engine = Engine([ScorerSet(name="e", scorers=(AT_ONCE, Awaited()))])
     assert engine.waits
     with pytest.raises(ValueError, match="pass later"):
         Pipeline(engine, lambda report: None)

@@ -12,7 +12,7 @@ from waiting import wait_until
 from otel_eval.assembly import Limits
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Completeness, Report, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
@@ -39,7 +39,7 @@ class Rig:
     def __init__(self, *scorers: Scorer, limits: Limits | None = None, **options: Any) -> None:
         self.clock, self.reports, self.done = Clock(), list[Report](), list[bytes]()
         scorers = scorers or (create_scorer({"type": "tool_errors"}),)
-        self.engine = Engine([Evaluation(name="e", scorers=scorers)])
+        self.engine = Engine([ScorerSet(name="e", scorers=scorers)])
         self.pipeline = Pipeline(
             self.engine, self.reports.append, limits or Limits(), clock=self.clock, judged=self.done.append, **options
         )
@@ -220,7 +220,7 @@ def test_other_evaluations_hold_from_the_next_trace_on():
     rig = Rig()
     rig.send(1, agent())
     count = create_scorer({"type": "tool_call_count", "criteria": {"search": "== 0"}})
-    rig.pipeline.use_engine(Engine([Evaluation(name="new", scorers=(count,))]), None)
+    rig.pipeline.use_engine(Engine([ScorerSet(name="new", scorers=(count,))]), None)
     rig.wait(1.5)
     assert [(each.evaluation, each.results[0].scorer) for each in rig.reports] == [("new", "tool_call_count")]
 
@@ -249,7 +249,7 @@ def test_undecided_traces_are_those_that_are_not_evaluated():
 def test_the_worker_closes_traces_by_itself():
     """With the real clock, in a thread that ends with `stop`."""
     reports: list[Report] = []
-    engine = Engine([Evaluation(name="e", scorers=(create_scorer({"type": "tool_errors"}),))])
+    engine = Engine([ScorerSet(name="e", scorers=(create_scorer({"type": "tool_errors"}),))])
     pipeline = Pipeline(engine, reports.append, Limits(decision_wait_s=0.05))
     pipeline.start()
     each = agent()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
@@ -79,5 +79,5 @@ def tree_scorer() -> Any:
 def test_what_a_users_scorer_clears_no_later_scorer_misses(make: Any) -> None:
     """Nor a second scorer of a user's."""
     scorers = (make(), create_scorer(ARGS), make(), create_scorer(ARGS))
-    (report,) = Engine([Evaluation(name="e", scorers=scorers)]).evaluate(run())
+    (report,) = Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(run())
     assert [result.outcome.value for result in report.results] == [1.0, 1.0, 1.0, 1.0]

@@ -11,7 +11,7 @@ from otel_eval import config
 from otel_eval.cli.commands import main
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.model import Failed, Scored, Skipped
 from otel_eval.scorers import create_scorer, list_scorers, scorer
 from otel_eval.scorers.spec import registry
@@ -205,7 +205,7 @@ class Unspeakable:
 )
 def test_an_invalid_outcome_fails_alone(answer, error):
     """Whether the scorer is an object or a function."""
-    engine = Engine([Evaluation(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
+    engine = Engine([ScorerSet(name="x", scorers=(Object(answer), create_scorer({"type": "tool_errors"})))])
     run = span("run", "", "invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
     tool = span("tool", "run", "execute_tool b", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "b"})
     first, second = (result.outcome for result in engine.evaluate(closed(run, tool))[0].results)

@@ -10,7 +10,7 @@ import pytest
 from cpu_time import is_in_proportion
 
 from otel_eval.engine import Engine
-from otel_eval.evaluations import Evaluation
+from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
@@ -193,7 +193,7 @@ def levels_of_attempts(count: int) -> Iterator[FakeSpan]:
 
 def judged(trace: ClosedTrace) -> list[Report]:
     scorers = tuple(create_scorer(each) for each in ({"type": "tool_errors"}, {"type": "time_cost", "max_ms": 1}))
-    return Engine([Evaluation(name="e", scorers=scorers)]).evaluate(trace)
+    return Engine([ScorerSet(name="e", scorers=scorers)]).evaluate(trace)
 
 
 def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
