@@ -73,11 +73,11 @@ class Diagnostics:
         reports: Sequence[Report],
     ) -> None:
         """A trace was evaluated: its runs that are new or changed, and the reports on them. One trace at a time."""
-        if trace.frames and not found and trace.verdicts.keys() <= {NO_RUN} and trace.changed is None:
+        if trace.frames and not found and trace.last_evaluations.keys() <= {NO_RUN} and trace.changed is None:
             self._without_run(trace)
         for run, matching in found:
-            verdict = trace.verdicts.get(bytes.fromhex(run.span_id))
-            if verdict is None or not verdict.revision:
+            last = trace.last_evaluations.get(bytes.fromhex(run.span_id))
+            if last is None or not last.revision:
                 self._new_run(engine, run, bool(matching))
         if trace.cut and self._lost is not None:
             self._warnings.once("cut", "a trace has %s: its runs are skipped as incomplete; %s", trace.cut, _REMEDY)

@@ -123,16 +123,16 @@ class Engine:
         draw = sampling_hash(trace.trace_id) if self._samples else 0.0
         reports: list[Report] = []
         evidence: Evidence | None = None
-        was_reported = bool(trace.verdicts) and NO_RUN not in trace.verdicts
+        was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
         steps = Steps()
         runs = build(trace, self.plan, steps)
         for run in runs:
-            last = trace.verdicts.get(run.span_id)
+            last = trace.last_evaluations.get(run.span_id)
             revision = _revision(trace, run, last)
             if revision is None:
                 continue
             outermost = last.outermost if last is not None and revision < -1 else run.trajectory.outermost
-            trace.verdicts[run.span_id] = LastEvaluation(revision, run.trajectory.incomplete, outermost)
+            trace.last_evaluations[run.span_id] = LastEvaluation(revision, run.trajectory.incomplete, outermost)
             if revision < 0:
                 continue
             run = _perhaps_joined(run, stamp.since_ns)
@@ -150,7 +150,7 @@ class Engine:
             reports = [report for report in reports if report.results or report.pending]
         if not reports:
             return [] if was_reported else self.no_run(trace, stamp, _why_nothing(trace, runs))
-        trace.verdicts.pop(NO_RUN, None)
+        trace.last_evaluations.pop(NO_RUN, None)
         return reports
 
     def only_later(self) -> Engine:
@@ -165,9 +165,9 @@ class Engine:
         """
         draw = sampling_hash(trace.trace_id)
         span_id = _first_root(trace)
-        revision = _following(trace.verdicts.get(span_id))
-        trace.verdicts[span_id] = LastEvaluation(revision, "")
-        trace.verdicts.pop(NO_RUN, None)
+        revision = _following(trace.last_evaluations.get(span_id))
+        trace.last_evaluations[span_id] = LastEvaluation(revision, "")
+        trace.last_evaluations.pop(NO_RUN, None)
         run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
         occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
         sampled = [each for each in self.evaluations if draw < each.sample]
@@ -175,12 +175,12 @@ class Engine:
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
         """A report that the trace has no result and why, if it never had one and its results would be wanted."""
-        before = trace.verdicts.get(NO_RUN)
+        before = trace.last_evaluations.get(NO_RUN)
         is_again = trace.changed is not None if before is None else trace.part is not None
         if not self._reports_no_run or is_again or (self._samples and sampling_hash(trace.trace_id) >= self._most_sampled):
             return []
         revision = 0 if before is None else before.revision + 1
-        trace.verdicts[NO_RUN] = LastEvaluation(revision, "")
+        trace.last_evaluations[NO_RUN] = LastEvaluation(revision, "")
         run = Trajectory(trace_id=trace.trace_id.hex(), completeness=trace.reason)
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
         return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]

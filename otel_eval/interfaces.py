@@ -189,7 +189,7 @@ class LastEvaluation(NamedTuple):
 
 
 NO_RUN: Final = b""
-"""The key of the verdict on a trace of which no result was reported, in the place of a run's span id."""
+"""The key of the last evaluation of a trace of which no result was reported, in the place of a run's span id."""
 
 
 class Crashes(NamedTuple):
@@ -236,7 +236,7 @@ class ClosedTrace:
         reason: why it was closed.
         cut: "" or the limit that dropped spans of this trace.
         changed: None the first time; later the ids of spans that are new or replaced since the last closing.
-        verdicts: run's span id → what was said of it; the engine writes it, the buffer keeps it while the trace is kept.
+        last_evaluations: run's span id → what was said of it; the engine writes it, the buffer keeps it while the trace is kept.
         part: the runs to evaluate, if not all; other frames show only whether something of these is missing.
         released: what was evaluated before and is not in `frames`.
         evidence: of all spans of the trace that were ever known, if some of them are not in `frames`.
@@ -248,7 +248,7 @@ class ClosedTrace:
     logs: Mapping[bytes, tuple[LogFrame, ...]] = field(default_factory=dict)
     cut: str = ""
     changed: frozenset[bytes] | None = None
-    verdicts: dict[bytes, LastEvaluation] = field(default_factory=dict)
+    last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
     part: Part | None = None
     released: Released | None = None
     evidence: Evidence | None = None
@@ -261,7 +261,7 @@ class Scorer(Protocol):
     `needs` names what must be read for it beyond names, times and errors of the calls:
     any of "arguments", "results", "content" (the run's input and output), "spans", "tokens" (their sums).
 
-    A scorer that waits for somebody else has a true `asynchronous` and `async evaluate(trajectory)` as well: it is asked
+    A scorer that waits for an external response has a true `asynchronous` and `async evaluate(trajectory)` as well: it is asked
     beside the others and its result comes later. Such a scorer may have a `sample`, the share of traces it is asked about.
     """
 

@@ -81,7 +81,7 @@ class ExportResult:
 
     Attributes:
         status: what it means for the data that was sent. `ok` may be a partial success. `accepted`: the exporter has taken the
-            data and counts itself what becomes of them.
+            data and counts the outcomes itself.
         reason: in a word; of a partial success the endpoint's own reason, on one line of at most 200 characters.
         after_s: seconds that the endpoint asks to wait before the next attempt.
         rejected: of a partial success, the number of results that were rejected, where it is not known which.

@@ -103,11 +103,11 @@ class KeptTrees:
         ends = [tree.until for held in (self.trees, self.runs) for tree in list(held.values())[:1]]
         return min(ends, default=float("inf"))
 
-    def expire(self, now: float, verdicts: dict[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
+    def expire(self, now: float, last_evaluations: dict[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
         """Release and forget what is not kept any longer; the bytes that are free, and the spans that are gone."""
         freed, gone = 0, list[bytes]()
         while self.trees and (self._is_over(self.trees, now) or self._is_too_much()):
-            size, ids = self.release(verdicts)
+            size, ids = self.release(last_evaluations)
             freed, gone = freed + size, gone + ids
         while self.runs and (self._is_over(self.runs, now) or len(self.runs) > self.limits.max_spans_per_trace // _SHARE):
             tree = self.take(next(iter(self.runs)))
@@ -123,24 +123,24 @@ class KeptTrees:
         limits = self.limits
         return len(self.tree_of) > limits.max_spans_per_trace // _SHARE or self.size > limits.max_bytes_per_trace // _SHARE
 
-    def release(self, verdicts: Mapping[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
+    def release(self, last_evaluations: Mapping[bytes, LastEvaluation]) -> tuple[int, list[bytes]]:
         """Of the oldest tree keep its outermost runs' own spans only; the bytes that are free, and the spans that are gone."""
         tree = self.take(next(iter(self.trees)))
-        runs = [each for each in tree.frames if (last := verdicts.get(each)) is not None and last.outermost]
+        runs = [each for each in tree.frames if (last := last_evaluations.get(each)) is not None and last.outermost]
         size = tree.size // len(tree.frames)
         for run in runs:
             frame = (tree.parent, *tree.frames[run][1:])
             until = tree.until + tree.keep_s
             self._put(self.runs, KeptTree(run, tree.parent, {run: frame}, size, tree.first, tree.last, until, tree.keep_s))
-        self.finish(tree, verdicts)
+        self.finish(tree, last_evaluations)
         self._cut_runs.update(dict.fromkeys(runs, tree.parent))
         self._hang_higher(tree)
         self.remember(tree.parent, lost=True)
         return tree.size - size * len(runs), [each for each in tree.frames if each not in self.runs]
 
-    def finish(self, tree: KeptTree, verdicts: Mapping[bytes, LastEvaluation]) -> None:
+    def finish(self, tree: KeptTree, last_evaluations: Mapping[bytes, LastEvaluation]) -> None:
         """The results of the tree's runs are final."""
-        self.final += [each for each in tree.frames if each in verdicts]
+        self.final += [each for each in tree.frames if each in last_evaluations]
 
     def release_again(self, parents: Mapping[bytes, bool], runs: Mapping[bytes, bytes]) -> None:
         """After a restart: kept trees of a single span are runs of released trees, below the missing parents given."""

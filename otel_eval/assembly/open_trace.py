@@ -34,7 +34,7 @@ class OpenTrace:
     size: int = 0
     cut: str = ""
     changed: set[bytes] | None = None
-    verdicts: dict[bytes, LastEvaluation] = field(default_factory=dict)
+    last_evaluations: dict[bytes, LastEvaluation] = field(default_factory=dict)
     look: float = inf  # when its trees are looked at, however many spans arrive
     trees: SpanTrees | None = None
 
@@ -53,7 +53,7 @@ def closed(trace_id: bytes, trace: OpenTrace, reason: Completeness) -> ClosedTra
     released = None if trace.trees is None else trace.trees.kept.released()
     evidence = trace.trees.evidence(trace) if trace.trees is not None and released is not None else None
     logs = listed(trace.logs, trace.logs)
-    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.verdicts, None, released, evidence)
+    return _new_closed(trace_id, trace.frames, reason, logs, trace.cut, changed, trace.last_evaluations, None, released, evidence)
 
 
 def reopen(trace: OpenTrace) -> None:

@@ -49,7 +49,7 @@ class OpenSpans(Protocol):
     records: int
     size: int
     touched: float
-    verdicts: dict[bytes, LastEvaluation]
+    last_evaluations: dict[bytes, LastEvaluation]
 
 
 class Due(NamedTuple):
@@ -116,7 +116,7 @@ class SpanTrees:
     def look(self, trace: OpenSpans, now: float) -> tuple[list[Due], float]:
         """Which trees are due, and when to look next if nothing arrives."""
         self.looked = now
-        self._free(trace, *self.kept.expire(now, trace.verdicts))
+        self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         due: dict[Completeness, list[bytes]] = {}
         following = [self.kept.next_end()]
         trees = self._read(trace)
@@ -258,7 +258,7 @@ class SpanTrees:
         """Move everything back to the open frames, because the trace as a whole is closed."""
         self._note(trace)
         for tree in self.kept.trees.values():
-            self.kept.finish(tree, trace.verdicts)
+            self.kept.finish(tree, trace.last_evaluations)
         for top in [*self.kept.trees, *self.kept.runs]:
             self._open(trace, top)
 
@@ -267,7 +267,9 @@ class SpanTrees:
         handed, self._handed = self._handed, []
         for top in handed:
             tree = self.kept.trees.get(top)
-            revisions = [trace.verdicts[each].revision for each in tree.frames if each in trace.verdicts] if tree else [0]
+            revisions = (
+                [trace.last_evaluations[each].revision for each in tree.frames if each in trace.last_evaluations] if tree else [0]
+            )
             if tree is not None and revisions and min(revisions) < 0:
                 self._open(trace, top)
                 self._arrived.update(dict.fromkeys(tree.frames, tree.last))
@@ -278,7 +280,7 @@ class SpanTrees:
     def release(self, trace: OpenSpans) -> bool:
         """Release the oldest kept tree; False if there is none."""
         if self.kept.trees:
-            self._free(trace, *self.kept.release(trace.verdicts))
+            self._free(trace, *self.kept.release(trace.last_evaluations))
             return True
         return False
 
@@ -286,13 +288,13 @@ class SpanTrees:
         """Forget all that is kept."""
         while self.release(trace):
             pass
-        self._free(trace, *self.kept.expire(float("inf"), trace.verdicts))
+        self._free(trace, *self.kept.expire(float("inf"), trace.last_evaluations))
 
     def _free(self, trace: OpenSpans, size: int, gone: list[bytes]) -> None:
         trace.size -= size
         self._agents.difference_update(gone)
         for each in gone:
-            trace.verdicts.pop(each, None)
+            trace.last_evaluations.pop(each, None)
             trace.records -= len(trace.logs.pop(each, ()))
 
     def _share(self, trace: OpenSpans, spans: int) -> int:
@@ -304,7 +306,7 @@ class SpanTrees:
 
     def hand_over(self, trace_id: bytes, trace: OpenSpans, due: Due, now: float) -> ClosedTrace | None:
         """Move the due trees to the kept ones; the part of the trace by which their runs are evaluated."""
-        self._free(trace, *self.kept.expire(now, trace.verdicts))
+        self._free(trace, *self.kept.expire(now, trace.last_evaluations))
         trees = self._read(trace)
         tops = set(due.tops)  # after a restart one may lie within a tree
         chosen = [tree for tree in trees if tree.top in tops or not tops.isdisjoint(tree.ids)]
@@ -321,7 +323,7 @@ class SpanTrees:
         part, released = Part(tuple([tree.top for tree in chosen]), frozenset(own)), self.kept.released()
         frames, evidence = others | own, self.evidence(trace)
         logs = listed(trace.logs, frames)
-        return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.verdicts, part, released, evidence)
+        return ClosedTrace(trace_id, frames, due.reason, logs, "", changed, trace.last_evaluations, part, released, evidence)
 
     def _evidence(self, trace: OpenSpans, trees: list[_Subtree]) -> dict[bytes, Frame]:
         """Spans of other trees that can show that something of a run is missing."""
@@ -341,7 +343,7 @@ class SpanTrees:
         changed = frozenset(trace.frames.keys() - self._known)
         reason, released = Completeness.DETACHED, self.kept.released()
         logs = listed(trace.logs, frames)
-        return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.verdicts, part, released)
+        return ClosedTrace(trace_id, frames, reason, logs, "", changed, trace.last_evaluations, part, released)
 
     def changed(self, trace: OpenSpans) -> set[bytes] | None:
         """Open spans that were never handed over; None if nothing was."""

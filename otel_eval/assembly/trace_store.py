@@ -171,7 +171,7 @@ class TraceStore:
         self._grace_bytes -= trace.size
         if (
             self._parts
-            and trace.verdicts.keys() <= {NO_RUN}
+            and trace.last_evaluations.keys() <= {NO_RUN}
             and not trace.cut
             and all(frame[0] for frame in trace.frames.values())
         ):

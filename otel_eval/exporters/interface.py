@@ -45,7 +45,7 @@ class Exporter(ABC):
         return list(batch)
 
     def expect_duplicates(self) -> None:  # noqa: B027 - few exporters need it
-        """The journal was damaged, so that results which were exported before may come again without `not_exported`."""
+        """The journal was damaged, so that results which were exported before may be repeated without `not_exported`."""
 
     def counts(self) -> Mapping[str, int]:
         """Counts of what is the case now, for `/status`, as `name{label=value}`."""

@@ -182,7 +182,7 @@ class JsonLinesExporter(Exporter):
         self.name = "jsonl"
         self._file: Final = JsonLinesFile(path, mode=mode)
         self._sync = sync
-        self._exported_before: Set[str] = frozenset()  # results of an earlier process that may come again
+        self._exported_before: Set[str] = frozenset()  # results of an earlier process that may be repeated
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Append all lines of the batch, or leave the file as it was."""

@@ -32,7 +32,7 @@ class State:
 
     Attributes:
         results: how many results there are.
-        pass_rate: the share that passed of those with a verdict.
+        pass_rate: the share that passed of those that passed or failed.
         mean: of the scores.
         quantiles: by percentile, the smallest score that so many of a hundred do not exceed (nearest rank); empty
             without scores.
@@ -92,7 +92,7 @@ class ResultWindow:
         *,
         revision: int = 0,
     ) -> None:
-        """Take a result. One that knows neither value nor verdict nor label only removes the run's earlier one.
+        """Take a result. One that knows no value, pass or label only removes the run's earlier one.
 
         A revision that comes after a newer one of the same run is ignored.
         """
@@ -115,16 +115,16 @@ class ResultWindow:
         self._expire(now)
         entries = self._entries.values()
         values = sorted(each.value for each in entries if each.value is not None)
-        verdicts = [each.passed for each in entries if each.passed is not None]
-        told = distribution(each.label for each in entries if each.label is not None)
+        passes = [each.passed for each in entries if each.passed is not None]
+        labels = distribution(each.label for each in entries if each.label is not None)
         return State(
             results=len(entries),
-            pass_rate=sum(verdicts) / len(verdicts) if verdicts else None,
+            pass_rate=sum(passes) / len(passes) if passes else None,
             mean=math.fsum(values) / len(values) if values else None,
             quantiles={each: values[-(-len(values) * each // 100) - 1] for each in PERCENTILES} if values else {},
-            counts=told["counts"],
-            fractions=dict(zip(told["labels"], told["fractions"], strict=True)),
-            skew=told["skew"],
+            counts=labels["counts"],
+            fractions=dict(zip(labels["labels"], labels["fractions"], strict=True)),
+            skew=labels["skew"],
         )
 
     def _expire(self, now: float) -> float:
@@ -161,7 +161,7 @@ _MOST: Final = 50  # labels of one window that are reported by name at one time
 _EVER: Final = 200  # and during a process: an SDK forgets no series
 _LONGEST: Final = 256  # characters of a label
 
-Told = list[tuple[dict[str, str], State, dict[str, int]]]
+Observed = list[tuple[dict[str, str], State, dict[str, int]]]
 
 
 class WindowGauges:
@@ -188,7 +188,7 @@ class WindowGauges:
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], set[str]] = {}
-        self._told: Told = []
+        self._states: Observed = []
 
     def add(self, report: Report) -> None:
         """Take the results of a report; those of a revision replace the earlier ones of the run."""
@@ -210,7 +210,7 @@ class WindowGauges:
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
-            self._told = [(_attributes(*key), state, self._named(key, state)) for key, state in states.items()]
+            self._states = [(_attributes(*key), state, self._named(key, state)) for key, state in states.items()]
 
     def _named(self, key: tuple[str, str, str], state: State) -> dict[str, int]:
         """Counts of the most frequent labels by name, and of the rest together."""
@@ -235,38 +235,38 @@ class WindowGauges:
     def _results(self, options: Any) -> Iterator[Observation]:
         del options
         self._look()
-        return (Observation(state.results, labels) for labels, state, _ in self._told)
+        return (Observation(state.results, labels) for labels, state, _ in self._states)
 
     def _pass_rate(self, options: Any) -> Iterator[Observation]:
         del options
-        return (Observation(state.pass_rate, labels) for labels, state, _ in self._told if state.pass_rate is not None)
+        return (Observation(state.pass_rate, labels) for labels, state, _ in self._states if state.pass_rate is not None)
 
     def _mean(self, options: Any) -> Iterator[Observation]:
         del options
-        return (Observation(state.mean, labels) for labels, state, _ in self._told if state.mean is not None)
+        return (Observation(state.mean, labels) for labels, state, _ in self._states if state.mean is not None)
 
     def _quantiles(self, options: Any) -> Iterator[Observation]:
         del options
-        for labels, state, _ in self._told:
+        for labels, state, _ in self._states:
             for percent, value in state.quantiles.items():
                 yield Observation(value, labels | {names.WINDOW_QUANTILE: f"p{percent}"})
 
     def _counts(self, options: Any) -> Iterator[Observation]:
         del options
-        for labels, _, counts in self._told:
+        for labels, _, counts in self._states:
             for label, number in counts.items():
                 yield Observation(number, labels | {names.WINDOW_LABEL: label})
 
     def _fractions(self, options: Any) -> Iterator[Observation]:
         del options
-        for labels, _, counts in self._told:
+        for labels, _, counts in self._states:
             total = sum(counts.values())
             for label, number in counts.items():
                 yield Observation(number / total, labels | {names.WINDOW_LABEL: label})
 
     def _skew(self, options: Any) -> Iterator[Observation]:
         del options
-        return (Observation(state.skew, labels) for labels, state, _ in self._told if state.counts)
+        return (Observation(state.skew, labels) for labels, state, _ in self._states if state.counts)
 
 
 _OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.WeakKeyDictionary()

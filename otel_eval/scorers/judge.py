@@ -1,7 +1,7 @@
 """What a judge is to a scorer: prompts are built here, and answers are checked before they count.
 
 What was recorded may have been written to mislead a judge: it stands apart as JSON that cannot close the block it is in, and
-the judge is told to treat it as data. Endpoints and names are resolved by the layers above.
+the judge is instructed to treat it as data. Endpoints and names are resolved by the layers above.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
     records = list(_bodies(trace, lambda span_id: span_id not in since))
     if judged:
         records.append((RecordKind.CLOSED, pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
-        records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.verdicts)])))
+        records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
         records += _bodies(trace, lambda span_id: span_id in since)
     return records
 
@@ -47,7 +47,7 @@ def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> lis
     """The same of a trace that is open and of which trees were closed on their own."""
     records = list(_bodies(trace, lambda span_id: span_id in part.spans))
     records.append((RecordKind.PART, pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.verdicts)])))
+    records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
     records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
     return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
 

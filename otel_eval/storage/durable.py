@@ -1,7 +1,7 @@
 """What the receiver acknowledged, decided and delivered, kept on disk.
 
 Knows the journal and what each event of the pipeline is there; decides nothing about traces. Nothing raises here but
-`Overloaded` towards a sender: a disk that cannot be written stops intake and verdicts, not the process.
+`Overloaded` towards a sender: a disk that cannot be written stops intake and evaluation, not the process.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Durable:
         return written.segment if written is not None else None
 
     def tidy(self, buffer: TraceBuffer) -> None:
-        """Remove the oldest segments that nobody needs, once the ids that are remembered were written again."""
+        """Remove the oldest segments that are no longer needed, once the ids that are remembered were written again."""
         free = []
         for segment in self.journal.finished:
             if not self.ledger.is_free(segment, lambda trace_id: trace_id in self._unfinished or buffer.holds(trace_id)):
@@ -279,7 +279,7 @@ class Durable:
         return True
 
     def delivered(self, sink: str, reports: Iterable[Report]) -> None:
-        """An exporter has taken the reports, or refused them for good."""
+        """An exporter has taken the reports, or refused them permanently."""
         keys = self.ledger.acknowledge(sink, [key for report in reports if (key := key_of(report)) is not None])
         if keys:
             try:

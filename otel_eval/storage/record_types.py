@@ -230,7 +230,7 @@ class EvaluatedTrace:
     """
 
     trace_id: bytes
-    verdicts: Mapping[bytes, LastEvaluation] = field(default_factory=dict)
+    last_evaluations: Mapping[bytes, LastEvaluation] = field(default_factory=dict)
     reports: Sequence[Report] = ()
     late: bool = False
     pending: frozenset[str] = frozenset()
@@ -239,9 +239,11 @@ class EvaluatedTrace:
     def of(cls, trace: ClosedTrace, reports: Sequence[Report]) -> EvaluatedTrace:
         """The results of a closed trace that was evaluated just now."""
         if trace.part is None:
-            return cls(trace.trace_id, trace.verdicts, reports)
+            return cls(trace.trace_id, trace.last_evaluations, reports)
         runs = (*trace.part.spans, *[trace.frames[top][0] for top in trace.part.tops])
-        return cls(trace.trace_id, {each: trace.verdicts[each] for each in runs if each in trace.verdicts}, reports)
+        return cls(
+            trace.trace_id, {each: trace.last_evaluations[each] for each in runs if each in trace.last_evaluations}, reports
+        )
 
 
 def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
@@ -249,7 +251,7 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
     rows = [
         (
             each.trace_id.hex(),
-            {run.hex(): tuple(verdict) for run, verdict in each.verdicts.items()},
+            {run.hex(): tuple(last) for run, last in each.last_evaluations.items()},
             [report_to_json(report) for report in each.reports],
             each.late,
         )
@@ -261,8 +263,8 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
 def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
     """The results in a JUDGED record."""
     rows: list[Any] = json.loads(payload)
-    for trace_id, verdicts, reports, late in rows:
-        evaluated = {bytes.fromhex(run): LastEvaluation(*verdict) for run, verdict in verdicts.items()}
+    for trace_id, last_evaluations, reports, late in rows:
+        evaluated = {bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()}
         pending = frozenset(result_id for report in reports for result_id in pending_of(report))
         yield EvaluatedTrace(bytes.fromhex(trace_id), evaluated, [report_from_json(report) for report in reports], late, pending)
 

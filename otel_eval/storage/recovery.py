@@ -174,7 +174,7 @@ class Recovery:
         for trace_id, reason, tops in closed:
             trace = buffer.close_again(trace_id, reason, now, tops)
             if trace is not None:
-                self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.verdicts)))
+                self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.last_evaluations)))
 
     def _judge(self, said: Iterable[EvaluatedTrace], segment: Segment) -> None:
         for judgement in said:
@@ -197,7 +197,7 @@ class Recovery:
         closed = waiting.pop(0)
         if not waiting:
             del self._closed[judgement.trace_id]
-        closed.trace.verdicts.update(judgement.verdicts)
+        closed.trace.last_evaluations.update(judgement.last_evaluations)
         return closed
 
     def _deliver(self, payload: bytes) -> None:
@@ -237,7 +237,7 @@ class Recovery:
         evaluator, since_ns = self._durable.identity
         stamp = Stamp(evaluator, int(self._durable.now() * 1e9), since_ns)
         try:
-            return asking.evaluate(replace(trace, verdicts=dict(before)), stamp)
+            return asking.evaluate(replace(trace, last_evaluations=dict(before)), stamp)
         except Exception as error:  # noqa: BLE001 - one trace must not prevent the start
             _log.warning("results of trace %s that are pending are lost: %s", trace.trace_id.hex(), type(error).__name__)
             return []

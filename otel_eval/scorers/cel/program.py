@@ -191,7 +191,7 @@ def combined(source: str, reading: FieldsRead) -> Program | None:
     It may use `cel.bind`, and `fits(value)`: whether that could be the value of a label. The caller sees to it that it is
     right otherwise.
     """
-    if not is_unicode(source):  # of a verdict that no expression can come to
+    if not is_unicode(source):  # a result that no expression can have
         return None
     environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
     try:

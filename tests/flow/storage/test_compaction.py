@@ -52,7 +52,7 @@ def state(buffer: TraceBuffer) -> tuple[object, ...] | None:
     is_open = buffer.is_undecided(TRACE) and held.changed != frozenset()  # open for a span that was there: nothing to say
     frames = {span_id: (parent, payload, envelope.raw) for span_id, (parent, payload, envelope) in held.frames.items()}
     logs = {span_id: [payload for payload, _ in records] for span_id, records in held.logs.items()}
-    return is_open, frames, logs, held.changed if is_open else None, held.verdicts
+    return is_open, frames, logs, held.changed if is_open else None, held.last_evaluations
 
 
 def lived(durable: Durable, seed: int) -> TraceBuffer:
@@ -66,7 +66,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             durable.closing([(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
-                closed.verdicts[(1).to_bytes(8)] = LastEvaluation(number, "why")
+                closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")
                 durable.judged([(closed, [])])
     return buffer
 

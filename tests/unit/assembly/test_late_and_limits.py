@@ -23,11 +23,11 @@ def test_a_late_span_opens_the_trace_again():
     buffer = TraceBuffer(Limits(decision_wait_s=1, grace_period_s=30))
     push(buffer, span("r"))
     (first,) = buffer.due(1)
-    first.verdicts[b"r"] = "said"  # type: ignore[assignment]
+    first.last_evaluations[b"r"] = "said"  # type: ignore[assignment]
     push(buffer, span("c", "r"), now=20)
     (second,) = buffer.due(21)
     assert (first.changed, second.changed) == (None, frozenset({b"c"}))
-    assert (set(second.frames), second.verdicts) == ({b"r", b"c"}, {b"r": "said"})
+    assert (set(second.frames), second.last_evaluations) == ({b"r", b"c"}, {b"r": "said"})
     assert buffer.tally.spans_late == 1
 
 
