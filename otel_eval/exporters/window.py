@@ -92,7 +92,7 @@ class ResultWindow:
         *,
         revision: int = 0,
     ) -> None:
-        """Take a result. One that knows no value, pass or label only removes the run's earlier one.
+        """Take a result. Without value, pass or label it only removes the earlier result of the run.
 
         A revision that comes after a newer one of the same run is ignored.
         """

@@ -36,7 +36,7 @@ SCENARIOS: Final = (
         {"kind": "down", "kills": 1, **OUTAGE},
         {"kind": "down", "kills": 3, **OUTAGES},
     ),
-    Scenario("sink refusing for good", sinks.refusal, {"runs": 40}, {"runs": 2000}),
+    Scenario("sink refusing permanently", sinks.refusal, {"runs": 40}, {"runs": 2000}),
     Scenario("sink without the signal for a while", sinks.absent, {"runs": 40, "kills": 1}, {"runs": 4000, "kills": 3}),
     Scenario("sink without the signal", sinks.unsupported, {"runs": 40}, {"runs": 2000}),
     Scenario("disk full", disk.full, {"times": 1, "runs": 500}, {"times": 10, "runs": 5000}),

@@ -154,8 +154,8 @@ def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any,
     before, after = run_of(1), run_of(2)
     with serving(path) as service:
         service.export(*before)
-        nobody = evaluation("tool_errors", span="somebody else")
-        written(path, backend.url, nobody, decision_wait="1s", decision_wait_partial="1s")
+        other = evaluation("tool_errors", span="another run")
+        written(path, backend.url, other, decision_wait="1s", decision_wait_partial="1s")
         assert "done" in service.reload()
         service.export(*after)
         assert backend.wait(lambda: (after[0].trace_id, after[0].span_id) in arrived(backend))
@@ -167,8 +167,11 @@ def test_what_no_evaluation_is_for_any_more_goes_on_without_scores(backend: Any,
 def test_a_span_that_left_before_somebody_wanted_it_gets_no_scores(backend: Any) -> None:
     """They are counted; its trace is judged by the new evaluations all the same."""
     run = run_of(1)
-    nobody = {"evaluations": [evaluation("tool_errors", span="somebody else")]}
-    with backends.forwarding(backend, **nobody, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}) as (server, bound):
+    other = {"evaluations": [evaluation("tool_errors", span="another run")]}
+    with backends.forwarding(backend, **other, traces={"decision_wait": "1s", "decision_wait_partial": "1s"}) as (
+        server,
+        bound,
+    ):
         export(bound.grpc, *run)
         assert backend.wait(lambda: len(arrived(backend)) == len(run))
         server.reload(load({"evaluations": [evaluation("tool_errors")]}))
