@@ -7,30 +7,13 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from opened_journal import journal, read
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage import DirectoryLock, Journal, StorageFull
-
-
-@contextmanager
-def journal(path: Path, **options: Any) -> Iterator[Journal]:
-    claim = DirectoryLock(path)
-    opened = Journal(claim, **({"max_bytes": 2**30} | options))
-    try:
-        yield opened
-    finally:
-        opened.close()
-        claim.release()
-
-
-def read(opened: Journal) -> list[tuple[int, bytes]]:
-    return [(kind, payload) for _, kind, payload, _ in opened.replay()]
+from otel_eval.storage import DirectoryLock, StorageFull
 
 
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):

@@ -7,12 +7,12 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opened_journal import journal, read
 
 from otel_eval.errors import ConfigError
 from otel_eval.storage import DirectoryLock, Journal, StorageFull
@@ -22,19 +22,7 @@ SEGMENT = 1000
 RECORD = bytes(180)
 
 
-@contextmanager
-def journal(path: Path, **options: Any) -> Iterator[Journal]:
-    claim = DirectoryLock(path)
-    opened = Journal(claim, **({"max_bytes": 2**30, "segment_bytes": SEGMENT} | options))
-    try:
-        yield opened
-    finally:
-        opened.close()
-        claim.release()
-
-
-def read(opened: Journal) -> list[tuple[int, bytes]]:
-    return [(kind, payload) for _, kind, payload, _ in opened.replay()]
+segment_journal = partial(journal, segment_bytes=SEGMENT)
 
 
 def fill(opened: Journal, segments: int, payload: bytes = RECORD) -> None:
@@ -62,7 +50,7 @@ def left_by_a_crash(path: Path) -> None:
 
 def test_a_segment_that_nobody_needs_becomes_a_later_one(tmp_path: Path):
     """The same file under another name, and no more files than are needed and two."""
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         fill(opened, 4)
         first = [segment.path.stat().st_ino for segment in opened.finished]
         for segment in opened.finished:
@@ -74,7 +62,7 @@ def test_a_segment_that_nobody_needs_becomes_a_later_one(tmp_path: Path):
         assert not list(tmp_path.glob("*.spare"))
         sizes = [segment.size for segment in opened.finished]
         assert [segment.path.stat().st_size for segment in opened.finished] == sizes  # the rest of the old ones was cut
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         assert {payload for _, payload in read(opened)} == {RECORD}
 
 
@@ -83,7 +71,7 @@ def test_after_a_kill_there_is_nothing_of_the_former_segment(tmp_path: Path):
     left_by_a_crash(tmp_path)
     (last,) = (path for path in tmp_path.glob("*.journal") if b"new" in path.read_bytes())
     assert last.stat().st_size > SEGMENT
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         rows = read(opened)
         assert rows == [(1, RECORD), *[(2, RECORD)] * (len(rows) - 2), (3, b"new")]
         assert (opened.recovery.damaged, opened.recovery.torn_bytes) == (0, 0)
@@ -92,7 +80,7 @@ def test_after_a_kill_there_is_nothing_of_the_former_segment(tmp_path: Path):
 
 def test_a_kill_while_a_segment_is_begun_leaves_no_record_of_the_former(tmp_path: Path):
     """Its head is written before it has its name; a file that has not got it yet goes at the next start."""
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         fill(opened, 1)
         opened.remove(opened.finished[0])
         opened.append(2, [b"kept"])
@@ -101,19 +89,19 @@ def test_a_kill_while_a_segment_is_begun_leaves_no_record_of_the_former(tmp_path
         opened._spares.begin(tmp_path / "0000000009.journal")  # and nothing more: as if it died
         spare.write_bytes(former)  # or before that
     assert len(former) == (tmp_path / "0000000009.journal").stat().st_size
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         assert read(opened)[-1] == (2, b"kept")
         assert (opened.recovery.damaged, opened.recovery.torn_bytes) == (0, 0)
         assert not list(tmp_path.glob("*.spare"))
         opened.append(2, [b"more"])
         assert opened.finished[-1].number == 9
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         assert read(opened)[-1] == (2, b"more")
 
 
 def test_spares_count_and_make_room_before_anybody_is_refused(tmp_path: Path):
     """All that there is room for can be used, and the files are never longer than that."""
-    with journal(tmp_path, max_bytes=8 * SEGMENT) as opened:
+    with segment_journal(tmp_path, max_bytes=8 * SEGMENT) as opened:
         fill(opened, 5)
         for segment in opened.finished[:3]:
             opened.remove(segment)
@@ -140,27 +128,27 @@ def test_a_disk_that_is_full_gets_the_spares_back(tmp_path: Path, monkeypatch: p
             raise OSError(28, "No space left on device")
         return write(file, pieces, at)
 
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         fill(opened, 3)
         for segment in opened.finished[:2]:
             opened.remove(segment)
         monkeypatch.setattr(os, "pwritev", full)
         opened.append(1, [b"all the same"])
         assert len(refused) == 1
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         assert read(opened)[-1] == (1, b"all the same")
 
 
 def test_a_segment_without_a_head_is_counted_as_damaged_and_left_as_it_is(tmp_path: Path):
     """Segments get their names after their heads are on the disk, so no crash does that."""
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         opened.append(1, [b"a"])
     (path,) = tmp_path.glob("*.journal")
     data = bytearray(path.read_bytes())
     data[3] ^= 1
     data[40] ^= 1  # in both copies
     path.write_bytes(data)
-    with journal(tmp_path) as opened:
+    with segment_journal(tmp_path) as opened:
         assert read(opened) == []
         assert (opened.recovery.damaged, opened.recovery.torn_bytes) == (1, 0)
     assert path.read_bytes() == data
@@ -195,7 +183,7 @@ def test_kills_at_any_moment_leave_every_record_that_was_acknowledged(tmp_path: 
             process.kill()
             lines = [line, *process.stdout.read().splitlines(keepends=True)]
         acknowledged = int([each for each in lines if each.endswith(b"\n")][-1])
-        with journal(tmp_path) as opened:
+        with segment_journal(tmp_path) as opened:
             numbers = [int(payload.split(b" ")[0]) for _, payload in read(opened)]
             assert opened.recovery.damaged == 0
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
@@ -211,12 +199,12 @@ def _link(path: Path) -> None:
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo, _link], ids=["directory", "pipe", "link"])
 def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Path, plant: Any) -> None:
     """In one line: a pipe would be waited for, and a link may lead to a file that is somebody's."""
-    with journal(tmp_path / "kept") as opened:
+    with segment_journal(tmp_path / "kept") as opened:
         fill(opened, 1)
     plant(tmp_path / "kept" / "0000000009.journal")
     with (
         pytest.raises(ConfigError, match=r"^storage\.directory: .*0000000009\.journal' is no file; remove it"),
-        journal(tmp_path / "kept"),
+        segment_journal(tmp_path / "kept"),
     ):
         pass
 
@@ -224,11 +212,11 @@ def test_what_has_the_name_of_a_segment_and_is_none_stops_the_start(tmp_path: Pa
 def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     """One that has the last of all names too, after which there is no next."""
     names = ["README", "1.journal", "a.journal", "9999999999.journal", "lost+found"]
-    with journal(tmp_path / "kept") as opened:
+    with segment_journal(tmp_path / "kept") as opened:
         for name in names:
             (tmp_path / "kept" / name).write_bytes(b"theirs")
         fill(opened, 2)
-    with journal(tmp_path / "kept") as opened:
+    with segment_journal(tmp_path / "kept") as opened:
         found = read(opened)
         fill(opened, 4)
         assert found == [(1, RECORD)] * len(found)
@@ -239,7 +227,7 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
 def test_a_link_where_a_segment_will_be_leads_nowhere(tmp_path: Path, plant: Any) -> None:
     """One write is refused, and the next one makes a file of its own; what the link names is as it was."""
     (tmp_path / "precious").write_bytes(b"theirs")
-    with journal(tmp_path / "kept") as opened:
+    with segment_journal(tmp_path / "kept") as opened:
         plant(tmp_path / "kept" / "0000000001.spare")
         with pytest.raises(OSError, match=r"seek|symbolic"):
             opened.append(1, [RECORD])
