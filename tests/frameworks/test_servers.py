@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ pytest.importorskip("gunicorn", reason="gunicorn is not installed; run make exam
 pytest.importorskip("uvloop", reason="uvloop is not installed; run make examples")
 ROOT = Path(__file__).parents[2]
 REQUESTS = 20
+WORKERS = 2
 
 
 def asked(port: int, path: str) -> str:
@@ -26,6 +28,14 @@ def asked(port: int, path: str) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://127.0.0.1:{port}/{path}", timeout=40) as answer:
         return str(answer.read().decode())
+
+
+def _wait_until_all_workers_handle_signals(log: Path) -> None:
+    """A worker loses a SIGTERM that arrives while it starts; gunicorn would then wait 30 s before it kills that worker."""
+    deadline = time.monotonic() + 40
+    while log.read_text().count("worker handles signals") < WORKERS:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -37,7 +47,8 @@ def gunicorn(results: Path, *options: str) -> Iterator[int]:
         port = listening.getsockname()[1]
         listening.set_inheritable(True)
         here = str(Path(__file__).parent)
-        command = [sys.executable, "-m", "gunicorn", "--chdir", here, "--bind", f"fd://{listening.fileno()}", *options]
+        bind = ["--chdir", here, "--config", f"{here}/gunicorn_hooks.py", "--bind", f"fd://{listening.fileno()}"]
+        command = [sys.executable, "-m", "gunicorn", *bind, "--workers", str(WORKERS), *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "RESULTS": str(results)}
         errors = results.with_suffix(".log").open("wb")
         server = subprocess.Popen(
@@ -45,6 +56,7 @@ def gunicorn(results: Path, *options: str) -> Iterator[int]:
         )
         try:
             yield port
+            _wait_until_all_workers_handle_signals(results.with_suffix(".log"))
             server.send_signal(signal.SIGTERM)
             assert server.wait(20) == 0, results.with_suffix(".log").read_text()
         finally:
@@ -57,7 +69,7 @@ def gunicorn(results: Path, *options: str) -> Iterator[int]:
 def test_every_request_to_gunicorn_is_scored_once(preload: bool, tmp_path: Path):
     """Whichever worker serves it, the last ones too."""
     results = tmp_path / "results.jsonl"
-    with gunicorn(results, "--workers", "2", *(["--preload"] if preload else [])) as port:
+    with gunicorn(results, *(["--preload"] if preload else [])) as port:
         workers = {asked(port, f"agent-{number}") for number in range(REQUESTS)}
     rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert sorted(row["agent"] for row in rows) == sorted(f"agent-{number}" for number in range(REQUESTS))
