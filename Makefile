@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults examples audit clean
+.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults examples dashboards audit clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ examples: $(VENV)/.installed-dev ## run the examples with agent frameworks, in a
 		cp tests/frameworks/requirements.txt $(EXAMPLES)/.installed; } || \
 		{ echo "make examples: the frameworks could not be installed; is the package index within reach?" >&2; exit 1; }
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(EXAMPLES)/bin/python -m pytest -q -p pytest_timeout -p no:cacheprovider -p _hypothesis_pytestplugin tests/frameworks
+
+dashboards: $(VENV)/.installed-dev ## scores in real Phoenix, MLflow and Prometheus; installs 1.8 GB into the user's cache once
+	@$(BIN)/python tests/dashboards
 
 audit: $(VENV)/.installed-dev ## look for known defects of what is installed; needs a network
 	@[ -e .venv-audit/.installed ] || { "$(PYTHON)" -m venv .venv-audit && \

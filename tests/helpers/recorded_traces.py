@@ -44,7 +44,7 @@ def _events(document: dict[str, Any]) -> Iterator[tuple[str, bytes, SpanEvent]]:
     for resource in document.get("resourceLogs", ()):
         for scope in resource["scopeLogs"]:
             for record in scope["logRecords"]:
-                attributes = _attributes(record.get("attributes", ()))
+                attributes = attribute_values(record.get("attributes", ()))
                 name = record.get("eventName", "") or attributes.get("event.name", "")
                 body = _value(record["body"]) if "body" in record else None
                 yield record["traceId"], bytes.fromhex(record["spanId"]), SpanEvent(name, attributes, body)
@@ -52,7 +52,7 @@ def _events(document: dict[str, Any]) -> Iterator[tuple[str, bytes, SpanEvent]]:
 
 def _frames(document: dict[str, Any]) -> Iterator[tuple[str, bytes, Frame]]:
     for resource in document["resourceSpans"]:
-        attributes = _attributes(resource.get("resource", {}).get("attributes", ()))
+        attributes = attribute_values(resource.get("resource", {}).get("attributes", ()))
         for scope in resource["scopeSpans"]:
             envelope = FakeEnvelope(attributes.get("service.name", ""), scope.get("scope", {}).get("name", ""), attributes)
             for span in scope["spans"]:
@@ -72,12 +72,13 @@ def _span(span: dict[str, Any]) -> FakeSpan:
         status=span.get("status", {}).get("code", 0),
         message=span.get("status", {}).get("message", ""),
         remote=bool(flags & 0x200) if flags & 0x100 else None,
-        attributes=_attributes(span.get("attributes", ())),
-        events=[SpanEvent(event["name"], _attributes(event.get("attributes", ()))) for event in span.get("events", ())],
+        attributes=attribute_values(span.get("attributes", ())),
+        events=[SpanEvent(event["name"], attribute_values(event.get("attributes", ()))) for event in span.get("events", ())],
     )
 
 
-def _attributes(pairs: Any) -> dict[str, Any]:
+def attribute_values(pairs: Any) -> dict[str, Any]:
+    """A list of OTLP/JSON attributes as a mapping of Python values."""
     return {pair["key"]: _value(pair["value"]) for pair in pairs}
 
 
@@ -89,7 +90,7 @@ def _value(value: dict[str, Any]) -> Any:
         case "arrayValue":
             return [_value(each) for each in held.get("values", ())]
         case "kvlistValue":
-            return _attributes(held.get("values", ()))
+            return attribute_values(held.get("values", ()))
         case "bytesValue":
             return base64.b64encode(base64.b64decode(held)).decode()
     return held

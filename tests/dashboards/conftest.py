@@ -1,0 +1,66 @@
+"""The real products as fixtures. A test that needs one which is not installed is reported as not run, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dashboard_rig import products
+from dashboard_rig.tools import TOOLS
+
+TEST_S = 600
+_NOT_RUN = pytest.StashKey[dict[str, list[str]]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here: a tool is needed by whatever uses the fixture `<tool>_path`, also through others."""
+    reasons = {name: reason for name, tool in TOOLS.items() if (reason := tool.missing())}
+    not_run: dict[str, list[str]] = {}
+    kept = []
+    for item in items:
+        needed = [name for name in reasons if f"{name}_path" in getattr(item, "fixturenames", ())]
+        for name in needed[:1]:
+            not_run.setdefault(f"{name}: {reasons[name]}", []).append(item.nodeid)
+        if not needed:
+            item.add_marker(pytest.mark.timeout(TEST_S))  # starting a product is part of the first test that uses it
+            kept.append(item)
+    config.stash[_NOT_RUN] = not_run
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name every test that was not run."""
+    for reason, tests in config.stash.get(_NOT_RUN, {}).items():
+        terminalreporter.section(f"not run: {reason}", sep="-")
+        for test in tests:
+            terminalreporter.line(test)
+
+
+def _path_of(tool: str) -> Callable[[], Path]:
+    @pytest.fixture(scope="session", name=f"{tool}_path")
+    def path() -> Path:
+        return TOOLS[tool].find()
+
+    return path
+
+
+phoenix_path, mlflow_path, browser_path, chromium_path = map(_path_of, ("phoenix", "mlflow", "browser", "chromium"))
+prometheus_path, promtool_path, prometheus3_path = map(_path_of, ("prometheus", "promtool", "prometheus3"))
+
+
+@pytest.fixture(scope="session")
+def phoenix(phoenix_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a running Phoenix."""
+    server, url = products.phoenix(phoenix_path, tmp_path_factory.mktemp("phoenix"))
+    with server:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mlflow(mlflow_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a running MLflow."""
+    server, url = products.mlflow(mlflow_path, tmp_path_factory.mktemp("mlflow"))
+    with server:
+        yield url

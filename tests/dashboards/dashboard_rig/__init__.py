@@ -1,0 +1,1 @@
+"""Real dashboards for tests: how they are installed, started, filled with traced runs, asked and photographed."""
