@@ -187,7 +187,15 @@ def _queued_packages(config: EvalConfig, counters: Counters, room_s: float = 0.0
 
 
 def _of_packages(config: EvalConfig) -> list[Exporter]:
-    return [create_exporter(name, options) for name, options in config.exporters.of_packages.items()]
+    """Kafka's, whose package is an extra, and those of other packages."""
+    given = config.exporters
+    made = [create_exporter(name, options) for name, options in given.of_packages.items()]
+    if given.kafka:
+        from otel_eval.exporters.kafka import KafkaTopicExporter
+
+        to = given.kafka
+        made.append(KafkaTopicExporter(to.settings(), to.topic, encoding=to.encoding, timeout_s=to.timeout))
+    return made
 
 
 def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
@@ -273,7 +281,7 @@ def export_queues_of(
 def writes_lines(config: EvalConfig) -> bool:
     """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
     exporters = config.exporters
-    return exporters.jsonl is not None or not (exporters.otlp or exporters.forward or exporters.of_packages)
+    return exporters.jsonl is not None or not (exporters.otlp or exporters.forward or exporters.kafka or exporters.of_packages)
 
 
 def metric_exporters(config: EvalConfig, counters: Counters) -> list[Exporter]:

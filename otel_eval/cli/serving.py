@@ -82,10 +82,12 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
 def _exporters(config: EvalConfig) -> Iterator[str]:
     """The configured exporters with their targets; standard output is the default."""
     jsonl, otlp, forward = config.exporters.jsonl, config.exporters.otlp, config.exporters.forward
-    if jsonl or not (otlp or forward):
+    if jsonl or not (otlp or forward or config.exporters.kafka):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
     if otlp:
         yield f"otlp {redacted_repr(otlp.endpoint)} ({', '.join(otlp.signals)})"
+    if config.exporters.kafka:
+        yield f"kafka {config.exporters.kafka.topic}"
     if forward:
         yield f"forward {redacted_repr(forward.endpoint)}"
 

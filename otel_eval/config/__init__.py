@@ -20,12 +20,13 @@ from otel_eval.config.endpoints import (
     Receivers,
     ServerTls,
     Telemetry,
-    TlsFiles,
     client_tls,
 )
 from otel_eval.config.judges import AsyncScoring, JudgeEndpoint
+from otel_eval.config.kafka import KafkaExporter, Sasl
 from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
 from otel_eval.config.models import EvalConfig, Evaluation, Match, Results, Storage, Traces, Window
+from otel_eval.config.tls import TlsFiles
 
 __all__ = [
     "AsyncScoring",
@@ -38,6 +39,7 @@ __all__ = [
     "HttpServer",
     "JsonlExporter",
     "JudgeEndpoint",
+    "KafkaExporter",
     "Match",
     "MetricsOtlp",
     "OtlpExporter",
@@ -45,6 +47,7 @@ __all__ = [
     "Protocols",
     "Receivers",
     "Results",
+    "Sasl",
     "ServerTls",
     "Storage",
     "Telemetry",

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
+from otel_eval.config.kafka import KafkaExporter
+from otel_eval.config.tls import TlsFiles
 from otel_eval.config.units import Count, Seconds, Size, url_of
 from otel_eval.config.validation import Shape, did_you_mean, joined
 from otel_eval.errors import ConfigError
@@ -32,7 +34,6 @@ __all__ = [
     "Signals",
     "Target",
     "Telemetry",
-    "TlsFiles",
     "client_tls",
     "tls_without_https",
 ]
@@ -187,23 +188,6 @@ class Receivers(Shape):
     """The OTLP receiver."""
 
 
-class TlsFiles(Shape):
-    """PEM files for a connection by TLS."""
-
-    ca_file: str | None = None
-    """Authorities to trust instead of the system's."""
-    cert_file: str | None = None
-    """A client certificate."""
-    key_file: str | None = None
-    """The client certificate's key."""
-
-    def contradictions(self) -> Iterator[str]:
-        """A certificate and its key come together."""
-        if (self.cert_file is None) != (self.key_file is None):
-            given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
-            yield f"{given} is given without {other}; name both or neither"
-
-
 def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
     """The problem of files for TLS that are named for an endpoint without it."""
     if tls is not None and not url.startswith("https"):
@@ -281,6 +265,8 @@ class Exporters(Shape):
     """An OTLP endpoint."""
     jsonl: JsonlExporter | None = None
     """A file of JSON Lines, or stdout."""
+    kafka: KafkaExporter | None = None
+    """A topic of Kafka."""
     forward: ForwardExporter | None = None
     """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
     dead_letter: str | None = None

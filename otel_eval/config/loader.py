@@ -21,7 +21,7 @@ __all__ = ["expand", "exposed_credentials", "load", "refuse_credentials"]
 
 _REFERENCE: Final = re.compile(r"(\$?)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _REMEDY: Final = "leave them out and write headers, e.g. headers: {authorization: '${env:OTLP_AUTHORIZATION}'}"
-_TEXT: Final = frozenset({"headers", "path", "name"})
+_TEXT: Final = frozenset({"headers", "path", "name", "sasl"})
 MAX_FILE_BYTES: Final = 2**20
 
 

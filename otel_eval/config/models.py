@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from otel_eval.config.endpoints import Exporters, Receivers, Signals, Telemetry
 from otel_eval.config.judges import AsyncScoring, JudgeSpec
-from otel_eval.config.units import Count, Seconds, Share, Size, Whole
+from otel_eval.config.units import Count, Plain, Seconds, Share, Size, Whole
 from otel_eval.config.validation import LIST, MAPPING, Shape
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import Scorer
@@ -71,12 +71,6 @@ class Traces(Shape):
             yield "max_age: 0 would close every trace at once; write e.g. 1h"
 
 
-def _plain(value: Any) -> Any:
-    if not isinstance(value, str | bool | int | float):
-        raise ValueError(f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of them")
-    return value
-
-
 class Match(Shape):
     """Which runs an evaluation is for; all that is given must hold. `*` and `?` stand for any text and any character."""
 
@@ -88,7 +82,7 @@ class Match(Shape):
     """The name of the run's own span."""
     runs: Literal["outermost", "all"] = "outermost"
     """Whether runs within runs count too."""
-    attributes: Mapping[str, Annotated[str | bool | int | float, BeforeValidator(_plain)]] = Field(default_factory=dict)
+    attributes: Mapping[str, Plain] = Field(default_factory=dict)
     """Attributes of the run's span, its resource or scope: a value, or a text with `*` and `?`."""
 
 

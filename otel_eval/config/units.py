@@ -11,7 +11,21 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["Count", "Seconds", "Share", "Size", "Whole", "bytes_of", "count_of", "seconds_of", "share_of", "url_of", "whole_of"]
+__all__ = [
+    "Count",
+    "Plain",
+    "Seconds",
+    "Share",
+    "Size",
+    "Whole",
+    "bytes_of",
+    "count_of",
+    "plain_of",
+    "seconds_of",
+    "share_of",
+    "url_of",
+    "whole_of",
+]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -104,6 +118,17 @@ def url_of(text: str) -> SplitResult | None:
         return None
 
 
+def plain_of(value: Any) -> str | bool | int | float:
+    """A text, a number, true or false.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError(f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of them")
+    return value
+
+
 def _plain(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -132,3 +157,4 @@ Size = Annotated[
 Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
 Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
+Plain = Annotated[str | bool | int | float, BeforeValidator(plain_of)]

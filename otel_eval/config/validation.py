@@ -21,7 +21,7 @@ _log = logging.getLogger("otel_eval")
 # Tags of a key that takes a list or a mapping; pydantic puts them into paths, where messages leave them out.
 LIST: Final = "[]"
 MAPPING: Final = "{}"
-_SECRET: Final = "headers"  # their values are never shown
+_SECRET: Final = frozenset({"headers", "sasl"})  # their values are never shown
 _BEGINS_WITH_A_KEY: Final = re.compile(r"[^\W\d][\w-]*(?::|\[\d|\.\S)")
 
 
@@ -163,7 +163,7 @@ def _line(problem: Any, shape: type[BaseModel]) -> str:
         return f"{_path(location)}: is missing; add it"
     if kind == "value_error":
         return joined(_path(location), str(problem["ctx"]["error"]))
-    value = "the value" if _SECRET in location else redacted_repr(problem["input"])
+    value = "the value" if _SECRET.intersection(location) else redacted_repr(problem["input"])
     return f"{_path(location) or 'configuration'}: {value} {_complaint(problem)}"
 
 

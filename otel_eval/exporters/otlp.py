@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from otel_eval.exporters.window import WindowLimits
     from otel_eval.model import Report
 
-__all__ = ["OtlpSignalExporter", "SdkMetricExporter", "metric_exporter", "otlp_exporters", "own_resource"]
+__all__ = ["OtlpSignalExporter", "RequestEncoder", "SdkMetricExporter", "metric_exporter", "otlp_exporters", "own_resource"]
 
 
 def own_resource() -> Any:
@@ -70,11 +70,37 @@ class _Collected:
         return taken
 
 
+class RequestEncoder:
+    """Reports as OTLP requests: the SDK makes the records and the official exporter's encoder the request.
+
+    Args:
+        signal: logs or spans.
+    """
+
+    def __init__(self, signal: str) -> None:
+        self._maker: Final = _MAKERS[signal]
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what makes records: at the start, and in a forked child, whose parent may have held a lock of it."""
+        self._process = os.getpid()
+        self._collected = _Collected()
+        self._events, self._encode = self._maker(self._collected)
+
+    def encode(self, batch: Sequence[Report]) -> bytes:
+        """One request with the results of the batch."""
+        if self._process != os.getpid():
+            self._begin()
+        self._events.export(batch)
+        body: bytes = self._encode(self._collected.take()).SerializeToString()
+        return body
+
+
 class OtlpSignalExporter(Exporter):
     """Requests to one signal of an OTLP endpoint.
 
-    The SDK makes the records and the official exporter's encoder the request. It is sent by ourselves, because the
-    exporter tells neither why an endpoint refused, nor what it rejected, nor when to retry.
+    They are sent by ourselves, because the official exporter tells neither why an endpoint refused, nor what it rejected, nor
+    when to retry.
 
     Args:
         to: the endpoint, as `for_signal` returns it.
@@ -86,23 +112,12 @@ class OtlpSignalExporter(Exporter):
 
     def __init__(self, to: Endpoint, signal: str) -> None:
         self.name = f"otlp.{signal}"
-        self._maker: Final = _MAKERS[signal]
+        self._encoder: Final = RequestEncoder(signal)
         self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Make what makes records: at the start, and in a forked child, whose parent may have held a lock of it."""
-        self._process = os.getpid()
-        self._collected = _Collected()
-        self._events, self._encode = self._maker(self._collected)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Send the batch as one request."""
-        if self._process != os.getpid():
-            self._begin()
-        self._events.export(batch)
-        body: bytes = self._encode(self._collected.take()).SerializeToString()
-        return self._client.send(body)
+        return self._client.send(self._encoder.encode(batch))
 
     def close(self, timeout_s: float) -> None:
         """End the connection."""

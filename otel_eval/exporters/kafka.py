@@ -1,0 +1,157 @@
+"""Results as records of a Kafka topic, with keys by which compaction keeps the newest result of each evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters.result_rows import line_of, rows_of
+from otel_eval.model import Report
+from otel_eval.retry import ExportResult
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+    from otel_eval.exporters.otlp import RequestEncoder
+
+__all__ = ["KafkaTopicExporter", "key_of_row", "producer_settings"]
+
+_KEY: Final = ("trace_id", "span_id", "evaluation", "scorer", "spans_digest")
+_LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records that were given up
+# What is wrong with the record itself. Everything else may pass, or an operator can repair it: credentials, topics, replicas.
+_PERMANENT: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "INVALID_RECORD", "RECORD_LIST_TOO_LARGE"})
+
+
+def key_of_row(row: Mapping[str, Any]) -> bytes:
+    """The key of a result's record: trace, run span, evaluation, scorer and digest of the spans, as a JSON list.
+
+    Results of different evidence have different keys: after compaction, `merge_results` still finds traces that were split
+    between evaluators.
+
+    >>> key_of_row({"trace_id": "a1", "span_id": "b2", "evaluation": "e", "scorer": "s", "spans_digest": None})
+    b'["a1","b2","e","s",null]'
+    """
+    return json.dumps([row[name] for name in _KEY], separators=(",", ":")).encode()
+
+
+def producer_settings(settings: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """The settings of a producer that acknowledges a record when all replicas have it, once and in order."""
+    # Java clients hash keys by murmur2: the same key reaches the same partition from every producer of the topic.
+    defaults = {"partitioner": "murmur2_random", "linger.ms": 5}
+    return defaults | dict(settings) | {"enable.idempotence": True, "acks": "all", "message.timeout.ms": int(timeout_s * 1000)}
+
+
+class KafkaTopicExporter(Exporter):
+    """Writes one record for each result and waits until the cluster has acknowledged the batch.
+
+    A batch of which a record was not acknowledged in time is written again as a whole: a record may be there twice, with the
+    same key and content.
+
+    Args:
+        settings: of librdkafka, for the cluster.
+        topic: the topic.
+        encoding: `json`: the fields of a line of JSON Lines; `otlp_proto`: an OTLP logs request with one event.
+        timeout_s: for one batch.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, *, encoding: str = "json", timeout_s: float = 10.0) -> None:
+        self.name = "kafka"
+        self._settings, self._topic, self._timeout_s = producer_settings(settings, timeout_s), topic, timeout_s
+        self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event is about a run
+        self._records: Callable[[Report], Iterator[tuple[bytes, bytes]]] = (
+            _json_records if self.exports_no_run else self._otlp_records
+        )
+        self._encoder: RequestEncoder | None = None
+        self._producer: Producer | None = None
+        self._process = os.getpid()
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Write the records of the batch, and wait until they are acknowledged."""
+        producer, failures = self._opened(), list[tuple[int, Any]]()
+        for place, report in enumerate(batch):
+            for key, value in self._records(report):
+                _produce(producer, self._topic, key, value, partial(_note, failures, place), self._timeout_s)
+        if producer.flush(self._timeout_s + _LAST_S):
+            producer.purge()
+            producer.flush(_LAST_S)
+        return self._result(failures)
+
+    def _opened(self) -> Producer:
+        """The producer; in a forked child another one, because threads of librdkafka do not survive a fork."""
+        if self._producer is None or self._process != os.getpid():
+            from confluent_kafka import Producer  # deferred: the package is an extra
+
+            self._process = os.getpid()
+            self._producer = Producer(self._settings, logger=_QUIET)
+        return self._producer
+
+    def _result(self, failures: Sequence[tuple[int, KafkaError]]) -> ExportResult:
+        if any(error.fatal() for _, error in failures):
+            self._producer = None  # librdkafka takes nothing more through it
+        passing = next((error for _, error in failures if error.name().lstrip("_") not in _PERMANENT), None)
+        if passing is not None:
+            return ExportResult.retryable(_reason(passing))
+        if failures:
+            return ExportResult.partial([place for place, _ in failures], _reason(failures[0][1]))
+        return ExportResult.ok()
+
+    def _otlp_records(self, report: Report) -> Iterator[tuple[bytes, bytes]]:
+        """An event for each result, as a log record."""
+        if self._encoder is None:
+            from otel_eval.exporters.otlp import RequestEncoder  # deferred: it loads the clients of OTLP
+
+            self._encoder = RequestEncoder("logs")
+        for row, result in zip(rows_of(replace(report, no_run=None)), report.results, strict=True):
+            yield key_of_row(row), self._encoder.encode([replace(report, results=(result,))])
+
+    def close(self, timeout_s: float) -> None:
+        """End the connections; what was not acknowledged is given up."""
+        producer, self._producer = self._producer, None
+        if producer is not None and self._process == os.getpid():
+            producer.purge()
+            producer.flush(timeout_s)
+
+
+class _Quiet:
+    """A logger that drops librdkafka's lines: what matters of them is in the result of an export."""
+
+    def log(self, *_: Any, **__: Any) -> None:
+        """Drop a line."""
+
+
+_QUIET: Final = _Quiet()
+
+
+def _json_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
+    """The fields of each result, and of a trace without one."""
+    for row in rows_of(report):
+        yield key_of_row(row), line_of(row).encode("utf-8", "backslashreplace")
+
+
+def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Callable[..., None], timeout_s: float) -> None:
+    """Hand a record to librdkafka, waiting once where its queue is full; `done` is called with the error, or None."""
+    from confluent_kafka import KafkaException
+
+    try:
+        producer.produce(topic, value, key, on_delivery=done)
+    except BufferError:
+        producer.flush(timeout_s)
+        producer.produce(topic, value, key, on_delivery=done)
+    except KafkaException as error:
+        done(error.args[0], None)
+
+
+def _note(failures: list[tuple[int, Any]], place: int, error: Any, _: Any) -> None:
+    if error is not None:
+        failures.append((place, error))
+
+
+def _reason(error: KafkaError) -> str:
+    """Librdkafka's name of an error, in small letters: its text may quote addresses."""
+    name: str = error.name()
+    return name.lstrip("_").lower().replace("_", " ")
