@@ -227,7 +227,7 @@ class Released(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedTrace:
-    """A trace that is to be judged now.
+    """A trace that is to be evaluated now.
 
     Attributes:
         trace_id: 16 bytes.

@@ -59,9 +59,9 @@ class Pipeline:
         emit: takes each report out; isolates its own failures.
         limits: of the buffer.
         clock: monotonic seconds.
-        judged: called with the id of each trace when all reports on it but pending ones were emitted, or none can be.
+        evaluated: called with the id of each trace when all reports on it but pending ones were emitted, or none can be.
         later: gets the reports that have results pending, after they were emitted. Needed if the engine `waits`.
-        keeper: writes down what happens.
+        journal: writes down what happens.
         between: called by the worker between two looks at what is due, ten times a second or more often; never raises.
         backpressure: why evaluation must pause, because exporters do not take more reports; "" if they do.
         evaluator: the id that reports carry; a random one if None.
@@ -78,9 +78,9 @@ class Pipeline:
         emit: Callable[[Report], None],
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        judged: Callable[[bytes], None] = lambda _: None,
+        evaluated: Callable[[bytes], None] = lambda _: None,
         later: AsyncResults | None = None,
-        keeper: EvaluationJournal | None = None,
+        journal: EvaluationJournal | None = None,
         backpressure: Callable[[], str] = lambda: "",
         evaluator: str | None = None,
         now_ns: Callable[[], int] = time.time_ns,
@@ -93,11 +93,11 @@ class Pipeline:
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
         self._later = later
-        self._keeper: Final = keeper
+        self._journal: Final = journal
         self._backpressure: Final = backpressure
         self._between: Final = between
         self._final: Final = final
-        self._engine, self._emit, self._clock, self._judged = engine, emit, clock, judged
+        self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
         self._tool_names = _tool_name_check(engine)
         self._watch: Final = watch
         self._found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []  # runs of the trace that is evaluated now
@@ -131,7 +131,7 @@ class Pipeline:
         self._take(logs, origin, self._buffer.push_logs)
 
     def _take(self, items: Sequence[Any], origin: Any, push: Callable[[Sequence[Any], float], None]) -> None:
-        keeper = self._keeper
+        journal = self._journal
         try:
             if why := "the process is ending" if self._stopping else self._backpressure():
                 raise Overloaded(why)
@@ -140,10 +140,10 @@ class Pipeline:
                     self._wake.set()
                     raise Overloaded(f"{why}; retry later")
                 # Written in the order in which the buffer takes it: to read it again then gives the same buffer.
-                mark = keeper.taken(origin, {item[0] for item in items}) if keeper is not None else 0
+                mark = journal.taken(origin, {item[0] for item in items}) if journal is not None else 0
                 push(items, self._clock())
-            if keeper is not None:
-                keeper.safe(mark)
+            if journal is not None:
+                journal.safe(mark)
         except Overloaded:
             self._tally.spans_refused += len(items)
             raise
@@ -207,13 +207,13 @@ class Pipeline:
         self.caught_up.set()
 
     def _due(self, now: float) -> list[ClosedTrace]:
-        keeper = self._keeper
-        if keeper is not None:
-            keeper.tidy(self._buffer)
+        journal = self._journal
+        if journal is not None:
+            journal.tidy(self._buffer)
         # What is being evaluated is not counted as held, so it is kept to a small part of `max_bytes`.
         most_bytes = self._buffer.limits.max_bytes // _PARTS
         close_due = self._buffer.close_due(now, _AT_ONCE, most_bytes)
-        if not close_due or (keeper is not None and not keeper.closing(close_due)):
+        if not close_due or (journal is not None and not journal.closing(close_due)):
             return []
         return self._buffer.pop_closed(now, _AT_ONCE, most_bytes)
 
@@ -240,7 +240,7 @@ class Pipeline:
             self._evaluate_first()
             with self._lock:
                 closed = self._buffer.drain(self._clock(), reason)
-                if self._keeper is not None and not self._keeper.closing(list(map(Closing.of, closed))):
+                if self._journal is not None and not self._journal.closing(list(map(Closing.of, closed))):
                     return False
             for index in range(0, len(closed), _AT_ONCE):
                 if deadline is not None and self._clock() > deadline:
@@ -282,19 +282,19 @@ class Pipeline:
         return self._later is None or self._later.stop(timeout_s)
 
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
-        if self._keeper is None:
+        if self._journal is None:
             for trace in closed:
                 self._tell(trace, self._reports(trace))
             return
         for index in range(0, len(closed), _AT_ONCE):
-            judged: list[tuple[ClosedTrace, list[Report]]] = []
-            for batch in self._keeper.attempts.batches(closed[index : index + _AT_ONCE]):
-                noted = [(trace, self._attempt(trace, self._keeper.attempts)) for trace in batch]
-                self._keeper.note(noted)
-                judged += noted
-            if not self._keeper.judged():
+            evaluated: list[tuple[ClosedTrace, list[Report]]] = []
+            for batch in self._journal.attempts.batches(closed[index : index + _AT_ONCE]):
+                noted = [(trace, self._attempt(trace, self._journal.attempts)) for trace in batch]
+                self._journal.note(noted)
+                evaluated += noted
+            if not self._journal.evaluated():
                 return
-            for trace, reports in judged:
+            for trace, reports in evaluated:
                 self._tell(trace, reports)
 
     def _attempt(self, trace: ClosedTrace, attempts: EvaluationAttempts) -> list[Report]:
@@ -333,7 +333,7 @@ class Pipeline:
 
     def evaluation(self) -> ProgressState:
         """Whether the evaluation of what is due makes progress."""
-        return self.progress.state(self._keeper.waits if self._keeper is not None else "", self._is_due)
+        return self.progress.state(self._journal.waits if self._journal is not None else "", self._is_due)
 
     def _is_due(self) -> bool:
         with self._lock:
@@ -347,8 +347,8 @@ class Pipeline:
             _log.warning("%s", warning)
 
     def _note_scoring(self, *_: object) -> None:
-        if self._keeper is not None:
-            self._keeper.attempts.scoring()
+        if self._journal is not None:
+            self._journal.attempts.scoring()
 
     def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -357,7 +357,7 @@ class Pipeline:
             if report.pending and self._later is not None:
                 self._later.put(report)
         if trace.part is None or not self._is_open(trace.trace_id):
-            self._judged(trace.trace_id)
+            self._evaluated(trace.trace_id)
 
     def _is_open(self, trace_id: bytes) -> bool:
         with self._lock:

@@ -97,11 +97,11 @@ class EvaluationJournal(Protocol):
         """Record which traces are about to be evaluated; False if that cannot be written now."""
         ...
 
-    def note(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
+    def note(self, evaluated: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
         """Write down the reports on traces, so that they survive the process."""
         ...
 
-    def judged(self) -> bool:
+    def evaluated(self) -> bool:
         """Wait until all that was noted survives the machine, before it is exported; False if the process ends first."""
         ...
 

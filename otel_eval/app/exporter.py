@@ -110,7 +110,7 @@ class EvalSpanExporter(SpanExporter):
             engine,
             emit,
             _limits(self._settings),
-            judged=self._judged,
+            evaluated=self._evaluated,
             later=later,
             watch=watch,
             since_ns=time.time_ns(),
@@ -157,7 +157,7 @@ class EvalSpanExporter(SpanExporter):
             self._unscored(roots)
             return
         if roots:
-            self._judged(
+            self._evaluated(
                 *(roots - self._core.undecided(roots))
             )  # their trace was closed and forgotten: it is not evaluated again
         self._ensure()
@@ -183,7 +183,7 @@ class EvalSpanExporter(SpanExporter):
             self._tally.add("exporter.scores_unplaced", len(events))
         return placed
 
-    def _judged(self, *trace_ids: bytes) -> None:
+    def _evaluated(self, *trace_ids: bytes) -> None:
         released = self._held.release(trace_ids)
         with self._leaving_lock:
             self._leaving += released

@@ -103,16 +103,16 @@ class Server:
         self._delivery: Final = export_queues_of(config, self._counters, self._settled, accepted)
         forward: list[Exporter] = [self._forward] if self._forward else []
         self._outlet: Final = Fanout([*forward, *metric_exporters(config, self._counters)], self._counters)
-        judged = self._forward.judged if self._forward else lambda _: None
+        evaluated = self._forward.evaluated if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)
         self._pipeline: Final = Pipeline(
             engine,
             self._emit,
             limits_of(config),
-            judged=judged,
+            evaluated=evaluated,
             later=self._later,
-            keeper=self._durable,
+            journal=self._durable,
             backpressure=self._delivery.backpressure,
             final=self._outlet.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,

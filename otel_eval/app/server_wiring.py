@@ -224,9 +224,9 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
         compression=given.compression,
         tls=client_tls(given.tls, "exporters.forward.tls"),
     )
-    keeper = durable.onward if durable else None
-    kept: dict[str, Any] = {"keeper": keeper, "before": durable.accepted if durable else None}
+    journal = durable.onward if durable else None
+    kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
     forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
-    if keeper is not None:
-        keeper.forward = forward
+    if journal is not None:
+        journal.forward = forward
     return forward

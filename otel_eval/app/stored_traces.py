@@ -73,9 +73,9 @@ def replay(
     outlet = replay_fanout(config) if export else None
     gathering = LateResults(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = closed_traces(paths, config, on_problem, on_progress, on_notice)
-    judged = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
+    evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
-        for report in gathering.whole(judged):
+        for report in gathering.whole(evaluated):
             if outlet:
                 outlet.export(report)
             yield report

@@ -63,7 +63,7 @@ class UnsentRequest:
         waiting: the `cut` when all the others were passed on; None if these were not.
         held: whether all its spans were held.
         moved: trace and span ids of those that another request has now.
-        said: the reports on those of its traces that were evaluated.
+        evaluated: the reports on those of its traces that were evaluated.
     """
 
     signal: str
@@ -74,4 +74,4 @@ class UnsentRequest:
     waiting: int | None
     held: bool
     moved: Collection[tuple[bytes, bytes]]
-    said: Mapping[bytes, Sequence[Report]]
+    evaluated: Mapping[bytes, Sequence[Report]]

@@ -34,7 +34,7 @@ class _Request:
     held: bool
     waiting: int | None = None
     moved: set[tuple[bytes, bytes]] = field(default_factory=set)
-    said: dict[bytes, list[Report]] = field(default_factory=dict)
+    evaluated: dict[bytes, list[Report]] = field(default_factory=dict)
 
     @property
     def items(self) -> int:
@@ -54,7 +54,7 @@ class ForwardingRecovery:
         self._onward, self._forward = onward, forward
         self._requests: Final[dict[tuple[int, int], _Request]] = {}
         self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)
-        self._told: deque[Report] = deque(maxlen=_TOLD)
+        self._reports: deque[Report] = deque(maxlen=_TOLD)
 
     def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
         """A request that has to be forwarded; `held`: spans of one trace that wait, which replace earlier records of them."""
@@ -66,14 +66,14 @@ class ForwardingRecovery:
             self._of_trace[trace_id].add(request)
         self._requests[entry.segment.number, entry.end] = request
 
-    def judged(self, judgement: EvaluatedTrace) -> None:
+    def evaluated(self, evaluated: EvaluatedTrace) -> None:
         """Keep the results for the waiting spans of the trace. Compaction adds nothing new."""
-        if judgement.late:
+        if evaluated.late:
             return
-        self._told.extend(judgement.reports)
-        for request in self._of_trace.get(judgement.trace_id, ()):
-            if judgement.reports or judgement.trace_id not in request.said:
-                request.said[judgement.trace_id] = list(judgement.reports)
+        self._reports.extend(evaluated.reports)
+        for request in self._of_trace.get(evaluated.trace_id, ()):
+            if evaluated.reports or evaluated.trace_id not in request.evaluated:
+                request.evaluated[evaluated.trace_id] = list(evaluated.reports)
 
     def passed(self, payload: bytes) -> None:
         """Requests that were forwarded, completely or except for the spans that wait."""
@@ -96,13 +96,13 @@ class ForwardingRecovery:
         """Forward the rest; returns the number of requests."""
         from otel_eval.forwarding import UnsentRequest  # deferred: it loads grpc's client
 
-        self._forward.told(self._told)
+        self._forward.told(self._reports)
         for each in self._requests.values():
             self._onward.needed(each.segment)
             origin, framed = each.origin, each.framed
             place = (each.segment, each.end)
             unsent = UnsentRequest(
-                origin.signal, origin.body, each.items, framed.spans, place, each.waiting, each.held, each.moved, each.said
+                origin.signal, origin.body, each.items, framed.spans, place, each.waiting, each.held, each.moved, each.evaluated
             )
             self._forward.resume(unsent, undecided)
         return len(self._requests)

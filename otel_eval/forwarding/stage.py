@@ -49,7 +49,7 @@ class Forwarder(Exporter):
         engine: tells what may be a run of some evaluation.
         counters: `forward.*`, by signal.
         limit_bytes: of the queue of each signal.
-        keeper: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.
+        journal: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.
         before: what the backend has accepted in earlier processes.
         retry: how long to wait between attempts.
 
@@ -67,20 +67,25 @@ class Forwarder(Exporter):
         *,
         limit_bytes: int = 64 * 2**20,
         signals: Collection[str] = (),
-        keeper: ForwardJournal | None = None,
+        journal: ForwardJournal | None = None,
         before: AcceptedBefore | None = None,
         retry: RetryPolicy = _DEFAULT,
     ) -> None:
         self._counters: Final = counters
-        self._keeper: Final = keeper
+        self._journal: Final = journal
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
         warnings = Warnings()
         clients = {signal: OtlpClient(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
         self._closers: Final = [client.close for client in clients.values()]
-        passed = keeper.passed if keeper is not None else lambda *_: None
+        passed = journal.passed if journal is not None else lambda *_: None
         given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry}
-        kept: dict[str, Any] = {"keeps": keeper is not None, "before": before, "recheck_s": retry.recheck_s, "clock": retry.clock}
+        kept: dict[str, Any] = {
+            "keeps": journal is not None,
+            "before": before,
+            "recheck_s": retry.recheck_s,
+            "clock": retry.clock,
+        }
         histories = {name: SignalHistory(forwards=True, key=key_of(to, f"forward.{name}"), **kept) for name in clients}
         self._queues: Final = {
             signal: ForwardQueue(signal, client.send, counters, warnings, history=histories[signal], **given)
@@ -130,12 +135,12 @@ class Forwarder(Exporter):
         return None
 
     def _ack(self, body: bytes) -> Ack | None:
-        return Ack() if self._keeper is not None and body else None
+        return Ack() if self._journal is not None and body else None
 
     def _give_up(self, queue: ForwardQueue, size: int, ack: Ack | None) -> None:
         queue.cancel(size)
-        if self._keeper is not None and ack is not None:
-            self._keeper.dropped(ack)
+        if self._journal is not None and ack is not None:
+            self._journal.dropped(ack)
 
     def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
         """The request without the spans that are held, and these spans."""
@@ -195,9 +200,9 @@ class Forwarder(Exporter):
         if queue is not None and (rest or roots):
             queue.put(rest, items, 0, ack)
             for root in roots:
-                self._resume(queue, root, unsent.said.get(root.trace_id), undecided)
-        elif self._keeper is not None:
-            self._keeper.dropped(ack)
+                self._resume(queue, root, unsent.evaluated.get(root.trace_id), undecided)
+        elif self._journal is not None:
+            self._journal.dropped(ack)
 
     def _waiting_of(self, unsent: UnsentRequest) -> Sequence[tuple[bytes, bytes, Any]]:
         if unsent.signal != "traces":
@@ -207,13 +212,13 @@ class Forwarder(Exporter):
         return self._hold_filter.chosen(unsent.spans)
 
     def _resume(
-        self, queue: ForwardQueue, root: PendingSpan, said: Sequence[Report] | None, undecided: Callable[[bytes], bool]
+        self, queue: ForwardQueue, root: PendingSpan, evaluated: Sequence[Report] | None, undecided: Callable[[bytes], bool]
     ) -> None:
-        if said is None and undecided(root.trace_id):
+        if evaluated is None and undecided(root.trace_id):
             self._pending.hold([root])
             return
         span_id = root.span_id.hex()
-        events = b"".join([events_of(report) for report in said or () if report.trajectory.span_id == span_id])
+        events = b"".join([events_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
         queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
 
     def told(self, reports: Iterable[Report]) -> None:
@@ -236,8 +241,8 @@ class Forwarder(Exporter):
     def moved(self, roots: Sequence[PendingSpan], place: Any) -> bool:
         """Those of the spans that are still held belong to the request that is journaled at this place; False if none is."""
         former = self._pending.moved(roots, Ack(place=place))
-        if self._keeper is not None and former:
-            self._keeper.passed([], former)
+        if self._journal is not None and former:
+            self._journal.passed([], former)
         return bool(former)
 
     # -------------------------------------------------------------- scores
@@ -254,7 +259,7 @@ class Forwarder(Exporter):
             self._counters.add("forward.scores_unplaced", len(report.results))
         return placed
 
-    def judged(self, trace_id: bytes) -> None:
+    def evaluated(self, trace_id: bytes) -> None:
         """Every result of the trace was exported: its held spans may leave."""
         queue = self._queues.get("traces")
         if queue is not None:
@@ -267,7 +272,7 @@ class Forwarder(Exporter):
 
         What is on disk is not lost, so that held spans whose trace was not evaluated stay until the next start.
         """
-        kept = self._keeper is not None
+        kept = self._journal is not None
         if "traces" in self._queues and not kept:
             self._queues["traces"].add(self._pending.release_all())
         deadline = time.monotonic() + timeout_s

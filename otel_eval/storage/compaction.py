@@ -31,14 +31,14 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
     """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be told apart."""
     if trace.part is not None and trace.released is not None:
         return _records_of_parts(trace, trace.part, trace.released)
-    judged = not is_open or trace.changed is not None
-    since = (trace.changed or frozenset()) if judged and is_open else frozenset()
-    if judged and not trace.frames.keys() - since:
+    evaluated = not is_open or trace.changed is not None
+    since = (trace.changed or frozenset()) if evaluated and is_open else frozenset()
+    if evaluated and not trace.frames.keys() - since:
         return None  # every span was replaced after the evaluation: rare, and over with the next one
     records = list(_bodies(trace, lambda span_id: span_id not in since))
-    if judged:
+    if evaluated:
         records.append((RecordKind.CLOSED, pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
-        records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+        records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
         records += _bodies(trace, lambda span_id: span_id in since)
     return records
 
@@ -47,7 +47,7 @@ def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> lis
     """The same of a trace that is open and of which trees were closed on their own."""
     records = list(_bodies(trace, lambda span_id: span_id in part.spans))
     records.append((RecordKind.PART, pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append((RecordKind.JUDGED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+    records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
     records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
     return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
 

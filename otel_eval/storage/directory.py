@@ -135,16 +135,16 @@ class EvaluatorIdentity(NamedTuple):
     since_ns: int
 
 
-def evaluator_identity(claim: DirectoryLock, now_ns: int) -> EvaluatorIdentity:
+def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdentity:
     """The identity that the directory holds; a new one if it holds none that can be read.
 
     Raises:
         ConfigError: it cannot be written.
     """
-    path = claim.path / _IDENTITY_FILE
+    path = directory.path / _IDENTITY_FILE
     found = _read_identity(path)
     if found is None:
-        found = EvaluatorIdentity(uuid4().hex, 0 if claim.segments() else now_ns)
+        found = EvaluatorIdentity(uuid4().hex, 0 if directory.segments() else now_ns)
         try:
             replace_file(path, json.dumps(found._asdict()).encode())
         except OSError as error:
@@ -175,11 +175,11 @@ class AcceptedSignals:
     """A small file with the keys of endpoints and signals. Safe from any thread.
 
     Args:
-        claim: the storage directory.
+        directory: the storage directory.
     """
 
-    def __init__(self, claim: DirectoryLock) -> None:
-        self._path: Final = claim.path / _ACCEPTED_FILE
+    def __init__(self, directory: DirectoryLock) -> None:
+        self._path: Final = directory.path / _ACCEPTED_FILE
         self._lock = threading.Lock()  # guards _keys and the file
         self._keys = _read_accepted(self._path)
 

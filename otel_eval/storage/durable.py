@@ -49,7 +49,7 @@ from otel_eval.storage.request_format import form_of
 __all__ = ["Durable"]
 
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
-_AGAIN_S: Final = 0.5  # between attempts to write what was judged
+_RETRY_S: Final = 0.5  # between attempts to write what was evaluated
 
 
 class StorageOptions(Protocol):
@@ -72,7 +72,7 @@ class StorageOptions(Protocol):
 
 
 class Durable:
-    """The pipeline's keeper.
+    """The pipeline's journal.
 
     Args:
         given: the configuration's storage.
@@ -91,14 +91,14 @@ class Durable:
         clock: Callable[[], float] = time.monotonic,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._claim: Final = DirectoryLock(given.directory)
-        self.identity: Final = evaluator_identity(self._claim, int(now() * 1e9))
-        self.accepted: Final = AcceptedSignals(self._claim)
-        self.journal: Final = Journal(self._claim, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
-        self.ledger: Final = SegmentRefs()
-        self._in_progress: Final = InProgress(self._claim, sync=given.sync)
+        self._directory: Final = DirectoryLock(given.directory)
+        self.identity: Final = evaluator_identity(self._directory, int(now() * 1e9))
+        self.accepted: Final = AcceptedSignals(self._directory)
+        self.journal: Final = Journal(self._directory, max_bytes=given.max_size, segment_bytes=segment_bytes, sync=given.sync)
+        self.segment_refs: Final = SegmentRefs()
+        self._in_progress: Final = InProgress(self._directory, sync=given.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
-        self.onward: Final = ForwardedRequests(self.journal, self.ledger, self._unwritten)
+        self.onward: Final = ForwardedRequests(self.journal, self.segment_refs, self._unwritten)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = given.max_size
@@ -127,7 +127,7 @@ class Durable:
             raise self._unwritten(error) from None
         if ticket is not None:
             self.onward.kept(ticket, segment, end)
-        self.ledger.add_traces(segment, trace_ids)
+        self.segment_refs.add_traces(segment, trace_ids)
         return mark
 
     def safe(self, mark: int) -> None:
@@ -143,7 +143,7 @@ class Durable:
         return Overloaded(f"storage cannot be written ({why}); retry later")
 
     def closing(self, traces: Sequence[Closing]) -> bool:
-        """Write down that these are judged on what came until now."""
+        """Write down that these are evaluated with the spans received so far."""
         closings = [Closing(*each) for each in traces]
         parts = [each for each in closings if each.tops]
         whole = [(each.trace_id, each.reason) for each in closings if not each.tops]
@@ -158,33 +158,33 @@ class Durable:
         self.waits = ""
         return True
 
-    def note(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
-        """Write down the reports on traces. What cannot be written now is written by `judged`."""
-        self._noted.append((judged, self._append([EvaluatedTrace.of(*each) for each in judged])))
+    def note(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]]) -> None:
+        """Write down the reports on traces. What cannot be written now is written by `evaluated`."""
+        self._noted.append((traces, self._append([EvaluatedTrace.of(*each) for each in traces])))
 
-    def judged(self, judged: Sequence[tuple[ClosedTrace, Sequence[Report]]] = ()) -> bool:
+    def evaluated(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]] = ()) -> bool:
         """Wait for the disk, as long as that takes; False if the process ends first."""
-        if judged:
-            self.note(judged)
+        if traces:
+            self.note(traces)
         noted, self._noted = self._noted, []
-        for judged, written in noted:
+        for traces, written in noted:
             segment = self._safe(written)
             while segment is None:
-                if self._stopping.wait(_AGAIN_S):
+                if self._stopping.wait(_RETRY_S):
                     return False
-                segment = self._said([EvaluatedTrace.of(*each) for each in judged])
-            for trace, reports in judged:
+                segment = self._write_evaluated([EvaluatedTrace.of(*each) for each in traces])
+            for trace, reports in traces:
                 for report in reports:
-                    self.owe(report, segment)
+                    self.expect_delivery(report, segment)
                     self.await_results(trace.trace_id, report.pending)
         return True
 
-    def _said(self, said: Sequence[EvaluatedTrace]) -> Segment | None:
-        return self._safe(self._append(said))
+    def _write_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Segment | None:
+        return self._safe(self._append(traces))
 
-    def _append(self, said: Sequence[EvaluatedTrace]) -> Appended | None:
+    def _append(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
         try:
-            return self.journal.append(RecordKind.JUDGED, [pack_evaluated(said)])
+            return self.journal.append(RecordKind.EVALUATED, [pack_evaluated(traces)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return None
@@ -204,22 +204,22 @@ class Durable:
         """Remove the oldest segments that are no longer needed, once the ids that are remembered were written again."""
         free = []
         for segment in self.journal.finished:
-            if not self.ledger.is_free(segment, lambda trace_id: trace_id in self._unfinished or buffer.holds(trace_id)):
-                self._make_way(segment, buffer)
+            if not self.segment_refs.is_free(segment, lambda trace_id: trace_id in self._unfinished or buffer.holds(trace_id)):
+                self._compact(segment, buffer)
                 break
             free.append(segment)
         if free:
-            self._remember(buffer)
+            self._write_tombstones(buffer)
             for segment in free:
                 self.journal.remove(segment)
 
-    def _make_way(self, segment: Segment, buffer: TraceBuffer) -> None:
+    def _compact(self, segment: Segment, buffer: TraceBuffer) -> None:
         """Write again what little holds up the oldest segment, when half of what may be on disk is there."""
         now = self._clock()
         if self.journal.size < self._max // 2 or now < self._looked + _LOOK_S:
             return
         self._looked = now
-        traces = [trace for trace_id in self.ledger.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
+        traces = [trace for trace_id in self.segment_refs.traces_in(segment) if (trace := buffer.held(trace_id)) is not None]
         if sum(map(weight_of, traces)) > segment.size // 2:
             buffer.give_up_dormant(trace.trace_id for trace in traces)
             return  # else it is needed as it is
@@ -236,24 +236,24 @@ class Durable:
         except OSError as error:
             self._unwritten(error)
             return
-        self.ledger.moved(trace_id, segment)
+        self.segment_refs.moved(trace_id, segment)
         self.onward.moved(roots, segment, end)
 
-    def _remember(self, buffer: TraceBuffer) -> None:
+    def _write_tombstones(self, buffer: TraceBuffer) -> None:
         ahead = self.now() - self._clock()
         ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
         try:
-            self.journal.commit(self.journal.append(RecordKind.GONE, [pack_tombstones(ids)])[0])
+            self.journal.commit(self.journal.append(RecordKind.TOMBSTONES, [pack_tombstones(ids)])[0])
         except OSError as error:  # a full disk has to be emptied all the same; after a crash some spans may be too late unseen
             self._unwritten(error)
 
     # ---------------------------------------------------------- what is owed
 
-    def owe(self, report: Report, segment: Segment, sinks: Collection[str] | None = None) -> None:
+    def expect_delivery(self, report: Report, segment: Segment, sinks: Collection[str] | None = None) -> None:
         """The report stands in the segment and is to be delivered."""
         key = key_of(report)
         if key is not None:
-            self.ledger.add_unacknowledged(key, segment, self.takers(report) if sinks is None else sinks)
+            self.segment_refs.add_unacknowledged(key, segment, self.takers(report) if sinks is None else sinks)
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """These results are still to come: the trace's spans are needed until they are there."""
@@ -266,9 +266,9 @@ class Durable:
         """Write down results that came later; False if they are not to be told, because they will be asked for again."""
         if self._stopping.is_set():
             return False
-        segment = self._said([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
+        segment = self._write_evaluated([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
         if segment is not None:
-            self.owe(report, segment)
+            self.expect_delivery(report, segment)
         with self._lock:
             for result in report.results:
                 trace_id = self._pending.pop(result.result_id, None)
@@ -280,7 +280,7 @@ class Durable:
 
     def delivered(self, sink: str, reports: Iterable[Report]) -> None:
         """An exporter has taken the reports, or refused them permanently."""
-        keys = self.ledger.acknowledge(sink, [key for report in reports if (key := key_of(report)) is not None])
+        keys = self.segment_refs.acknowledge(sink, [key for report in reports if (key := key_of(report)) is not None])
         if keys:
             try:
                 self.journal.append(RecordKind.DELIVERED, [pack_delivered(sink, keys)])
@@ -301,14 +301,14 @@ class Durable:
         """Sync and let another process have the directory."""
         self.journal.close()
         self._in_progress.close()
-        self._claim.release()
+        self._directory.release()
 
     def counts(self) -> dict[str, Any]:
         """What is on disk, and what reading it found."""
         found = self.journal.recovery
         return {
             "storage.bytes": self.journal.on_disk,
-            "storage.reports_waiting": self.ledger.unacknowledged,
+            "storage.reports_waiting": self.segment_refs.unacknowledged,
             "storage.syncs": self.journal.syncs,
             "storage.records_recovered": found.records,
             "storage.records_damaged": found.damaged,

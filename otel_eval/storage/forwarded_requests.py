@@ -45,16 +45,16 @@ class AcknowledgedRequest(NamedTuple):
 
 
 class ForwardedRequests:
-    """The forwarding stage's keeper.
+    """The forwarding stage's journal.
 
     Args:
         journal: where requests stand.
-        ledger: which segments are needed.
+        segment_refs: which segments are needed.
         unwritten: told of a note that could not be written.
     """
 
-    def __init__(self, journal: Journal, ledger: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
-        self._journal, self._ledger, self._unwritten = journal, ledger, unwritten
+    def __init__(self, journal: Journal, segment_refs: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
+        self._journal, self._segment_refs, self._unwritten = journal, segment_refs, unwritten
         self.forward: SpansToForward | None = None
         self._lock = threading.Lock()  # guards all acks
 
@@ -65,7 +65,7 @@ class ForwardedRequests:
 
     def needed(self, segment: Segment) -> None:
         """A request that is not passed on, or not whole, stands in the segment."""
-        self._ledger.retain(segment)
+        self._segment_refs.retain(segment)
 
     def passed(self, requests: Sequence[AckState], spans: Sequence[AckState]) -> None:
         """Note what was passed on, and let go of the segments that were needed for it."""
@@ -90,20 +90,20 @@ class ForwardedRequests:
             return
         try:
             self._journal.append(
-                RecordKind.PASSED, [pack_forwarded(ForwardedRequest(segment.number, *rest) for segment, *rest in notes)]
+                RecordKind.FORWARDED, [pack_forwarded(ForwardedRequest(segment.number, *rest) for segment, *rest in notes)]
             )
         except OSError as error:  # then it is passed on once more after a restart
             self._unwritten(error)
         for segment, _, waiting in notes:
             if not waiting:
-                self._ledger.release(segment)
+                self._segment_refs.release(segment)
 
     # ------------------------------------------- traces that are written again
 
     def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
         """The spans of the trace that wait to be passed on, and the record of them."""
         roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
-        return roots, [(RecordKind.HELD, request)] if roots else []
+        return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
 
     def moved(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
         """That record stands there."""
@@ -111,4 +111,4 @@ class ForwardedRequests:
             return
         self.needed(segment)
         if not self.forward.moved(roots, (segment, end)):
-            self._ledger.release(segment)  # they left meanwhile
+            self._segment_refs.release(segment)  # they left meanwhile

@@ -54,7 +54,7 @@ class InProgress:
     """The evaluations in progress. Each slot is used by one thread at a time.
 
     Args:
-        claim: the directory.
+        directory: the directory.
         sync: whether `durable` entries are synced to the disk.
 
     Attributes:
@@ -62,9 +62,9 @@ class InProgress:
         rebooted: whether it crashed and the machine may have been started again since.
     """
 
-    def __init__(self, claim: DirectoryLock, *, sync: bool) -> None:
+    def __init__(self, directory: DirectoryLock, *, sync: bool) -> None:
         self._sync: Final = sync
-        self._file: Final = _mapped(claim.path / "evaluating")
+        self._file: Final = _mapped(directory.path / "evaluating")
         form, boot, stopped = _HEAD.unpack_from(self._file)
         self._boot: Final = _boot_id()
         self._counted = False  # the crash of the previous process

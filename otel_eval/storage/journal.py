@@ -81,20 +81,27 @@ class Journal:
     """Records in, and after a crash the same records out.
 
     Args:
-        claim: the directory.
+        directory: the directory.
         max_bytes: beyond it `append` refuses what is `bounded`.
         segment_bytes: a segment that has as many, or an eighth of `max_bytes`, is followed by a new one.
         sync: whether `commit` waits for the disk. If not, records survive the process and not the machine.
     """
 
-    def __init__(self, claim: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True) -> None:
+    def __init__(
+        self, directory: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True
+    ) -> None:
         # The segment that is written to is never removed: it may be no great part of what there is room for.
-        self._claim, self._max, self._most, self._sync = claim, max_bytes, min(segment_bytes, max_bytes // _SEGMENTS), sync
+        self._directory, self._max, self._most, self._sync = (
+            directory,
+            max_bytes,
+            min(segment_bytes, max_bytes // _SEGMENTS),
+            sync,
+        )
         self.recovery: Final = ReplayReport()
         self._turn = threading.Condition()  # guards what follows
-        self._segments: deque[Segment] = deque(Segment(number, path) for number, path in claim.segments())
+        self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())
         self._next = self._segments[-1].number + 1 if self._segments else 1
-        self._spares = SegmentPool(claim, sync=sync)
+        self._spares = SegmentPool(directory, sync=sync)
         self._file = -1  # of the last segment; -1: the next record begins a new one
         self._seal = SegmentHeader(b"", 0, 0)
         self._syncing = self._closed = False
@@ -163,7 +170,7 @@ class Journal:
         return self._begin() if self._file < 0 else self._segments[-1]
 
     def _begin(self) -> Segment:
-        path = self._claim.segment(self._next)
+        path = self._directory.segment(self._next)
         self._file, self._seal = self._spares.begin(path)
         segment = Segment(self._next, path, HEAD_BYTES, self._seal.stale)
         self._next += 1

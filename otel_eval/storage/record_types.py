@@ -130,10 +130,10 @@ def pending_of(values: list[Any]) -> list[str]:
 _REASONS: Final = tuple(map(Completeness, ("complete", "remote_parent", "idle", "aged", "overflow", "shutdown", "detached")))
 """By their place here they are on disks."""
 _NESTED: Final = struct.Struct("<BI")
-_GONE: Final = struct.Struct("<16sd")
+_TOMBSTONE: Final = struct.Struct("<16sd")
 _PART: Final = struct.Struct("<16sBI")
 _RELEASED: Final = struct.Struct("<III")
-_PASSED: Final = struct.Struct("<QQI")
+_FORWARDED: Final = struct.Struct("<QQI")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
 
 
@@ -144,17 +144,17 @@ class RecordKind(IntEnum):
     """A request as it came: what it is in one byte, then its bytes."""
     CLOSED = 2
     """Traces that were closed, to be evaluated on what came before."""
-    JUDGED = 3
+    EVALUATED = 3
     """The results of traces that were closed."""
     DELIVERED = 4
     """Reports that an exporter has delivered or permanently refused."""
-    GONE = 5
+    TOMBSTONES = 5
     """Every id of which only the id is remembered."""
     MOVED = 6
     """All there is of one trace, written again so that an old segment can go: its id, then records within this one."""
-    HELD = 7
+    PENDING_SPANS = 7
     """Within MOVED: a request of the trace's spans that wait to be passed on, in the place of those that came before."""
-    PASSED = 8
+    FORWARDED = 8
     """Requests that were passed on, or all of them but the spans that wait for their scores."""
     PART = 9
     """Trees of traces that stay open, which were closed on what came before."""
@@ -294,23 +294,23 @@ class ForwardedRequest(NamedTuple):
 
 def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:
     """The payload of PASSED."""
-    return b"".join([_PASSED.pack(*each) for each in requests])
+    return b"".join([_FORWARDED.pack(*each) for each in requests])
 
 
 def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
     """The requests in a PASSED record."""
-    for fields in _PASSED.iter_unpack(payload):
+    for fields in _FORWARDED.iter_unpack(payload):
         yield ForwardedRequest(*fields)
 
 
 def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
     """The payload of GONE: ids and the Unix time at which each may be forgotten."""
-    return b"".join(_GONE.pack(trace_id, until) for trace_id, until in ids)
+    return b"".join(_TOMBSTONE.pack(trace_id, until) for trace_id, until in ids)
 
 
 def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
     """The ids in a GONE record."""
-    yield from _GONE.iter_unpack(payload)
+    yield from _TOMBSTONE.iter_unpack(payload)
 
 
 def pack_nested(trace_id: bytes, records: Iterable[tuple[RecordKind, bytes]]) -> list[bytes]:

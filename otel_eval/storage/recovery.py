@@ -46,7 +46,7 @@ class ForwardingRecords(Protocol):
         """A request, or the spans of one trace that wait."""
         ...
 
-    def judged(self, judgement: EvaluatedTrace) -> None:
+    def evaluated(self, evaluated: EvaluatedTrace) -> None:
         """A trace was evaluated."""
         ...
 
@@ -111,11 +111,11 @@ class Recovery:
             RecordKind.CLOSED: lambda entry: self._close(buffer, unpack_closings(entry.payload), now),
             RecordKind.PART: lambda entry: self._close(buffer, unpack_parts(entry.payload), now),
             RecordKind.RELEASED: lambda entry: buffer.release_again(*unpack_released(entry.payload)),
-            RecordKind.JUDGED: lambda entry: self._judge(unpack_evaluated(entry.payload), entry.segment),
+            RecordKind.EVALUATED: lambda entry: self._mark_evaluated(unpack_evaluated(entry.payload), entry.segment),
             RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),
-            RecordKind.GONE: lambda entry: self._forget(buffer, entry.payload, now),
-            RecordKind.HELD: self._hold,
-            RecordKind.PASSED: lambda entry: self._resuming.passed(entry.payload) if self._resuming else None,
+            RecordKind.TOMBSTONES: lambda entry: self._forget(buffer, entry.payload, now),
+            RecordKind.PENDING_SPANS: self._hold,
+            RecordKind.FORWARDED: lambda entry: self._resuming.passed(entry.payload) if self._resuming else None,
         }
         for entry in self._records(buffer):
             if entry.kind in does:
@@ -147,7 +147,7 @@ class Recovery:
         """The records that follow replace everything about the trace before."""
         buffer.drop(trace_id)
         self._closed.pop(trace_id, None)
-        self._durable.ledger.moved(trace_id, segment)
+        self._durable.segment_refs.moved(trace_id, segment)
 
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         self.found.requests += 1
@@ -160,7 +160,7 @@ class Recovery:
         if self._resuming and is_onward(entry.payload):
             self._resuming.took(entry, origin, framed)
         items = (*framed.spans, *framed.logs)
-        self._durable.ledger.add_traces(entry.segment, {item[0] for item in items})
+        self._durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
         self.found.spans += len(framed.spans)
         buffer.push_many(framed.spans, now)
         buffer.push_logs(framed.logs, now)
@@ -176,28 +176,28 @@ class Recovery:
             if trace is not None:
                 self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.last_evaluations)))
 
-    def _judge(self, said: Iterable[EvaluatedTrace], segment: Segment) -> None:
-        for judgement in said:
+    def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
+        for evaluated in traces:
             if self._resuming:
-                self._resuming.judged(judgement)
-            closed = None if judgement.late else self._judged(judgement)
+                self._resuming.evaluated(evaluated)
+            closed = None if evaluated.late else self._evaluated(evaluated)
             if closed is not None:
-                self._pending.update(dict.fromkeys(judgement.pending, closed))
-            for report in judgement.reports:
+                self._pending.update(dict.fromkeys(evaluated.pending, closed))
+            for report in evaluated.reports:
                 for result in report.results:
                     self._pending.pop(result.result_id, None)
                 key, takers = key_of(report), set(self._durable.takers(report))
                 if key is not None and takers:
                     self._reports[key] = (segment, report, takers)
 
-    def _judged(self, judgement: EvaluatedTrace) -> _Closed | None:
-        waiting = self._closed.get(judgement.trace_id)
+    def _evaluated(self, evaluated: EvaluatedTrace) -> _Closed | None:
+        waiting = self._closed.get(evaluated.trace_id)
         if not waiting:
             return None  # its spans are gone
         closed = waiting.pop(0)
         if not waiting:
-            del self._closed[judgement.trace_id]
-        closed.trace.last_evaluations.update(judgement.last_evaluations)
+            del self._closed[evaluated.trace_id]
+        closed.trace.last_evaluations.update(evaluated.last_evaluations)
         return closed
 
     def _deliver(self, payload: bytes) -> None:
@@ -218,7 +218,7 @@ class Recovery:
     def _take_over(self) -> None:
         for segment, report, sinks in self._reports.values():
             self.found.reports += 1
-            self._durable.owe(report, segment, sinks)
+            self._durable.expect_delivery(report, segment, sinks)
         self._deliver_to([(report, sinks) for _, report, sinks in self._reports.values()])
 
     def unfinished(self, engine: Engine) -> list[Report]:

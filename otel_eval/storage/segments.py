@@ -86,7 +86,7 @@ def header_bytes(salt: bytes, stale: int = 0) -> bytes:
 
 
 def read_header(data: bytes | memoryview) -> SegmentHeader | None:
-    """The seal of a segment; None if these bytes do not begin one."""
+    """The header of a segment; None if these bytes do not begin one."""
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
@@ -95,26 +95,26 @@ def read_header(data: bytes | memoryview) -> SegmentHeader | None:
     return None
 
 
-def record_header(seal: SegmentHeader, kind: int, payload: Sequence[bytes]) -> bytes:
+def record_header(header: SegmentHeader, kind: int, payload: Sequence[bytes]) -> bytes:
     """What stands before a payload that is given in pieces."""
-    length, check = 0, seal.seed
+    length, check = 0, header.seed
     for piece in payload:
         length += len(piece)
         check = zlib.crc32(piece, check)
-    fields = _RECORD.pack(seal.magic, kind, length, check)
-    return fields + _CHECK.pack(zlib.crc32(fields, seal.seed))
+    fields = _RECORD.pack(header.magic, kind, length, check)
+    return fields + _CHECK.pack(zlib.crc32(fields, header.seed))
 
 
 def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
     """The sound records of a segment, in order; damage is reported in `damage`, which is complete at the end."""
-    seal = read_header(data)
-    if seal is None:
+    header = read_header(data)
+    if header is None:
         damage.torn = len(data)
         return
     at = ours = damage.tail = HEAD_BYTES
     hurt = False
     while at < len(data):
-        found = _read(data, at, seal)
+        found = _read(data, at, header)
         if isinstance(found, Record):
             damage.gaps += hurt
             hurt = False
@@ -123,41 +123,41 @@ def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
             continue
         hurt = True
         ours = max(ours, found)
-        after = found if at < found <= len(data) else _next(data, at + 1, seal)
+        after = found if at < found <= len(data) else _next(data, at + 1, header)
         if after is None:
             break
         at = after
     # A file that is as long as it was before was not filled: what cannot be told from the former bytes is not counted as lost.
-    end = min(ours, len(data)) if len(data) == seal.stale else len(data)
+    end = min(ours, len(data)) if len(data) == header.stale else len(data)
     damage.torn = max(0, end - damage.tail)
 
 
-def _read(data: memoryview, at: int, seal: SegmentHeader) -> Record | int:
+def _read(data: memoryview, at: int, header: SegmentHeader) -> Record | int:
     """The record at a place; where it ends if only its payload is damaged; 0 if neither is known."""
     if at + RECORD_BYTES > len(data):
         return 0
     fields = data[at : at + _RECORD.size]
     magic, kind, length, check = _RECORD.unpack(fields)
     start = at + RECORD_BYTES
-    if magic != seal.magic or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, seal.seed):
+    if magic != header.magic or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, header.seed):
         return 0
     end = start + length
     if end > len(data):
         return int(end)
     payload = bytes(data[start:end])
-    return Record(kind, payload, end) if zlib.crc32(payload, seal.seed) == check else end
+    return Record(kind, payload, end) if zlib.crc32(payload, header.seed) == check else end
 
 
-def _next(data: memoryview, at: int, seal: SegmentHeader) -> int | None:
+def _next(data: memoryview, at: int, header: SegmentHeader) -> int | None:
     """The next place at which a whole record stands."""
     window = _FIRST_WINDOW  # of a segment with many damaged places the whole rest would be copied each time
     while at < len(data):
         piece = bytes(data[at : at + window + _MAGIC_BYTES - 1])
-        found = piece.find(seal.magic)
+        found = piece.find(header.magic)
         while found >= 0:
-            if isinstance(_read(data, at + found, seal), Record):
+            if isinstance(_read(data, at + found, header), Record):
                 return at + found
-            found = piece.find(seal.magic, found + 1)
+            found = piece.find(header.magic, found + 1)
         at, window = at + window, min(2 * window, _LAST_WINDOW)
     return None
 
@@ -169,14 +169,14 @@ class SegmentPool:
     """Begins segments, in files that it was given where there are some. One thread at a time.
 
     Args:
-        claim: the directory.
+        directory: the directory.
         sync: whether what is begun has to outlast the machine.
     """
 
-    def __init__(self, claim: DirectoryLock, *, sync: bool) -> None:
-        self._claim, self._sync = claim, sync
+    def __init__(self, directory: DirectoryLock, *, sync: bool) -> None:
+        self._directory, self._sync = directory, sync
         self._files: Final[list[tuple[Path, int]]] = []
-        for path in claim.spares():
+        for path in directory.spares():
             _unlink(path)  # what a crash left may be as long as any
 
     @property
@@ -188,7 +188,7 @@ class SegmentPool:
         """Keep the file of a segment that is no longer needed; False if there are enough, or it cannot be."""
         if len(self._files) == _MOST:
             return False
-        spare = self._claim.spare(path)
+        spare = self._directory.spare(path)
         try:
             path.rename(spare)
         except OSError:
@@ -204,25 +204,25 @@ class SegmentPool:
         return had
 
     def begin(self, path: Path) -> tuple[int, SegmentHeader]:
-        """A segment of that name: its file, open, with nothing but its head, and its seal.
+        """A segment of that name: its file, open, with nothing but its head, and its header.
 
         Raises:
             OSError: that cannot be written; no such segment is there.
         """
         # The one that came last: the kernel is likely to have it still.
-        spare = self._files.pop()[0] if self._files else self._claim.spare(path)
+        spare = self._files.pop()[0] if self._files else self._directory.spare(path)
         file = self._opened(spare)
         try:
-            seal = self._headed(file)
+            header = self._headed(file)
             spare.rename(path)
             if self._sync:
-                sync_directory(self._claim.path)
+                sync_directory(self._directory.path)
         except OSError:
             os.close(file)
             _unlink(spare)
             _unlink(path)
             raise
-        return file, seal
+        return file, header
 
     def _opened(self, spare: Path) -> int:
         try:
@@ -237,9 +237,9 @@ class SegmentPool:
             raise OSError("the disk is full")
         if self._sync:
             os.fdatasync(file)
-        seal = read_header(beginning)
-        assert seal is not None
-        return seal
+        header = read_header(beginning)
+        assert header is not None
+        return header
 
 
 def _unlink(path: Path) -> None:

@@ -50,7 +50,7 @@ class Lives:
         )
         self.durable.sinks = ("all",)
         limits = limits_of(self.config)
-        self.pipeline = Pipeline(engine_of(self.config), self.tell, limits, clock=lambda: self.now, keeper=self.durable)
+        self.pipeline = Pipeline(engine_of(self.config), self.tell, limits, clock=lambda: self.now, journal=self.durable)
         owed: list[Any] = []
         self.pipeline.recover(Recovery(self.durable, owed.extend))
         for report, _ in owed:
@@ -79,7 +79,7 @@ class Lives:
     def crash(self) -> None:
         """The process ends, and the next one begins."""
         self.durable.journal.close()
-        self.durable._claim.release()
+        self.durable._directory.release()
         self.begin()
 
     def last(self) -> dict[int, tuple[str, int]]:

@@ -73,8 +73,8 @@ class Assembly:
 
 
 @contextmanager
-def stage(backend: Backend, keeper: Keeper) -> Iterator[Forwarder]:
-    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), keeper=keeper)
+def stage(backend: Backend, journal: Keeper) -> Iterator[Forwarder]:
+    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal)
     forward.start()
     try:
         yield forward
@@ -98,7 +98,7 @@ def report(trace_id: bytes = TRACE) -> Report:
 
 def unsent(data: bytes, **more: Any) -> UnsentRequest:
     framed: SpanBatch = read_traces(data)
-    given = {"waiting": None, "held": False, "moved": (), "said": {}} | more
+    given = {"waiting": None, "held": False, "moved": (), "evaluated": {}} | more
     return UnsentRequest("traces", data, len(framed.spans), framed.spans, 5, **given)
 
 
@@ -120,64 +120,64 @@ def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
 
 def test_the_rest_of_a_request_and_its_span_that_waits_are_told_each_for_itself(backend: Backend) -> None:
     """When the backend has them."""
-    keeper = Keeper()
-    with stage(backend, keeper) as forward:
+    journal = Keeper()
+    with stage(backend, journal) as forward:
         take(forward, body(1, 2, 3), Assembly())
-        assert keeper.heard(("rest", 1))
-        forward.judged(TRACE)
-        assert keeper.heard(("rest", 1), ("span", 1))
+        assert journal.heard(("rest", 1))
+        forward.evaluated(TRACE)
+        assert journal.heard(("rest", 1), ("span", 1))
 
 
 def test_a_request_that_is_not_taken_is_dropped(backend: Backend) -> None:
     """Nothing of it is sent."""
-    keeper = Keeper()
-    with stage(backend, keeper) as forward:
+    journal = Keeper()
+    with stage(backend, journal) as forward:
         with pytest.raises(Overloaded):
             take(forward, body(1, 2), Assembly(full=True))
-        assert keeper.told == [("dropped", 1)]
+        assert journal.told == [("dropped", 1)]
     assert arrived(backend) == []
 
 
 def test_a_judged_span_leaves_with_what_was_said_and_an_undecided_one_waits(backend: Backend) -> None:
     """After a restart, with the rest of their requests or without it."""
-    keeper = Keeper()
-    with stage(backend, keeper) as forward:
-        forward.resume(unsent(body(1, 2), said={TRACE: [report()]}), lambda _: True)
-        assert keeper.heard(("rest", 5), ("span", 5))
+    journal = Keeper()
+    with stage(backend, journal) as forward:
+        forward.resume(unsent(body(1, 2), evaluated={TRACE: [report()]}), lambda _: True)
+        assert journal.heard(("rest", 5), ("span", 5))
         assert sorted(arrived(backend)) == [(1, 1), (2, 0)]
         forward.resume(unsent(body(1, 2)), lambda _: True)
-        assert keeper.heard(("rest", 5), ("span", 5), ("rest", 5))
+        assert journal.heard(("rest", 5), ("span", 5), ("rest", 5))
         assert forward.counts()["forward.held_spans"] == 1
     assert sorted(arrived(backend)) == [(1, 1), (2, 0), (2, 0)]  # a stop leaves it for the next start
 
 
 def test_what_was_passed_on_is_not_sent_again_unless_other_spans_wait_now(backend: Backend) -> None:
     """Then nobody can tell which were, and all of them go."""
-    first, keeper = Keeper(), Keeper()
+    first, journal = Keeper(), Keeper()
     with stage(backend, first) as forward:
         take(forward, body(1, 2), Assembly())
         ((root,), _) = forward.waiting(TRACE)
         assert first.heard(("rest", 1))
-    with stage(backend, keeper) as forward:
+    with stage(backend, journal) as forward:
         forward.resume(unsent(body(1, 2), waiting=root.ack.cut), lambda _: False)
-        assert keeper.heard(("span", 5))
+        assert journal.heard(("span", 5))
         forward.resume(unsent(body(3, 4), waiting=root.ack.cut), lambda _: False)
-        assert keeper.heard(("span", 5), ("span", 5), ("rest", 5))
+        assert journal.heard(("span", 5), ("span", 5), ("rest", 5))
     assert sorted(arrived(backend)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
 
 def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) -> None:
     """Their former request is told, and the copy stands for them after a restart."""
-    keeper, again = Keeper(), Keeper()
-    with stage(backend, keeper) as forward:
+    journal, again = Keeper(), Keeper()
+    with stage(backend, journal) as forward:
         take(forward, body(1, 2), Assembly())
-        assert keeper.heard(("rest", 1))
+        assert journal.heard(("rest", 1))
         roots, copy = forward.waiting(TRACE)
         cut = roots[0].ack.cut
         assert forward.moved(roots, 9)
-        assert keeper.heard(("rest", 1), ("span", 1))
-        forward.judged(TRACE)
-        assert keeper.heard(("rest", 1), ("span", 1), ("span", 9))
+        assert journal.heard(("rest", 1), ("span", 1))
+        forward.evaluated(TRACE)
+        assert journal.heard(("rest", 1), ("span", 1), ("span", 9))
         assert not forward.moved(roots, 9)
     assert sorted(arrived(backend)) == [(1, 0), (2, 0)]
     with stage(backend, again) as forward:
@@ -191,7 +191,7 @@ def test_spans_that_are_written_again_belong_to_that_record(backend: Backend) ->
 
 def test_a_signal_that_is_not_passed_on_any_more_is_dropped(backend: Backend) -> None:
     """Another configuration."""
-    keeper = Keeper()
-    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), keeper=keeper, signals=("logs",))
+    journal = Keeper()
+    forward = Forwarder(Endpoint(endpoint=backend.url), ENGINE, Counters(), journal=journal, signals=("logs",))
     forward.resume(unsent(body(1)), lambda _: True)
-    assert keeper.told == [("dropped", 5)]
+    assert journal.told == [("dropped", 5)]

@@ -45,7 +45,7 @@ def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> N
     receiver = served()
     segment = journal_of(receiver, 2)
     found = records(segment.read_bytes())
-    assert {RecordKind.BODY, RecordKind.CLOSED, RecordKind.JUDGED, RecordKind.DELIVERED} <= {kind for kind, _, _ in found}
+    assert {RecordKind.BODY, RecordKind.CLOSED, RecordKind.EVALUATED, RecordKind.DELIVERED} <= {kind for kind, _, _ in found}
     for number, at in enumerate([place for _, start, end in found for place in (start + 4, start + RECORD_BYTES, end - 1)]):
         folder = tmp_path / str(number)
         shutil.copytree(receiver.storage, folder / "kept")

@@ -78,14 +78,14 @@ class Lives:
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
         onward = self.durable.onward
-        self.forward = onward.forward = Forwarder(BACKEND, engine, Counters(), keeper=onward)
+        self.forward = onward.forward = Forwarder(BACKEND, engine, Counters(), journal=onward)
         self.pipeline = Pipeline(
             engine,
             self.tell,
             limits_of(self.config),
             clock=lambda: self.now,
-            keeper=self.durable,
-            judged=self.forward.judged,
+            journal=self.durable,
+            evaluated=self.forward.evaluated,
         )
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
         owed: list[Any] = []
@@ -143,7 +143,7 @@ class Lives:
 
     def die(self) -> None:
         self.durable.journal.close()
-        self.durable._claim.release()
+        self.durable._directory.release()
 
     def survive(self, act: Any) -> bool:
         """Do it; if the process dies over it, begin again. Whether it was done."""

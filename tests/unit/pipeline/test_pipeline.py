@@ -41,7 +41,7 @@ class Rig:
         scorers = scorers or (create_scorer({"type": "tool_errors"}),)
         self.engine = Engine([ScorerSet(name="e", scorers=scorers)])
         self.pipeline = Pipeline(
-            self.engine, self.reports.append, limits or Limits(), clock=self.clock, judged=self.done.append, **options
+            self.engine, self.reports.append, limits or Limits(), clock=self.clock, evaluated=self.done.append, **options
         )
 
     def send(self, trace: int, *spans: FakeSpan, size: int = SIZE) -> None:

@@ -15,37 +15,37 @@ def nobody(_: bytes) -> bool:
 
 def test_a_segment_is_needed_while_a_trace_in_it_is_held():
     """And one trace is enough."""
-    ledger = SegmentRefs()
-    ledger.add_traces(A, [b"1", b"2", b"3"])
-    assert not ledger.is_free(A, lambda trace_id: trace_id == b"2")
-    assert ledger.is_free(A, nobody)
+    segment_refs = SegmentRefs()
+    segment_refs.add_traces(A, [b"1", b"2", b"3"])
+    assert not segment_refs.is_free(A, lambda trace_id: trace_id == b"2")
+    assert segment_refs.is_free(A, nobody)
 
 
 def test_a_segment_is_needed_until_every_sink_has_its_reports():
     """Whoever is told last lets it go; what nobody owes is not settled."""
-    ledger = SegmentRefs()
-    ledger.add_unacknowledged(b"r", A, ["x", "y"])
-    assert ledger.acknowledge("x", [b"r", b"unknown"]) == [b"r"]
-    assert ledger.acknowledge("x", [b"r"]) == []
-    assert not ledger.is_free(A, nobody)
-    assert ledger.unacknowledged == 1
-    ledger.acknowledge("y", [b"r"])
-    assert ledger.is_free(A, nobody)
+    segment_refs = SegmentRefs()
+    segment_refs.add_unacknowledged(b"r", A, ["x", "y"])
+    assert segment_refs.acknowledge("x", [b"r", b"unknown"]) == [b"r"]
+    assert segment_refs.acknowledge("x", [b"r"]) == []
+    assert not segment_refs.is_free(A, nobody)
+    assert segment_refs.unacknowledged == 1
+    segment_refs.acknowledge("y", [b"r"])
+    assert segment_refs.is_free(A, nobody)
 
 
 def test_a_report_that_is_written_again_is_needed_where_it_stands_last():
     """After a disk that could not be written the same verdict is written to a later segment."""
-    ledger = SegmentRefs()
-    ledger.add_unacknowledged(b"r", A, ["x"])
-    ledger.add_unacknowledged(b"r", B, ["x"])
-    assert ledger.is_free(A, nobody)
-    assert not ledger.is_free(B, nobody)
+    segment_refs = SegmentRefs()
+    segment_refs.add_unacknowledged(b"r", A, ["x"])
+    segment_refs.add_unacknowledged(b"r", B, ["x"])
+    assert segment_refs.is_free(A, nobody)
+    assert not segment_refs.is_free(B, nobody)
 
 
 def test_a_trace_that_was_moved_needs_only_the_new_place():
     """All there is of it stands there."""
-    ledger = SegmentRefs()
-    ledger.add_traces(A, [b"1"])
-    ledger.moved(b"1", B)
-    assert ledger.is_free(A, lambda _: True)
-    assert not ledger.is_free(B, lambda _: True)
+    segment_refs = SegmentRefs()
+    segment_refs.add_traces(A, [b"1"])
+    segment_refs.moved(b"1", B)
+    assert segment_refs.is_free(A, lambda _: True)
+    assert not segment_refs.is_free(B, lambda _: True)

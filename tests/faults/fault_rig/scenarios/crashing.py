@@ -26,7 +26,7 @@ STEPS: Final = (
     "otel_eval.storage.durable:Durable.taken",
     "otel_eval.storage.durable:Durable.closing",
     "otel_eval.storage.durable:Durable.note",
-    "otel_eval.storage.durable:Durable.judged",
+    "otel_eval.storage.durable:Durable.evaluated",
     "otel_eval.storage.journal:Journal.remove",  # of a segment that nobody needs
     "os:rename",  # of its file, which is written over, and of one that is begun
     "otel_eval.exporters.jsonl:JsonLinesFile.sync",
