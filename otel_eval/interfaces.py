@@ -143,6 +143,11 @@ class ResourceScope(Protocol):
         ...
 
     @property
+    def resource(self) -> Mapping[str, Any]:
+        """The attributes of the resource that are exported with results (`conventions.resources`)."""
+        ...
+
+    @property
     def scope_name(self) -> str: ...
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:

@@ -165,6 +165,9 @@ class Trajectory:
         calls_unknown: "" or why the run made, or may have made, calls that are not in `calls`; names scopes, no content.
         outermost: False for a run inside another run.
         too_large: "" or why not all of the run was read: then its calls are unknown, and no scorer is asked.
+        resource: the resource of the run's own span, all of it unless it is very long; shared by runs, not to be changed.
+        response_id: the id of the response that the run's own span records, or "".
+        last_end_ns: the latest end of the run's spans if its own span never arrived, else None.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -190,6 +193,14 @@ class Trajectory:
     service_version: str = ""
     environment: str = ""
     too_large: str = ""
+    resource: Mapping[str, Any] = field(default_factory=dict)
+    response_id: str = ""
+    last_end_ns: int | None = None
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the run was over, which is not before it began; None if no time was recorded."""
+        return max(self.start_ns or 0, self.end_ns or 0, self.last_end_ns or 0) or None
 
 
 @dataclass(frozen=True, slots=True)

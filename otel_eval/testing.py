@@ -108,6 +108,11 @@ class FakeEnvelope:
         """As given."""
         return Deployment.of(self.given)
 
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """As given."""
+        return self.given
+
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted resource attributes."""
         return {k: v for k, v in self.given.items() if k in wanted.keys}

@@ -174,9 +174,9 @@ class EvalSpanExporter(SpanExporter):
 
     def place(self, report: Report) -> bool:
         """Add the results to the run's own span as events; False, and counted, if the span has left already."""
-        run, now = report.trajectory, report.stamp.at_ns or time.time_ns()
+        run, ended = report.trajectory, names.run_ended_ns(report)
         events: list[Event] = [
-            event_of(names.EVENT_NAME, names.event_attributes(report, result), now) for result in report.results
+            event_of(names.EVENT_NAME, names.event_attributes(report, result), ended) for result in report.results
         ]
         placed = self._held.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events)
         if not placed:

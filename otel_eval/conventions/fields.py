@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import known_id
-from otel_eval.conventions.table import FINISH_REASONS, Convention, Field, Mark
+from otel_eval.conventions.table import FINISH_REASONS, RESPONSE_ID, Convention, Field, Mark
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
@@ -31,7 +31,7 @@ class ReadTable:
         self.events = tuple((glob(row.event), row) for row in convention.events)
         self.fields_in_events = frozenset(row.field for row in convention.events)
         self.result_wrappers = (*convention.wrappers, *RESULT_WRAPPERS)
-        self._fields = {Field.FINISH_REASONS: FINISH_REASONS, **convention.fields}
+        self._fields = {Field.FINISH_REASONS: FINISH_REASONS, Field.RESPONSE_ID: RESPONSE_ID, **convention.fields}
         self._encoded = convention.json_encoded
         self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._masks = convention.masks
@@ -57,7 +57,7 @@ class ReadTable:
 
     def _keys(self, *fields: Field) -> frozenset[str]:
         """The attributes that hold these fields, with those that are needed to interpret them."""
-        keys = {key for each in fields for key in self.convention.fields.get(each, ())}
+        keys = {key for each in fields for key in self._fields.get(each, ())}
         if self._title and not _NAMES.isdisjoint(fields):
             keys.add(self._title)
         return self._marked(keys)

@@ -14,6 +14,7 @@ __all__ = [
     "EVALUATION_MARKS",
     "FINISH_REASONS",
     "OWN_SCOPE",
+    "RESPONSE_ID",
     "TOOL_FINISH_REASONS",
     "UNRELIABLE",
     "Convention",
@@ -39,6 +40,7 @@ class Field(StrEnum):
     INPUT = "input"
     OUTPUT = "output"
     CONVERSATION = "conversation_id"
+    RESPONSE_ID = "response_id"
     INPUT_TOKENS = "input_tokens"
     OUTPUT_TOKENS = "output_tokens"
     FIRST_NEW_MESSAGE = "first_new_message"
@@ -124,6 +126,7 @@ FINISH_REASONS: Final = (
     "llm.response.stop_reason",
     "gen_ai.response.stop_reason",
 )
+RESPONSE_ID: Final = ("gen_ai.response.id",)
 # OpenAI and Mistral; LangChain and pydantic-ai; Vercel; Anthropic, Bedrock; Semantic Kernel; LangChain4j.
 TOOL_FINISH_REASONS: Final = ("tool_call*|tool-call*|tool_use*|tooluse*|function_call*|tool_execution*|finishreason.tool_call*",)
 # Gemini ends with STOP and Ollama with `stop` whether or not they ask for a tool.

@@ -1,12 +1,14 @@
-"""The names under which results are exported, the attributes of one result, and the context of its run.
+"""The names under which results are exported, the attributes of one result, and the context and time of its run.
 
 Sources: the `gen_ai.evaluation.result` event of the OpenTelemetry GenAI semantic conventions (Development) for what is
-standard, `otel_eval.*` for what is ours, OpenInference's span kind for the span that carries results.
+standard, `otel_eval.*` for what is ours, OpenInference's span kind for the span that carries results, pydantic-evals for
+the target of an evaluation.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Final
 
 from opentelemetry.context import Context
@@ -14,8 +16,10 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 
 from otel_eval.exporters.result_rows import SCHEMA, duration_ms, rfc3339, start_time
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.versions import VERSION
 
 __all__ = [
+    "evaluated_ns",
     "event_attributes",
     "explanation_of",
     "kind_attributes",
@@ -25,11 +29,16 @@ __all__ = [
     "own_attributes",
     "run_attributes",
     "run_context",
+    "run_ended_ns",
     "sendable",
     "source_attributes",
 ]
 
 SCOPE: Final = "otel_eval"
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
+"""Of the first version of the semantic conventions that defines the event and all attributes of theirs that are used here."""
+INSTRUMENTATION_SCOPE: Final = (SCOPE, VERSION, SCHEMA_URL)
+"""The arguments of `get_tracer`, `get_logger` and `get_meter`."""
 EVENT_NAME: Final = "gen_ai.evaluation.result"
 EVENT_NAME_ATTRIBUTE: Final = "event.name"
 
@@ -37,6 +46,9 @@ NAME: Final = "gen_ai.evaluation.name"
 SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
 SCORE_LABEL: Final = "gen_ai.evaluation.score.label"
 EXPLANATION: Final = "gen_ai.evaluation.explanation"
+TARGET: Final = "gen_ai.evaluation.target"
+"""Not in the conventions. Logfire shows only events that have it, grouped by it (docs: evaluate/live-evals, 2026-11-22)."""
+RESPONSE_ID: Final = "gen_ai.response.id"
 ERROR_TYPE: Final = "error.type"
 AGENT_NAME: Final = "gen_ai.agent.name"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
@@ -166,6 +178,7 @@ def source_attributes(report: Report) -> dict[str, Any]:
         REVISION: report.revision,
         SERVICE: sendable(run.service),
         AGENT_NAME: sendable(run.agent),
+        TARGET: sendable(run.agent or run.name),
         CONVERSATION_ID: sendable(run.conversation_id),
         SERVICE_VERSION: sendable(run.service_version),
         ENVIRONMENT: sendable(run.environment),
@@ -182,6 +195,7 @@ def occasion_attributes(report: Report) -> dict[str, Any]:
         START_TIME: start_time(run),
         DURATION_MS: duration_ms(run),
         EVALUATED_AT: rfc3339(report.stamp.at_ns),
+        RESPONSE_ID: sendable(run.response_id) or None,
         SPANS: evidence.spans if evidence else None,
         SPANS_DIGEST: evidence.digest if evidence else None,
     } | {sendable(f"{RUN_ATTRIBUTES}{key}"): _primitive(value) for key, value in report.attributes.items()}
@@ -207,6 +221,19 @@ def sendable(text: str) -> str:
     '?é'
     """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def evaluated_ns(report: Report) -> int:
+    """When the run was evaluated, in Unix nanoseconds."""
+    return report.stamp.at_ns or time.time_ns()
+
+
+def run_ended_ns(report: Report) -> int:
+    """The time of events and evaluation spans: the end of the run, so that they change neither its time nor its trace's.
+
+    Where no time was recorded, when the run was evaluated.
+    """
+    return report.trajectory.ended_ns or evaluated_ns(report)
 
 
 def run_context(run: Trajectory) -> Context:

@@ -255,4 +255,4 @@ class GlobalProvidersExporter(Exporter):
 
 
 def _through(provider: Any) -> tuple[Exporter, Any]:
-    return SpanExporter(provider.get_tracer(names.SCOPE), getattr(provider, "force_flush", None)), provider
+    return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), getattr(provider, "force_flush", None)), provider

@@ -1,13 +1,12 @@
-"""Scores as OpenTelemetry log events, each in the context of the run that it judges.
+"""Scores as OpenTelemetry log events, each in the context of the run that it evaluates.
 
-Knows the Logs API in its three shapes: `emit` by keywords (1.38 on), log records with an event name (1.35 on), and before
-that an attribute `event.name`. Knows no exporter; what happens to a record is the provider's business.
+The Logs API has three shapes: `emit` by keywords (1.38 on), log records with an event name (1.35 on), and before that an
+attribute `event.name`.
 """
 
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from opentelemetry.sdk import _logs as sdk_logs
 from opentelemetry.trace import get_current_span
 
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters.attributes import run_context
+from otel_eval.exporters.attributes import evaluated_ns, run_context, run_ended_ns
 from otel_eval.exporters.interface import Exporter
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
@@ -25,7 +24,9 @@ from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["LogEventExporter"]
 
-_Emit = Callable[[dict[str, Any], Context, int], None]
+_Emit = Callable[[dict[str, Any], Context, int, int], None]
+"""Takes attributes, the run's context, the time of the event and the time at which it was observed."""
+_SEVERITY: Final = {"severity_number": SeverityNumber.INFO, "severity_text": "INFO"}
 
 
 class LogEventExporter(Exporter):
@@ -39,15 +40,16 @@ class LogEventExporter(Exporter):
     def __init__(self, logger_provider: Any, name: str = "logs") -> None:
         self.name = name
         self._provider = logger_provider
-        self._emit: Final = _emitter(logger_provider.get_logger(names.SCOPE))
+        self._emit: Final = _emitter(logger_provider.get_logger(*names.INSTRUMENTATION_SCOPE))
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Emit the events of each report in its run's context."""
+        """Emit the events of each report in its run's context, at the run's end; they were observed when it was evaluated."""
         with suppress_instrumentation():
             for report in batch:
-                context, evaluated = run_context(report.trajectory), report.stamp.at_ns or time.time_ns()
+                context = run_context(report.trajectory)
+                ended, evaluated = run_ended_ns(report), evaluated_ns(report)
                 for result in report.results:
-                    self._emit(names.event_attributes(report, result), context, evaluated)
+                    self._emit(names.event_attributes(report, result), context, ended, evaluated)
         return ExportResult.ok()
 
     def flush(self, timeout_s: float) -> bool:
@@ -64,13 +66,14 @@ def _emitter(logger: Any) -> _Emit:
     """How this version of the API takes an event."""
     if "event_name" in inspect.signature(logger.emit).parameters:
 
-        def by_keywords(attributes: dict[str, Any], context: Context, at_ns: int) -> None:
+        def by_keywords(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:
             logger.emit(
                 timestamp=at_ns,
-                observed_timestamp=time.time_ns(),
+                observed_timestamp=observed_ns,
                 context=context,
                 attributes=attributes,
                 event_name=names.EVENT_NAME,
+                **_SEVERITY,
             )
 
         return by_keywords
@@ -80,9 +83,8 @@ def _emitter(logger: Any) -> _Emit:
 def _by_record(logger: Any) -> _Emit:
     record, accepted = _record_class()
 
-    def emit(attributes: dict[str, Any], context: Context, at_ns: int) -> None:
-        fields: dict[str, Any] = {"timestamp": at_ns, "observed_timestamp": time.time_ns(), "attributes": attributes}
-        fields["severity_number"] = SeverityNumber.UNSPECIFIED  # encoders of that time cannot do without
+    def emit(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:
+        fields: dict[str, Any] = {"timestamp": at_ns, "observed_timestamp": observed_ns, "attributes": attributes, **_SEVERITY}
         if "event_name" in accepted:
             fields["event_name"] = names.EVENT_NAME
         else:

@@ -86,7 +86,7 @@ class MetricsExporter(Exporter):
         self.name = name
         self._provider = meter_provider
         self._bounded, self._counted = _Bounded(max_values), _Counted(_REMEMBERED_TRACES)
-        meter = meter_provider.get_meter(names.SCOPE)
+        meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = _histogram(meter, names.SCORE_METRIC, "1", "Scores of agent runs.", _SCORE_BUCKETS)
         self._count = meter.create_counter(names.COUNT_METRIC, "{evaluation}", "Results of scorers by label and outcome.")
         self._revisions = meter.create_counter(names.REVISIONS_METRIC, "{evaluation}", "Results that replace earlier ones.")

@@ -20,6 +20,7 @@ from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.model import Report
+from otel_eval.otlp.attribute_encoding import encode_attributes
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
 from otel_eval.redaction import redacted
@@ -73,12 +74,15 @@ class _Collected:
 class RequestEncoder:
     """Reports as OTLP requests: the SDK makes the records and the official exporter's encoder the request.
 
+    What is exported of a run has the run's resource.
+
     Args:
         signal: logs or spans.
     """
 
     def __init__(self, signal: str) -> None:
         self._maker: Final = _MAKERS[signal]
+        self._groups: Final = f"resource_{signal}"
         self._begin()
 
     def _begin(self) -> None:
@@ -91,8 +95,16 @@ class RequestEncoder:
         """One request with the results of the batch."""
         if self._process != os.getpid():
             self._begin()
-        self._events.export(batch)
-        body: bytes = self._encode(self._collected.take()).SerializeToString()
+        # Repeated fields of a message may be continued: the requests one after the other are one request.
+        return b"".join([self._request(*group) for group in _by_resource(batch).items()])
+
+    def _request(self, resource: bytes, reports: Sequence[Report]) -> bytes:
+        """A request of reports of one resource, in the place of the provider's."""
+        self._events.export(reports)
+        request = self._encode(self._collected.take())
+        for group in getattr(request, self._groups):
+            group.resource.ParseFromString(resource)
+        body: bytes = request.SerializeToString()
         return body
 
 
@@ -124,6 +136,19 @@ class OtlpSignalExporter(Exporter):
         self._client.close()
 
 
+def _by_resource(batch: Sequence[Report]) -> dict[bytes, list[Report]]:
+    """The reports by the OTLP message of their run's resource; where that is not known, of our own."""
+    encoded: dict[int, bytes] = {}  # runs share the objects, and equal resources of several scopes are several objects
+    groups: dict[bytes, list[Report]] = {}
+    for report in batch:
+        resource = report.trajectory.resource
+        message = encoded.get(id(resource))
+        if message is None:
+            message = encoded[id(resource)] = encode_attributes(1, resource or own_resource().attributes)
+        groups.setdefault(message, []).append(report)
+    return groups
+
+
 _Made = tuple[Exporter, Callable[[Sequence[Any]], Any]]
 
 
@@ -133,7 +158,7 @@ def _logs(collected: Any) -> _Made:
 
     from otel_eval.exporters.log_events import LogEventExporter
 
-    provider = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
+    provider = LoggerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
     provider.add_log_record_processor(collected)
     return LogEventExporter(provider), encode_logs
 
@@ -147,9 +172,9 @@ def _spans(collected: Any) -> _Made:
     from otel_eval.exporters.spans import ReportIds, SpanExporter
 
     ids = ReportIds()
-    provider = TracerProvider(resource=own_resource(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
+    provider = TracerProvider(resource=Resource.get_empty(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)
     provider.add_span_processor(collected)
-    return SpanExporter(provider.get_tracer(names.SCOPE), ids=ids), encode_spans
+    return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), ids=ids), encode_spans
 
 
 _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _spans}
@@ -282,7 +307,8 @@ def otlp_exporters(
 ) -> list[Exporter]:
     """One exporter per signal.
 
-    Their resource is `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say. With `in_process`,
+    Events and spans have the resource of the run; metrics have `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and
+    OTEL_SERVICE_NAME contain. With `in_process`,
     files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are left out with a warning: the
     environment must not end a program.
 

@@ -1,13 +1,13 @@
-"""Scores as span events on a carrier span: a child of the run, kind EVALUATOR, one event per result.
+"""Scores as span events on an evaluation span: a child of the run, kind EVALUATOR, one event per result.
 
-Ended spans cannot be changed, so the scores need a span of their own; as a child of the run it shows in the run's trace
-and does not add a trace of its own.
+Ended spans cannot be changed, so the scores need a span of their own. As a child of the run it shows in the run's trace and
+does not add a trace of its own; at the run's end it leaves the duration of the trace as it is. The link is what OpenInference
+requires of evaluations after the fact (spec/annotations.md).
 """
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace import SpanLimits, Tracer
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import Link, StatusCode, get_current_span
 
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters.attributes import run_context
+from otel_eval.exporters.attributes import run_context, run_ended_ns
 from otel_eval.exporters.interface import Exporter
 from otel_eval.model import Failed, Report
 from otel_eval.retry import ExportResult
@@ -48,7 +48,7 @@ class SpanExporter(Exporter):
         self._tracer, self._flush, self._ids = tracer, flush, ids
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Make a span for each report that has results. It starts when the run was evaluated, which was over by then."""
+        """Make a span for each report that has results. It starts and ends when the run ended."""
         with suppress_instrumentation():
             for report in batch:
                 if report.results:
@@ -56,20 +56,22 @@ class SpanExporter(Exporter):
         return ExportResult.ok()
 
     def _make_span(self, report: Report) -> None:
-        evaluated = report.stamp.at_ns or time.time_ns()
+        context, ended = run_context(report.trajectory), run_ended_ns(report)
+        run = get_current_span(context).get_span_context()
         if self._ids is not None:
             self._ids.report = report
         span = self._tracer.start_span(
             f"evaluate {report.evaluation}",
-            context=run_context(report.trajectory),
+            context=context,
             attributes={names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report),
-            start_time=evaluated,
+            links=[Link(run)] if run.is_valid else [],
+            start_time=ended,
         )
         for result in report.results:
-            span.add_event(names.EVENT_NAME, names.event_attributes(report, result), evaluated)
+            span.add_event(names.EVENT_NAME, names.event_attributes(report, result), ended)
         if any(isinstance(result.outcome, Failed) for result in report.results):
             span.set_status(StatusCode.ERROR)
-        span.end()
+        span.end(ended)
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the provider; False if it did not finish in time."""
@@ -115,6 +117,6 @@ def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:
     Raises:
         TypeError: this SDK makes tracers in another way.
     """
-    scope = InstrumentationScope(names.SCOPE, "")
+    scope = InstrumentationScope(*names.INSTRUMENTATION_SCOPE)
     no_info: Any = None  # the scope's deprecated predecessor, which warns when made
     return Tracer(ALWAYS_ON, resource, pipeline, _OwnIds(), no_info, SpanLimits(), scope)

@@ -282,7 +282,7 @@ def gauges_of(provider: Any, limits: WindowLimits | None) -> WindowGauges | None
         return None
     gauges = _OF_PROVIDERS.get(provider)
     if gauges is None:
-        gauges = _OF_PROVIDERS[provider] = WindowGauges(provider.get_meter(names.SCOPE), limits)
+        gauges = _OF_PROVIDERS[provider] = WindowGauges(provider.get_meter(*names.INSTRUMENTATION_SCOPE), limits)
     return gauges
 
 

@@ -8,13 +8,12 @@ Source: opentelemetry-proto, trace.proto (Span.events = 11) and common.proto.
 from __future__ import annotations
 
 import struct
-import time
-from functools import lru_cache
 from typing import Any, Final
 
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped
-from otel_eval.wire import sized, varint
+from otel_eval.otlp.attribute_encoding import encode_attributes
+from otel_eval.wire import sized
 
 __all__ = ["events_of"]
 
@@ -24,14 +23,17 @@ _ATTRIBUTES: Final = 3
 
 
 def events_of(report: Report) -> bytes:
-    """One `events` field of a span for each result; its time is when the run was evaluated."""
-    evaluated = report.stamp.at_ns or time.time_ns()
-    head = b"\x09" + struct.pack("<Q", evaluated) + _NAME + _run(report) + _pairs(names.occasion_attributes(report))
+    """One `events` field of a span for each result; its time is the end of the run."""
+    head = (
+        b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _NAME + _run(report) + _pairs(names.occasion_attributes(report))
+    )
     return b"".join([event(head, _kind(result), names.own_attributes(result)) for result in report.results])
 
 
 def event(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:
     """An event of fields that are encoded already, and of attributes that are not."""
+    if names.DETAILS in own:
+        own |= {names.DETAILS: names.as_json(own[names.DETAILS])}
     return sized(_EVENTS, head + kind + _pairs(own))
 
 
@@ -39,7 +41,7 @@ def _run(report: Report) -> bytes:
     """What all results of a report have in common with those of other runs, encoded once for runs that are called alike."""
     run = report.trajectory
     where = (run.service, run.service_version, run.environment, report.stamp.evaluator)
-    key = (report.evaluation, run.completeness, report.revision, run.agent, run.conversation_id, *where)
+    key = (report.evaluation, run.completeness, report.revision, run.agent, run.agent or run.name, run.conversation_id, *where)
     return _known.get(key) or _remembered(key, _pairs(names.source_attributes(report)))
 
 
@@ -73,25 +75,4 @@ _known: Final[dict[tuple[object, ...], bytes]] = {}
 
 
 def _pairs(attributes: dict[str, Any]) -> bytes:
-    return b"".join([_pair(key, value) for key, value in attributes.items()])
-
-
-def _pair(key: str, value: Any) -> bytes:
-    return sized(_ATTRIBUTES, _key(key) + sized(2, _value(value)))
-
-
-@lru_cache(maxsize=256)  # there are a few dozen keys, and each event has most of them
-def _key(key: str) -> bytes:
-    return sized(1, key.encode())
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, str):
-        return sized(1, value.encode("utf-8", "replace"))
-    if isinstance(value, bool):
-        return b"\x10" + varint(value)
-    if isinstance(value, int):
-        return b"\x18" + varint(value & (1 << 64) - 1)
-    if isinstance(value, float):
-        return b"\x21" + struct.pack("<d", value)
-    return sized(1, names.as_json(value).encode("utf-8", "replace"))
+    return encode_attributes(_ATTRIBUTES, attributes)

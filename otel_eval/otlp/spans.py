@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from otel_eval.conventions.resources import exported_resource
 from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.otlp.schema import (
@@ -171,7 +172,10 @@ class OtlpResourceScope:
         DecodeError: either is malformed.
     """
 
-    __slots__ = ("_deployment", "_resource", "_scope", "_service", "_shared", "attributes", "extra", "raw", "scope_name")
+    __slots__ = (
+        *("_deployment", "_exported", "_resource", "_scope", "_service", "_shared"),
+        *("attributes", "extra", "raw", "scope_name"),
+    )
 
     def __init__(self, resource: bytes, scope: bytes) -> None:
         self.raw = (resource, scope)
@@ -180,6 +184,7 @@ class OtlpResourceScope:
         self._scope = parsed.attributes
         self._service: str | None = None
         self._deployment: Deployment | None = None
+        self._exported: Mapping[str, Any] | None = None
         self._shared: tuple[Wanted, dict[str, Any]] | None = None
         self.scope_name = text(parsed.name)
         counts = len(self._resource), len(self._scope)
@@ -200,6 +205,13 @@ class OtlpResourceScope:
         if self._deployment is None:
             self._deployment = Deployment.of(_chosen(self._resource, DEPLOYMENT))
         return self._deployment
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The attributes of the resource that are exported with results."""
+        if self._exported is None:
+            self._exported = exported_resource(decode_all(self._resource))
+        return self._exported
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""

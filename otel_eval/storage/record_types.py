@@ -44,7 +44,8 @@ __all__ = [
 ]
 
 _FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
-_MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment")  # not in what older versions wrote
+# Older versions wrote none of these, or only the first four.
+_MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment", "resource", "response_id", "last_end_ns")
 _PENDING: Final = 6
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
 
@@ -89,7 +90,7 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
 def report_from_json(values: list[Any]) -> Report:
     """The report again, its run with the facts alone and without what was pending."""
     facts, completeness, evaluation, revision, results, late, _, *more = values
-    given = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=True)) if more else {})
+    given = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=False)) if more else {})
     run = Trajectory(**given, completeness=Completeness(completeness))
     again = tuple([_result_from(each, evaluation, revision) for each in results])
     report = Report(run, evaluation, revision, again, late=late)

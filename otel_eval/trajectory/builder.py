@@ -138,6 +138,9 @@ class _Work:
             run.outermost,
             *read.envelopes[first].deployment,
             held.too_large,
+            read.envelopes[first].resource,
+            "" if run.fragment else facts.response_id(first),
+            _last_end(read, run) if run.fragment else None,
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
@@ -203,6 +206,11 @@ def _completeness(read: ClassifiedTrace, run: Candidate) -> Completeness:
     if run.origin is Origin.REMOTE or run.fragment or not read.agents:
         return Completeness.REMOTE_PARENT
     return Completeness.DETACHED
+
+
+def _last_end(read: ClassifiedTrace, run: Candidate) -> int:
+    """The latest end of the fragments' spans."""
+    return max(read.views[place].end_ns for first, last in ((run.first, run.last), *run.others) for place in range(first, last))
 
 
 def _between(places: list[int], run: Candidate) -> list[int]:

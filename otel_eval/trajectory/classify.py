@@ -21,7 +21,7 @@ __all__ = ["ALL_NEEDS", "MAX_ENCLOSING", "ClassifiedTrace", "Plan", "classified"
 
 ALL_NEEDS: Final = frozenset({"arguments", "results", "content", "spans", "tokens"})
 
-_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION)
+_AGENT_FIELDS: Final = (Field.AGENT_NAME, Field.CONVERSATION, Field.RESPONSE_ID)
 _TOKEN_FIELDS: Final = (Field.INPUT_TOKENS, Field.OUTPUT_TOKENS)
 
 

@@ -102,6 +102,11 @@ class RunAttributes:
             self._conversations[place] = known
         return known
 
+    def response_id(self, place: int) -> str:
+        """The id of the response that a span records, or ""."""
+        table = self._read.table(place)
+        return "" if table is None else table.text(self.attributes(place), Field.RESPONSE_ID)
+
     def tokens(self, run: Candidate, models: Sequence[int]) -> TokenCounts:
         """Sums over model calls; where none of these has any, what the run's own span records.
 

@@ -240,6 +240,7 @@ def private_copy(trajectory: Trajectory) -> Trajectory:
         input=_copied(trajectory.input),
         output=_copied(trajectory.output),
         attributes=_copied(dict(trajectory.attributes)),
+        resource=_copied(dict(trajectory.resource)),
     )
 
 

@@ -8,6 +8,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.conventions.resources import exported_resource
 from otel_eval.interfaces import Deployment, Frame, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.sources.inprocess.sdk_internals import attributes_of, raw_attributes, size_of
@@ -110,7 +111,7 @@ def _wanted(items: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 class SdkResourceScope:
     """One resource and scope of the SDK; see `otel_eval.interfaces.ResourceScope`."""
 
-    __slots__ = ("_resource", "_scope", "deployment", "scope_name", "service")
+    __slots__ = ("_resource", "_scope", "deployment", "resource", "scope_name", "service")
 
     def __init__(self, resource: Resource | None, scope: InstrumentationScope | None) -> None:
         self._resource, self._scope = resource, scope
@@ -118,6 +119,7 @@ class SdkResourceScope:
         attributes = _items(resource.attributes) if resource is not None else {}
         self.service: str = str(attributes.get("service.name", ""))
         self.deployment: Deployment = Deployment.of(attributes)
+        self.resource: Mapping[str, Any] = exported_resource(plain(attributes))
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted attributes of the resource, then of the scope where the resource has none."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -16,12 +17,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from otel_eval.exporters import attributes as names
 from otel_eval.exporters import metrics as metrics_sink
 from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.spans import SpanExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.testing import call
+from otel_eval.versions import VERSION
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 Reports = Callable[..., Report]
@@ -60,6 +63,52 @@ def test_a_log_event_belongs_to_the_span_of_the_run(report: Reports):
     name = getattr(record, "event_name", None) or record.attributes["event.name"]
     assert name == "gen_ai.evaluation.result"
     assert record.timestamp > 0
+    assert (record.severity_number, record.severity_text) == (SeverityNumber.INFO, "INFO")
+
+
+def test_events_and_spans_carry_the_version_and_the_schema_of_their_names(report: Reports):
+    """Of the instrumentation scope."""
+    provider = LoggerProvider(shutdown_on_exit=False)
+    seen: list[Any] = []
+    real, provider.get_logger = provider.get_logger, lambda *scope: (seen.append(scope), real(*scope))[1]  # type: ignore[method-assign]
+    LogEventExporter(provider).export([report("scored")])
+    (span,) = made_spans(report("scored"))
+    scope = span.instrumentation_scope
+    assert seen == [("otel_eval", VERSION, "https://opentelemetry.io/schemas/1.38.0")]
+    assert [(scope.name, scope.version, scope.schema_url)] == seen
+
+
+@pytest.mark.parametrize(
+    ("facts", "target", "response"),
+    [
+        ({"response_id": "resp-1"}, "helpdesk", "resp-1"),
+        ({"agent": "", "name": "POST /chat"}, "POST /chat", None),
+        ({"agent": ""}, None, None),
+    ],
+)
+def test_an_event_names_what_was_evaluated(report: Reports, facts: dict[str, str], target: str | None, response: str | None):
+    """The agent, or else the run's span; and the response, if the run's own span has its id."""
+    (record,) = logged(report("scored", **facts))
+    assert (record.attributes.get("gen_ai.evaluation.target"), record.attributes.get("gen_ai.response.id")) == (target, response)
+
+
+@pytest.mark.parametrize(
+    ("times", "at"),
+    [
+        ({"start_ns": 10, "end_ns": 30}, 30),
+        ({"start_ns": 30, "end_ns": 10}, 30),
+        ({"last_end_ns": 25}, 25),
+        ({"start_ns": 0, "end_ns": 0}, 77),
+        ({}, 77),
+    ],
+)
+def test_an_event_is_at_the_end_of_the_run(report: Reports, times: dict[str, int], at: int):
+    """Also of one whose own span never arrived; without any time it is when the run was evaluated. It never begins a trace."""
+    made = replace(report("scored", **times), stamp=Stamp("", 77))
+    (record,) = logged(made)
+    (span,) = made_spans(made)
+    assert (record.timestamp, record.observed_timestamp) == (at, 77)
+    assert {span.start_time, span.end_time, span.events[0].timestamp} == {at}
 
 
 def test_a_score_has_value_label_and_explanation(report: Reports):
@@ -75,6 +124,7 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
         "gen_ai.evaluation.score.label": "pass",
         "gen_ai.evaluation.explanation": "3 of 4 in order",
         "gen_ai.agent.name": "helpdesk",
+        "gen_ai.evaluation.target": "helpdesk",
         "gen_ai.conversation.id": "c-1",
         "otel_eval.evaluation": "policy",
         "otel_eval.scorer.type": "tool_call_order",
@@ -89,7 +139,7 @@ def test_a_score_has_value_label_and_explanation(report: Reports):
 
 
 def test_a_score_has_when_where_and_which_case(report: Reports):
-    """And from which spans, by whom; the record's time is when the run was evaluated, not when it is sent."""
+    """And from which spans, by whom; the record's time is the run's end, observed when it was evaluated, not when it is sent."""
     made = replace(
         report("scored", service_version="1.2", environment="staging", start_ns=10**18, end_ns=10**18 + 250_000_000),
         attributes={"test.case.id": "c\ud800", "attempt": 2, "tags": ["a"], "unknown": None},
@@ -111,8 +161,7 @@ def test_a_score_has_when_where_and_which_case(report: Reports):
         "threshold",
     ):
         del got[key]
-    assert record.timestamp == 10**18 + 1
-    assert record.observed_timestamp > record.timestamp
+    assert (record.timestamp, record.observed_timestamp) == (10**18 + 250_000_000, 10**18 + 1)
     assert got == {
         "start_time": "2001-09-09T01:46:40.000000000Z",
         "duration_ms": 250.0,
@@ -181,7 +230,8 @@ def measured(*reports: Report, **options: Any) -> dict[str, list[Any]]:
         sink.export([each])
     data = reader.get_metrics_data()
     scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
-    assert {scope.scope.name for scope in scopes} <= {"otel_eval"}
+    described = {(scope.scope.name, scope.scope.version, scope.scope.schema_url) for scope in scopes}
+    assert described <= {("otel_eval", VERSION, "https://opentelemetry.io/schemas/1.38.0")}
     assert all(metric.unit and metric.description for scope in scopes for metric in scope.metrics)
     return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
 
@@ -255,14 +305,25 @@ def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
 # ------------------------------------------------------------------ span events
 
 
-def test_a_report_is_one_span_with_an_event_per_result(report: Reports):
-    """A child of the run's span, so it shows in the run's trace; an error of a scorer shows on it."""
+def made_spans(*reports: Report) -> tuple[Any, ...]:
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    sink = SpanExporter(provider.get_tracer("otel_eval"), provider.force_flush)
-    sink.export([report("scored", "failed")])
+    sink = SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider.force_flush)
+    sink.export(reports)
     assert sink.flush(1.0)
-    (span,) = exporter.get_finished_spans()
+    return exporter.get_finished_spans()
+
+
+def test_an_evaluation_span_has_one_link_to_the_run(report: Reports):
+    """None, if the run has no ids."""
+    (span,), (alone,) = made_spans(report("scored")), made_spans(report("scored", trace_id="", span_id=""))
+    assert [(link.context.trace_id, link.context.span_id) for link in span.links] == [(TRACE, SPAN)]
+    assert alone.links == ()
+
+
+def test_a_report_is_one_span_with_an_event_per_result(report: Reports):
+    """A child of the run's span, so it shows in the run's trace; an error of a scorer shows on it."""
+    (span,) = made_spans(report("scored", "failed"))
     assert (span.name, span.context.trace_id, span.parent.span_id) == ("evaluate policy", TRACE, SPAN)
     assert span.attributes["openinference.span.kind"] == "EVALUATOR"
     assert [event.attributes["gen_ai.evaluation.name"] for event in span.events] == ["scored", "failed"]

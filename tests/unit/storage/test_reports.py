@@ -25,6 +25,9 @@ RUN = trajectory(
     end_ns=10**18 + 5,
     service_version="1.2",
     environment="staging",
+    resource={"service.name": "shop", "process.command_args": ["a", "b"], "host": {"cpus": 2}},
+    response_id="resp-1",
+    last_end_ns=10**18 + 4,
 )
 RESULT = Result(
     evaluation="e",
@@ -46,6 +49,7 @@ def test_a_report_read_again_gives_the_same_lines() -> None:
     assert list(rows_of(again)) == list(rows_of(REPORT))
     assert again.stamp == REPORT.stamp
     assert again.late
+    assert again.trajectory == RUN
 
 
 def test_what_an_older_version_wrote_is_read() -> None:
@@ -55,6 +59,14 @@ def test_what_an_older_version_wrote_is_read() -> None:
     assert pending_of(older) == pending_of(report_to_json(REPORT)) == []
     assert (again.results, again.evidence, again.stamp) == (REPORT.results, None, Stamp())
     assert again.trajectory.start_ns is None
+
+
+def test_what_a_version_without_resources_wrote_is_read() -> None:
+    """Its times are known, its resource is not."""
+    older = report_to_json(REPORT)
+    older[7] = older[7][:4]
+    run = report_from_json(older).trajectory
+    assert (run.start_ns, run.environment, run.resource, run.response_id) == (10**18, "staging", {}, "")
 
 
 def test_a_directory_keeps_who_evaluates(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""What a trajectory tells about its run beside calls and content: its resource, its response, and its end."""
+
+from __future__ import annotations
+
+from otel_eval.model import Trajectory
+from otel_eval.testing import FakeEnvelope, FakeSpan, closed, span
+from otel_eval.trajectory import build
+from otel_eval.trajectory.classify import Plan
+
+OP = "gen_ai.operation.name"
+
+
+def agent(**more: str) -> FakeSpan:
+    return span("run", "", "invoke_agent a", start_ns=10, end_ns=100, attributes={OP: "invoke_agent", **more})
+
+
+def tool(span_id: str, parent: str, end_ns: int) -> FakeSpan:
+    return span(span_id, parent, "tool", start_ns=20, end_ns=end_ns, attributes={OP: "execute_tool"}, remote=False)
+
+
+def of(*spans: FakeSpan) -> Trajectory:
+    (run,) = build(closed(*spans), Plan())
+    return run.trajectory
+
+
+def test_the_resource_is_that_of_the_runs_own_span() -> None:
+    """Not of the services that it calls."""
+    own, called = agent(), tool("t", "run", 30)
+    own.envelope = FakeEnvelope("shop", "app", {"openinference.project.name": "support"})
+    called.envelope = FakeEnvelope("stock", "app")
+    assert of(own, called).resource == {"service.name": "shop", "openinference.project.name": "support"}
+
+
+def test_the_response_is_that_of_the_runs_own_span() -> None:
+    """A response of one of its model calls is not the run's."""
+    chat = span("m", "run", "chat", start_ns=20, end_ns=30, attributes={OP: "chat", "gen_ai.response.id": "resp-2"})
+    assert of(agent(**{"gen_ai.response.id": "resp-1"}), chat).response_id == "resp-1"
+    assert of(agent(), chat).response_id == ""
+
+
+def test_a_run_is_over_when_its_own_span_ends() -> None:
+    """Spans that outlive it do not matter."""
+    run = of(agent(), tool("t", "run", 300))
+    assert (run.ended_ns, run.last_end_ns) == (100, None)
+
+
+def test_a_run_whose_own_span_never_arrived_is_over_when_the_last_of_its_spans_ends() -> None:
+    """Of all its fragments."""
+    run = of(tool("t", "lost", 30), tool("u", "lost", 50), tool("v", "lost", 40))
+    assert (run.end_ns, run.last_end_ns, run.ended_ns) == (None, 50, 50)
+
+
+def test_the_end_of_a_run_without_times_is_unknown() -> None:
+    """Zero is how a span without times is spelt."""
+    assert of(span("run", "", "a", attributes={OP: "invoke_agent"})).ended_ns is None
