@@ -1,8 +1,8 @@
-"""Counts as metrics under the names that operators know from the Collector, and as Prometheus text.
+"""Counts as metrics under the names that operators know from the Collector.
 
 The prefix is our own, because `otelcol_` is reserved for the Collector's components. What has no counterpart there keeps its
-name. Names have no `_total`, so that they are the same by OTLP.
-Sources: opentelemetry.io/docs/collector/internal-telemetry, prometheus.io/docs/instrumenting/exposition_formats (0.0.4).
+name. Names have neither `_total` nor a unit: Prometheus adds both to what it gets by OTLP, and `prometheus` to what is scraped.
+Source: opentelemetry.io/docs/collector/internal-telemetry.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from otel_eval.admin.prometheus import Family
 from otel_eval.descriptors import soft_limit
 from otel_eval.versions import build_info
 
-__all__ = ["CONTENT_TYPE", "PREFIX", "SelfMetric", "collect_self_metrics", "process_metrics", "prometheus_text"]
+__all__ = ["PREFIX", "SelfMetric", "collect_self_metrics", "process_metrics", "self_families"]
 
 PREFIX: Final = "otel_eval_"
 _RECEIVER: Final = (("receiver", "otlp"),)
@@ -169,27 +170,11 @@ def process_metrics() -> list[SelfMetric]:
     return [*found, *(SelfMetric(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
 
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-def prometheus_text(metrics: Iterable[SelfMetric]) -> str:
-    r"""The text of readings that are ordered by name.
-
-    >>> print(prometheus_text([SelfMetric("a_b", (("x", 'y"'),), 3)]), end="")
-    # TYPE a_b counter
-    a_b{x="y\""} 3
-    """
-    lines = []
+def self_families(metrics: Iterable[SelfMetric]) -> Iterator[Family]:
+    """The readings, which are ordered by name, as metrics of the text format."""
     for name, rows in groupby(metrics, key=lambda each: each.name):
         group = list(rows)
-        if group[0].unit:
-            lines.append(f"# HELP {name} in {group[0].unit}")
-        lines.append(f"# TYPE {name} {'gauge' if group[0].gauge else 'counter'}")
-        lines += [f"{name}{_labels(each)} {each.value:.10g}" for each in group]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _labels(reading: SelfMetric) -> str:
-    labels = ",".join(f'{label}="{value.translate(_ESCAPED)}"' for label, value in reading.labels)
-    return "{" + labels + "}" if labels else ""
+        first = group[0]
+        description = f"in {first.unit}" if first.unit else ""
+        values = [("", dict(each.labels), each.value) for each in group]
+        yield Family(name, "gauge" if first.gauge else "counter", first.unit, description, values)

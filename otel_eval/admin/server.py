@@ -1,19 +1,21 @@
 """The admin server: /healthz, /readyz, /metrics and /status.
 
 It has an address and threads of its own, so that it answers when the receiver is full. Numbers are gathered at each request; it
-takes nothing in and shows no content of spans, so it asks for no token.
+takes nothing in and shows no content of spans but names of services, agents and tools, so it asks for no token.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from ipaddress import ip_address
+from itertools import chain
 from typing import Any, Final
 
-from otel_eval.admin.self_metrics import CONTENT_TYPE, collect_self_metrics, prometheus_text
+from otel_eval.admin.prometheus import CONTENT_TYPE, Family, prometheus_text
+from otel_eval.admin.self_metrics import collect_self_metrics, self_families
 from otel_eval.admin.status import Readiness, status_fields, status_json, status_page
 from otel_eval.descriptors import Spare
 from otel_eval.errors import ConfigError
@@ -49,7 +51,7 @@ class _AdminHandler(ConnectionHandler):
         pages: dict[str, Callable[[], tuple[int, str, str]]] = {
             "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
             "/readyz": self._readiness,
-            "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, prometheus_text(collect_self_metrics(self.server.counts()))),
+            "/metrics": self._metrics,
             "/status": self._status,
         }
         page = pages.get(self.path)
@@ -65,6 +67,10 @@ class _AdminHandler(ConnectionHandler):
         found = self.server.readiness()
         code = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
         return code, _PLAIN, f"{found}\n"
+
+    def _metrics(self) -> tuple[int, str, str]:
+        own = self_families(collect_self_metrics(self.server.counts()))
+        return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(chain(own, self.server.scores()))
 
     def _status(self) -> tuple[int, str, str]:
         fields = status_fields(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
@@ -90,8 +96,9 @@ class _Server(ConnectionServer):
         counts: Callable[[], Mapping[str, Any]],
         readiness: Callable[[], Readiness],
         names: Collection[str],
+        scores: Callable[[], Iterable[Family]],
     ) -> None:
-        self.counts, self.readiness, self.begun = counts, readiness, time.monotonic()
+        self.counts, self.readiness, self.scores, self.begun = counts, readiness, scores, time.monotonic()
         self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
         self._spare = Spare()
         # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
@@ -122,6 +129,7 @@ class AdminServer:
         counts: what every part counted; called from the site's own threads.
         readiness: whether the receiver works.
         names: what `Host` may name besides IP addresses, localhost and the address's own name.
+        scores: metrics that `/metrics` has besides the self-metrics.
     """
 
     def __init__(
@@ -130,8 +138,9 @@ class AdminServer:
         counts: Callable[[], Mapping[str, Any]],
         readiness: Callable[[], Readiness],
         names: Collection[str] = (),
+        scores: Callable[[], Iterable[Family]] = lambda: (),
     ) -> None:
-        self._address, self._counts, self._readiness, self._names = address, counts, readiness, names
+        self._address, self._given = address, (counts, readiness, names, scores)
         self._server: _Server | None = None
 
     def start(self) -> str:
@@ -142,7 +151,7 @@ class AdminServer:
         """
         host, _, port = self._address.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self._counts, self._readiness, self._names)
+            self._server = _Server((host.strip("[]"), int(port)), *self._given)
         except OSError as error:
             raise ConfigError(
                 f"telemetry.endpoint: {self._address!r}: cannot listen there ({error.strerror}); choose another address or port 0"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
+from otel_eval.admin.prometheus import Family, families_of
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
 from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_of
@@ -17,14 +18,14 @@ from otel_eval.app.wiring import (
     export_queues_of,
     later_of,
     limits_of,
-    metric_exporters,
+    metrics_of,
     writes_lines,
 )
 from otel_eval.config import EvalConfig
 from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
 from otel_eval.diagnostics import Diagnostics
-from otel_eval.exporters.fanout import Fanout
+from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.recovery import ForwardingRecovery
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
@@ -102,7 +103,10 @@ class Server:
         accepted = self._durable.accepted if self._durable else None
         self._delivery: Final = export_queues_of(config, self._counters, self._settled, accepted)
         forward: list[Exporter] = [self._forward] if self._forward else []
-        self._outlet: Final = Fanout([*forward, *metric_exporters(config, self._counters)], self._counters)
+        self._metrics: Final = metrics_of(config, self._counters)
+        # Results of detached runs are measured when they are final.
+        metrics = [FinalResults(self._metrics)] if self._metrics else []
+        self._outlet: Final = Fanout([*forward, *metrics], self._counters)
         evaluated = self._forward.evaluated if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)
@@ -129,7 +133,10 @@ class Server:
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
-        self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness)
+        self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
+
+    def _scores(self) -> Iterator[Family]:
+        return families_of(self._metrics.collect() if self._metrics else None)
 
     def _readiness(self) -> Readiness:
         now = self._pipeline.evaluation()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
 from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpServer, Relay, Tls
 
 if TYPE_CHECKING:
+    from otel_eval.admin.prometheus import Family
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.counters import Counters
     from otel_eval.engine import Engine
@@ -83,13 +84,21 @@ class AdminServices:
         given: the configuration's `telemetry`.
         counts: what every part counted.
         readiness: whether the receiver works.
+        scores: what `/metrics` has besides the counts.
 
     Raises:
         ConfigError: the endpoint for metrics cannot be used.
     """
 
-    def __init__(self, given: Telemetry, counts: Callable[[], Mapping[str, Any]], readiness: Callable[[], Readiness]) -> None:
-        self._site: Final = AdminServer(given.endpoint, counts, readiness, given.allowed_hosts) if given.endpoint else None
+    def __init__(
+        self,
+        given: Telemetry,
+        counts: Callable[[], Mapping[str, Any]],
+        readiness: Callable[[], Readiness],
+        scores: Callable[[], Iterable[Family]],
+    ) -> None:
+        site = AdminServer(given.endpoint, counts, readiness, given.allowed_hosts, scores) if given.endpoint else None
+        self._site: Final = site
         self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
         self.address: str | None = None
 
@@ -125,7 +134,8 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
 def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
-    from otel_eval.exporters.otlp import metric_exporter, own_resource
+    from otel_eval.exporters.otlp_metrics import metric_exporter
+    from otel_eval.exporters.resource import own_resource
 
     return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)
 

@@ -20,7 +20,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.export_queue import ExportQueue, queue_of
-from otel_eval.exporters.fanout import Fanout, FinalResults
+from otel_eval.exporters.fanout import Fanout
 from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from otel_eval.exporters.delivery import ExportQueues
     from otel_eval.exporters.export_queue import Acknowledge
     from otel_eval.exporters.jsonl import JsonLinesExporter
+    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
     from otel_eval.judges import AsyncEvaluator
 
 __all__ = [
@@ -49,7 +50,7 @@ __all__ = [
     "exporters_of",
     "later_of",
     "limits_of",
-    "metric_exporters",
+    "metrics_of",
     "otlp_endpoint",
     "plan_of",
     "replay_fanout",
@@ -284,18 +285,19 @@ def writes_lines(config: EvalConfig) -> bool:
     return exporters.jsonl is not None or not (exporters.otlp or exporters.forward or exporters.kafka or exporters.of_packages)
 
 
-def metric_exporters(config: EvalConfig, counters: Counters) -> list[Exporter]:
-    """Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
+def metrics_of(config: EvalConfig, counters: Counters) -> OtlpMetricsExporter | None:
+    """The instruments of a receiver; None if they are neither pushed nor scraped.
 
-    Results of detached runs enter them when they are final.
+    Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
     """
-    otlp = config.exporters.otlp
-    if otlp is None or "metrics" not in otlp.signals:
-        return []
-    from otel_eval.exporters.otlp import otlp_exporters
+    otlp, scraped = config.exporters.otlp, config.telemetry.endpoint is not None
+    pushed = [otlp] if otlp is not None and "metrics" in otlp.signals else []
+    if not (pushed or scraped):
+        return None
+    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter  # deferred: it loads the SDK's metrics
 
-    exporters = otlp_exporters(otlp_endpoint(otlp), ["metrics"], counters=counters, window=window_limits(config))
-    return [FinalResults(each) for each in exporters]
+    exporters = [SdkMetricExporter(for_signal(otlp_endpoint(each), "metrics"), counters) for each in pushed]
+    return OtlpMetricsExporter(exporters, window_limits(config), scraped=scraped)
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:

@@ -87,9 +87,9 @@ class MetricsExporter(Exporter):
         self._provider = meter_provider
         self._bounded, self._counted = _Bounded(max_values), _Counted(_REMEMBERED_TRACES)
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
-        self._scores = _histogram(meter, names.SCORE_METRIC, "1", "Scores of agent runs.", _SCORE_BUCKETS)
-        self._count = meter.create_counter(names.COUNT_METRIC, "{evaluation}", "Results of scorers by label and outcome.")
-        self._revisions = meter.create_counter(names.REVISIONS_METRIC, "{evaluation}", "Results that replace earlier ones.")
+        self._scores = _histogram(meter, names.SCORE_METRIC, "{score}", "Scores of agent runs.", _SCORE_BUCKETS)
+        self._count = meter.create_counter(names.COUNT_METRIC, "{result}", "Results of scorers by label and outcome.")
+        self._revisions = meter.create_counter(names.REVISIONS_METRIC, "{result}", "Results that replace earlier ones.")
         self._calls = meter.create_counter(names.CALLS_METRIC, "{call}", "Tool calls of scored agent runs.")
         self._durations = _histogram(meter, names.DURATION_METRIC, "s", "Durations of tool calls.", _SECONDS_BUCKETS)
         self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")

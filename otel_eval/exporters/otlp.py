@@ -1,43 +1,33 @@
-"""Export results over OTLP: log events and spans through a queue for each signal, metrics through the SDK's periodic reader."""
+"""Export results over OTLP: log events and spans through a queue for each signal."""
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.resources import Resource
 
-from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.interface import Exporter
-from otel_eval.exporters.metrics import MetricsExporter
+from otel_eval.exporters.otlp_metrics import METRICS_INTERVAL_S, OtlpMetricsExporter, SdkMetricExporter
+from otel_eval.exporters.resource import own_resource
 from otel_eval.model import Report
 from otel_eval.otlp.attribute_encoding import encode_attributes
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
 from otel_eval.redaction import redacted
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
-from otel_eval.suppression import suppress_instrumentation
+from otel_eval.retry import ExportResult, RetryPolicy
 
 if TYPE_CHECKING:
     from otel_eval.exporters.dead_letter import DeadLetterFile
     from otel_eval.exporters.window import WindowLimits
     from otel_eval.model import Report
 
-__all__ = ["OtlpSignalExporter", "RequestEncoder", "SdkMetricExporter", "metric_exporter", "otlp_exporters", "own_resource"]
-
-
-def own_resource() -> Any:
-    """`service.name` otel-eval, and what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say."""
-    return Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
+__all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters"]
 
 
 class _Collected:
@@ -181,116 +171,7 @@ _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _sp
 
 
 _DEFAULT: Final = RetryPolicy()
-
-
-class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
-    """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
-
-    Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
-    Counts `exports.sent` and `exports.failed`, `exports.rejected` (data points), `exports.outages` and `exports.recovered`.
-
-    Args:
-        to: the endpoint, as `for_signal` returns it.
-        name: in counters and warnings.
-        retry: how long to wait between attempts.
-
-    Attributes:
-        failures: exports that failed so far.
-
-    Raises:
-        ConfigError: a TLS file cannot be used.
-    """
-
-    def __init__(self, to: Endpoint, counters: Counters, name: str = "otlp.metrics", retry: RetryPolicy = _DEFAULT) -> None:
-        self._common_configuration()
-        self.name: Final = name
-        self._to, self._counters = to, counters
-        self._client: Final = OtlpClient(to, "metrics")
-        history = SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
-        self._attempts: Final = Attempts(name, retry, history, "sums are kept")
-        self._outage: Final = Outage(name, counters)
-        self._warnings: Final = Warnings()
-        self._stopping: Final = threading.Event()
-        self.failures = 0
-
-    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
-        """Send the sums."""
-        result = self._sent(encode_metrics(metrics_data).SerializeToString())
-        if result.status == "ok":
-            self._counters.add("exports.sent", exporter=self.name)
-            self._outage.over(0)
-            self._rejected(result)
-            return MetricExportResult.SUCCESS
-        self.failures += 1
-        self._counters.add("exports.failed", exporter=self.name)
-        if result.status == "unsupported":
-            return MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
-        self._outage.began()
-        place = redacted(self._to.endpoint)
-        self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
-        return MetricExportResult.FAILURE
-
-    def _rejected(self, result: ExportResult) -> None:
-        if result.rejected:
-            self._counters.add("exports.rejected", result.rejected, exporter=self.name)
-            reason = result.reason or "no reason given"
-            self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
-
-    def _sent(self, body: bytes) -> ExportResult:
-        """The result of the last attempt, none of which begins later than the endpoint's timeout."""
-        until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
-        while True:
-            result = self._attempts.make(lambda: self._attempt(body))
-            if result.status == "retryable":
-                backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
-            if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
-                return result
-
-    def _attempt(self, body: bytes) -> ExportResult:
-        with suppress_instrumentation():
-            return self._client.send(body)
-
-    def counts(self) -> dict[str, int]:
-        """1 while the endpoint does not support metrics."""
-        return {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Nothing is held here."""
-        return True
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """Close the connection."""
-        self._stopping.set()
-        self._client.close()
-
-
 _log = logging.getLogger("otel_eval")
-
-
-class OtlpMetricsExporter(MetricsExporter):
-    """Metrics of one endpoint, with the provider behind them."""
-
-    def __init__(self, provider: Any, exporter: SdkMetricExporter, window: WindowLimits | None) -> None:
-        super().__init__(provider, exporter.name, window=window)
-        self._exporter = exporter
-
-    def export(self, batch: Sequence[Report]) -> ExportResult:
-        """Add to the sums. Exports of the sums are counted, not results."""
-        super().export(batch)
-        return ExportResult("accepted")
-
-    def counts(self) -> dict[str, int]:
-        """1 while the endpoint does not support metrics; nothing is queued."""
-        return self._exporter.counts()
-
-    def flush(self, timeout_s: float) -> bool:
-        """Export the sums; False if that failed or time ran out."""
-        before = self._exporter.failures
-        return super().flush(timeout_s) and self._exporter.failures == before
-
-    def close(self, timeout_s: float) -> None:
-        """Export the sums and end; the provider has a time limit of its own."""
-        self._provider.shutdown()
 
 
 def otlp_exporters(
@@ -298,7 +179,7 @@ def otlp_exporters(
     signals: Collection[str] = SIGNALS,
     *,
     counters: Counters | None = None,
-    metrics_interval_s: float = 5.0,
+    metrics_interval_s: float = METRICS_INTERVAL_S,
     window: WindowLimits | None = None,
     in_process: bool = False,
     dead_letters: Callable[[], DeadLetterFile | None] = lambda: None,
@@ -332,26 +213,8 @@ def otlp_exporters(
     for problem in sorted(problems or ()):
         _log.warning("%s; it is not used", problem)
     return [
-        _metrics(SdkMetricExporter(at, counted, retry=retry), metrics_interval_s, window)
+        OtlpMetricsExporter([SdkMetricExporter(at, counted, retry=retry)], window, interval_s=metrics_interval_s)
         if signal == "metrics"
         else queue_of(OtlpSignalExporter(at, signal), counted, dead_letters(), retry, room_s)
         for signal, at in endpoints.items()
     ]
-
-
-def _metrics(exporter: SdkMetricExporter, interval_s: float, window: WindowLimits | None) -> Exporter:
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval_s * 1000)
-    provider = MeterProvider(metric_readers=[reader], resource=own_resource(), shutdown_on_exit=False)
-    return OtlpMetricsExporter(provider, exporter, window)
-
-
-def metric_exporter(to: Endpoint) -> SdkMetricExporter:
-    """The exporter of the receiver's own metrics to an endpoint.
-
-    Raises:
-        ConfigError: the endpoint cannot be used.
-    """
-    return SdkMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")

@@ -225,12 +225,12 @@ class WindowGauges:
 
     def _each(self) -> Iterator[tuple[str, Callable[[Any], Iterator[Observation]], str, str]]:
         yield names.WINDOW_RESULTS_METRIC, self._results, "{result}", "Results in the window."
-        yield names.WINDOW_PASS_RATE_METRIC, self._pass_rate, "1", "Share of the window's scores that passed."
-        yield names.WINDOW_MEAN_METRIC, self._mean, "1", "Mean of the window's scores."
-        yield names.WINDOW_QUANTILE_METRIC, self._quantiles, "1", "Quantiles of the window's scores."
+        yield names.WINDOW_PASS_RATE_METRIC, self._pass_rate, "{share}", "Share of the window's scores that passed."
+        yield names.WINDOW_MEAN_METRIC, self._mean, "{score}", "Mean of the window's scores."
+        yield names.WINDOW_QUANTILE_METRIC, self._quantiles, "{score}", "Quantiles of the window's scores."
         yield names.WINDOW_COUNT_METRIC, self._counts, "{result}", "Results in the window by label."
-        yield names.WINDOW_FRACTION_METRIC, self._fractions, "1", "Shares of the window's labels."
-        yield names.WINDOW_SKEW_METRIC, self._skew, "1", "Largest share of a label in the window minus the smallest."
+        yield names.WINDOW_FRACTION_METRIC, self._fractions, "{share}", "Shares of the window's labels."
+        yield names.WINDOW_SKEW_METRIC, self._skew, "{share}", "Largest share of a label in the window minus the smallest."
 
     def _results(self, options: Any) -> Iterator[Observation]:
         del options

@@ -175,7 +175,7 @@ def test_it_is_not_ready_while_an_evaluation_hangs(begin: Begin, caplog: pytest.
         assert (told["ready"], told["evaluation"]["state"], len(told["evaluation"]["trace_id"])) == (False, "stalled", 32)
         assert told["evaluation"]["trace_id"] in caplog.text
         assert "not ready: evaluation has made no progress" in got(server, "/status", Accept="text/html")[2]
-        assert metrics(server)["otel_eval_processor_current_evaluation_duration"] > 0
+        assert metrics(server)["otel_eval_processor_current_evaluation_duration_seconds"] > 0
     finally:
         _released.set()
     assert wait_for(server, "ready\n") == (200, "ready\n")
@@ -204,9 +204,9 @@ def metrics(server: Server) -> dict[str, float]:
     status, kind, text = got(server, "/metrics")
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     found: dict[str, float] = {}
-    for line in text.splitlines():
-        sample = re.fullmatch(r'([a-z_]+(?:\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})?) (\S+)', line)
-        assert sample or re.fullmatch(r"# (TYPE [a-z_]+ (counter|gauge)|HELP [a-z_]+ in \S+)", line), line
+    for line in text.removesuffix("\n").split("\n"):
+        sample = re.fullmatch(r'([a-z_]+(?:\{[a-z_]+="(?:[^"\\]|\\.)*"(?:,[a-z_]+="(?:[^"\\]|\\.)*")*\})?) (\S+)', line)
+        assert sample or re.fullmatch(r"# (TYPE [a-z_]+ (counter|gauge|histogram)|HELP [a-z_]+ .+)", line), line
         if sample:
             assert sample[1] not in found
             found[sample[1]] = float(sample[2])
@@ -218,13 +218,13 @@ def test_metrics_have_the_collectors_stems(begin: Begin) -> None:
     server, bound = begin(traces={"decision_wait": 5, "decision_wait_partial": 6})
     send(bound, "a", "b")
     told = metrics(server)
-    assert told['otel_eval_receiver_accepted_spans{receiver="otlp",transport="grpc"}'] == 2
-    assert told['otel_eval_receiver_accepted_spans{receiver="otlp",transport="http"}'] == 0
-    assert told['otel_eval_receiver_refused_spans{receiver="otlp",transport="grpc"}'] == 0
-    assert told['otel_eval_receiver_requests{receiver="otlp",transport="grpc",outcome="success"}'] == 2
+    assert told['otel_eval_receiver_accepted_spans_total{receiver="otlp",transport="grpc"}'] == 2
+    assert told['otel_eval_receiver_accepted_spans_total{receiver="otlp",transport="http"}'] == 0
+    assert told['otel_eval_receiver_refused_spans_total{receiver="otlp",transport="grpc"}'] == 0
+    assert told['otel_eval_receiver_requests_total{receiver="otlp",transport="grpc",outcome="success"}'] == 2
     assert told["otel_eval_processor_traces_on_memory"] == 2
-    assert told["otel_eval_processor_oldest_trace_age"] > 0
-    assert told["otel_eval_process_uptime"] > 0
+    assert told["otel_eval_processor_oldest_trace_age_seconds"] > 0
+    assert told["otel_eval_process_uptime_seconds_total"] > 0
 
 
 def test_version_and_extension_are_told(begin: Begin) -> None:
@@ -239,19 +239,24 @@ def test_version_and_extension_are_told(begin: Begin) -> None:
 def delivered(server: Server, runs: int) -> dict[str, float]:
     """The metrics once the results of so many runs have left."""
     until = time.monotonic() + 10
-    while (told := metrics(server)).get('otel_eval_exporter_sent_results{exporter="jsonl"}', 0) < runs:
+    while (told := metrics(server)).get('otel_eval_exporter_sent_results_total{exporter="jsonl"}', 0) < runs:
         assert time.monotonic() < until
         time.sleep(0.05)
     return told
 
 
-def test_no_name_from_a_span_is_in_the_metrics(begin: Begin, capfd: Any) -> None:
-    """However many there are, however long, and whatever a reader of them might take them for; nor in the log."""
+def test_names_from_spans_are_labels_of_score_metrics_alone(begin: Begin, capfd: Any) -> None:
+    """Escaped and truncated, whatever a reader might take them for, and nothing of them is logged."""
     server, bound = begin(traces={"decision_wait": 0.05, "decision_wait_partial": 0.1})
     send(bound, "first")
-    before = set(delivered(server, 1))
+    before = {each for each in delivered(server, 1) if "gen_ai_agent_name" not in each}
     send(bound, 'x"} 1\n# TYPE x counter\r\n\x1b[31m</script>', "a" * 100_000, *(f"agent {number}" for number in range(30)))
-    assert set(delivered(server, 33)) == before
+    told = delivered(server, 33)
+    assert {each for each in told if "gen_ai_agent_name" not in each} == before
+    agents = {found[1] for each in told if (found := re.search(r'gen_ai_agent_name="((?:[^"\\]|\\.)*)"', each))}
+    assert len(agents) == 33
+    assert max(map(len, agents)) == 200
+    assert 'x\\"} 1\\n# TYPE x counter\r\\n\x1b[31m</script>' in agents
     assert capfd.readouterr().err == ""
 
 
@@ -300,11 +305,11 @@ def test_what_was_not_evaluated_is_counted_with_the_reason(begin: Begin) -> None
         assert time.monotonic() < until
         time.sleep(0.05)
     told = metrics_text(server)
-    assert 'otel_eval_processor_spans_without_run{scope="odd\\"?scope"} 1' in told
-    assert "otel_eval_processor_traces_without_run 1" in told
-    assert "otel_eval_processor_runs_unmatched 1" in told
-    assert 'otel_eval_results_skipped{reason="not_applicable"} 1' in told
-    assert 'otel_eval_scorer_results{error_type="ZeroDivisionError",outcome="failed",scorer="mine, too"} 1' in told
+    assert 'otel_eval_processor_spans_without_run_total{scope="odd\\"?scope"} 1' in told
+    assert "otel_eval_processor_traces_without_run_total 1" in told
+    assert "otel_eval_processor_runs_unmatched_total 1" in told
+    assert 'otel_eval_results_skipped_total{reason="not_applicable"} 1' in told
+    assert 'otel_eval_scorer_results_total{error_type="ZeroDivisionError",outcome="failed",scorer="mine, too"} 1' in told
     assert 'otel_eval_exporter_queued_results{exporter="jsonl"} 0' in told
     page = json.loads(got(server, "/status")[2])
     assert page["unevaluated"] == {

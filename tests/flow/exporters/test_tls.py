@@ -168,16 +168,16 @@ def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, prot
         text = urllib.request.urlopen(f"http://{server.admin.address}/metrics", timeout=5).read().decode()
     finally:
         server.stop(2)
-    ends = dict(re.findall(r"^otel_eval_(\w+_certificate_not_after\{.*\}) (\d+)$", text, re.MULTILINE))
+    ends = dict(re.findall(r"^otel_eval_(\w+_certificate_not_after_seconds\{.*\}) (\d+)$", text, re.MULTILINE))
     assert ends.keys() == {
-        'receiver_certificate_not_after{receiver="otlp",transport="http"}',
-        'exporter_certificate_not_after{exporter="otlp.logs"}',
+        'receiver_certificate_not_after_seconds{receiver="otlp",transport="http"}',
+        'exporter_certificate_not_after_seconds{exporter="otlp.logs"}',
     }
     assert [round((int(end) - time.time()) / 60) for end in ends.values()] == [120, 60]
     (request,) = map(ExportMetricsServiceRequest.FromString, backend.got["metrics"])
     sent = {each.name: each for each in request.resource_metrics[0].scope_metrics[0].metrics}
     for name, end in ends.items():
-        metric = sent[f"otel_eval_{name.partition('{')[0]}"]
+        metric = sent[f"otel_eval_{name.partition('_seconds{')[0]}"]
         assert (metric.unit, metric.WhichOneof("data")) == ("s", "gauge")
         assert [point.as_int for point in metric.gauge.data_points] == [int(end)]
 

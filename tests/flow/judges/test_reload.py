@@ -15,7 +15,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from otel_eval.admin.self_metrics import collect_self_metrics, prometheus_text
+from otel_eval.admin.prometheus import prometheus_text
+from otel_eval.admin.self_metrics import collect_self_metrics, self_families
 from otel_eval.admin.status import Readiness, status_fields
 from otel_eval.app.judge_clients import Clients
 from otel_eval.app.server import Server
@@ -130,7 +131,8 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any])
         "judges.tokens{judge=main,type=output}": 16,
     }
     assert status_fields(tally.snapshot(), Readiness(True), uptime_s=1.0)["counts"]["judges.attempts{judge=main}"] == 6
-    assert 'otel_eval_judges_tokens{judge="main",type="input"} 140\n' in prometheus_text(collect_self_metrics(tally.snapshot()))
+    text = prometheus_text(self_families(collect_self_metrics(tally.snapshot())))
+    assert 'otel_eval_judges_tokens_total{judge="main",type="input"} 140\n' in text
 
 
 @pytest.mark.parametrize("usage", ["many", [], {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": "7"}])

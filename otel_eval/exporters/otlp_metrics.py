@@ -1,0 +1,177 @@
+"""Metrics through readers of the SDK: pushed to OTLP endpoints at an interval, and collected when they are scraped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    InMemoryMetricReader,
+    MetricExporter,
+    MetricExportResult,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
+
+from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.exporters.metrics import MetricsExporter
+from otel_eval.exporters.resource import own_resource
+from otel_eval.model import Report
+from otel_eval.otlp.client import OtlpClient
+from otel_eval.otlp.endpoint import Endpoint, for_signal
+from otel_eval.redaction import redacted
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.suppression import suppress_instrumentation
+
+if TYPE_CHECKING:
+    from otel_eval.exporters.window import WindowLimits
+
+__all__ = ["METRICS_INTERVAL_S", "OtlpMetricsExporter", "SdkMetricExporter", "metric_exporter"]
+
+_DEFAULT: Final = RetryPolicy()
+
+
+class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
+    """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
+
+    Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
+    Counts `exports.sent` and `exports.failed`, `exports.rejected` (data points), `exports.outages` and `exports.recovered`.
+
+    Args:
+        to: the endpoint, as `for_signal` returns it.
+        name: in counters and warnings.
+        retry: how long to wait between attempts.
+
+    Attributes:
+        failures: exports that failed so far.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, counters: Counters, name: str = "otlp.metrics", retry: RetryPolicy = _DEFAULT) -> None:
+        self._common_configuration()
+        self.name: Final = name
+        self._to, self._counters = to, counters
+        self._client: Final = OtlpClient(to, "metrics")
+        history = SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
+        self._attempts: Final = Attempts(name, retry, history, "sums are kept")
+        self._outage: Final = Outage(name, counters)
+        self._warnings: Final = Warnings()
+        self._stopping: Final = threading.Event()
+        self.failures = 0
+
+    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        """Send the sums."""
+        result = self._sent(encode_metrics(metrics_data).SerializeToString())
+        if result.status == "ok":
+            self._counters.add("exports.sent", exporter=self.name)
+            self._outage.over(0)
+            self._rejected(result)
+            return MetricExportResult.SUCCESS
+        self.failures += 1
+        self._counters.add("exports.failed", exporter=self.name)
+        if result.status == "unsupported":
+            return MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
+        self._outage.began()
+        place = redacted(self._to.endpoint)
+        self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
+        return MetricExportResult.FAILURE
+
+    def _rejected(self, result: ExportResult) -> None:
+        if result.rejected:
+            self._counters.add("exports.rejected", result.rejected, exporter=self.name)
+            reason = result.reason or "no reason given"
+            self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
+
+    def _sent(self, body: bytes) -> ExportResult:
+        """The result of the last attempt, none of which begins later than the endpoint's timeout."""
+        until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
+        while True:
+            result = self._attempts.make(lambda: self._attempt(body))
+            if result.status == "retryable":
+                backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
+            if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
+                return result
+
+    def _attempt(self, body: bytes) -> ExportResult:
+        with suppress_instrumentation():
+            return self._client.send(body)
+
+    def counts(self) -> dict[str, int]:
+        """1 while the endpoint does not support metrics."""
+        return {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Nothing is held here."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """Close the connection."""
+        self._stopping.set()
+        self._client.close()
+
+
+METRICS_INTERVAL_S: Final = 5.0
+
+
+class OtlpMetricsExporter(MetricsExporter):
+    """The instruments with a provider of their own, whose readers push them to endpoints or collect them for a scrape.
+
+    Args:
+        exporters: of the endpoints; none where the instruments are only scraped.
+        window: how far back the metrics' sliding windows reach; None for none.
+        scraped: whether `collect` is used.
+        interval_s: time between two exports.
+    """
+
+    def __init__(
+        self,
+        exporters: Sequence[SdkMetricExporter],
+        window: WindowLimits | None = None,
+        *,
+        scraped: bool = False,
+        interval_s: float = METRICS_INTERVAL_S,
+    ) -> None:
+        self._exporters: Final = tuple(exporters)
+        self._scraped: Final = InMemoryMetricReader() if scraped else None
+        readers: list[MetricReader] = [self._scraped] if self._scraped is not None else []
+        readers += [PeriodicExportingMetricReader(each, export_interval_millis=interval_s * 1000) for each in exporters]
+        provider = MeterProvider(metric_readers=readers, resource=own_resource(), shutdown_on_exit=False)
+        super().__init__(provider, exporters[0].name if len(exporters) == 1 else "metrics", window=window)
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Add to the sums. Exports of the sums are counted, not results."""
+        super().export(batch)
+        return ExportResult("accepted")
+
+    def collect(self) -> Any:
+        """The SDK's `MetricsData` of now, cumulative; None if nothing was measured."""
+        return self._scraped.get_metrics_data() if self._scraped is not None else None
+
+    def counts(self) -> dict[str, int]:
+        """1 for each endpoint that does not support metrics; nothing is queued."""
+        return {name: count for each in self._exporters for name, count in each.counts().items()}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Export the sums; False if that failed or time ran out."""
+        before = [each.failures for each in self._exporters]
+        return super().flush(timeout_s) and [each.failures for each in self._exporters] == before
+
+    def close(self, timeout_s: float) -> None:
+        """Export the sums and end; the provider has a time limit of its own."""
+        self._provider.shutdown()
+
+
+def metric_exporter(to: Endpoint) -> SdkMetricExporter:
+    """The exporter of the receiver's own metrics to an endpoint.
+
+    Raises:
+        ConfigError: the endpoint cannot be used.
+    """
+    return SdkMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")
