@@ -11,6 +11,7 @@ from opentelemetry.sdk.resources import Resource
 
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
+from otel_eval.exporters import attributes as names
 from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.otlp_metrics import METRICS_INTERVAL_S, OtlpMetricsExporter, SdkMetricExporter
@@ -72,7 +73,7 @@ class RequestEncoder:
 
     def __init__(self, signal: str) -> None:
         self._maker: Final = _MAKERS[signal]
-        self._groups: Final = f"resource_{signal}"
+        self._groups: Final = (f"resource_{signal}", f"scope_{signal}")
         self._begin()
 
     def _begin(self) -> None:
@@ -92,8 +93,11 @@ class RequestEncoder:
         """A request of reports of one resource, in the place of the provider's."""
         self._events.export(reports)
         request = self._encode(self._collected.take())
-        for group in getattr(request, self._groups):
+        resources, scopes = self._groups
+        for group in getattr(request, resources):
             group.resource.ParseFromString(resource)
+            for scope in getattr(group, scopes):
+                scope.schema_url = names.SCHEMA_URL  # the encoders of older SDKs leave it out
         body: bytes = request.SerializeToString()
         return body
 
@@ -158,7 +162,6 @@ def _spans(collected: Any) -> _Made:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    from otel_eval.exporters import attributes as names
     from otel_eval.exporters.spans import ReportIds, SpanExporter
 
     ids = ReportIds()

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_eval.forwarding.events import event
+from otel_eval.exporters.attributes import event_attributes
+from otel_eval.forwarding.events import event, events_of
+from otel_eval.model import Report, Result, Scored, Stamp
+from otel_eval.testing import trajectory
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(["x" * 127, "x" * 128, "é" * 20_000])
 DETAILS = st.lists(TEXT | st.integers() | st.none(), max_size=3) | st.dictionaries(TEXT, st.booleans(), min_size=1, max_size=3)
@@ -44,3 +47,23 @@ def test_values_without_an_encoding_of_their_own_are_replaced() -> None:
     found = read(event(b"", b"", {"half": "a\ud800", "nan": math.nan}))
     assert found["half"] == "a?"
     assert math.isnan(found["nan"])
+
+
+def test_events_are_at_the_end_of_the_run_with_the_attributes_of_other_exporters() -> None:
+    """Of two runs that differ in nothing but the span's name, each has its own."""
+    result = Result(
+        evaluation="e",
+        scorer="s",
+        type="t",
+        version="1",
+        outcome=Scored(1.0, True),
+        revision=0,
+        result_id="a" * 32,
+        threshold=0.5,
+    )
+    for name in ("GET /a", "GET /b"):
+        run = trajectory(trace_id="1" * 32, span_id="2" * 16, name=name, response_id="resp-1", start_ns=10, end_ns=30)
+        report = Report(run, "e", 0, (result,), stamp=Stamp("", 77))
+        (found,) = Span.FromString(events_of(report)).events
+        assert found.time_unix_nano == 30
+        assert read(events_of(report)) == event_attributes(report, result)
