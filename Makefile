@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults examples dashboards audit clean
+.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults examples dashboards audit collector clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,8 @@ quick: $(VENV)/.installed-dev
 
 test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, without extensions, other SDKs, frameworks; downloads them
 	@$(BIN)/python -m pytest -q $(PARALLEL) -m slow $(QUICK)
-	@$(BIN)/python -m pytest -q tests/faults tests/fuzz tests/distribution
+	@$(MAKE) --no-print-directory collector
+	@$(BIN)/python -m pytest -q tests/collector tests/faults tests/fuzz tests/distribution
 	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
 	@$(MAKE) --no-print-directory sdk-range
 	@$(MAKE) --no-print-directory examples
@@ -75,6 +76,9 @@ sdk-range: $(VENV)/.installed-dev ## the in-process tests on the oldest to the n
 
 faults: $(VENV)/.installed-dev ## do to the receiver what happens to receivers, and print what it cost; slow
 	@$(BIN)/python tests/faults
+
+collector: ## build the OpenTelemetry Collector that tests start, once, into the user's cache; needs Go, downloads modules
+	@"$(PYTHON)" tests/helpers/collector_build.py
 
 SECONDS ?= 60
 fuzz: ## look for bytes that break a decoder or cost too much, SECONDS for each; downloads a fuzzer, or does without

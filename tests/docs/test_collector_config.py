@@ -11,7 +11,8 @@ import yaml
 from otel_eval.config import load
 
 FOLDER = Path(__file__).parents[2] / "collector_config"
-COLLECTORS = sorted(path for path in FOLDER.glob("*.yaml") if "eval" not in path.name)
+COLLECTORS = sorted(FOLDER.glob("*/collector*.yaml"))
+SETS = sorted(path.parent for path in FOLDER.glob("*/eval.yaml"))
 
 
 def read(path: Path) -> Any:
@@ -19,7 +20,7 @@ def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", COLLECTORS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", COLLECTORS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_pipeline_names_only_what_is_defined(path: Path) -> None:
     """A Collector would not start."""
     config = read(path)
@@ -28,7 +29,7 @@ def test_a_pipeline_names_only_what_is_defined(path: Path) -> None:
             assert set(pipeline.get(kind, [])) <= set(config[kind])
 
 
-@pytest.mark.parametrize("path", COLLECTORS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", COLLECTORS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_scores_do_not_go_round(path: Path) -> None:
     """No pipeline that takes scores exports to otel-eval."""
     for pipeline in read(path)["service"]["pipelines"].values():
@@ -36,18 +37,19 @@ def test_scores_do_not_go_round(path: Path) -> None:
             assert not [exporter for exporter in pipeline["exporters"] if exporter.endswith("/eval")]
 
 
-def test_both_ends_name_the_same_ports() -> None:
-    """What one exports to, the other listens on."""
-    collector, ours = read(FOLDER / "collector.yaml"), load(FOLDER / "eval.yaml")
-    grpc, back = ours.receivers.otlp.protocols.grpc, ours.exporters.otlp
-    assert grpc is not None
-    assert back is not None
-    assert collector["exporters"]["otlp_grpc/eval"]["endpoint"] == grpc.endpoint
-    assert back.endpoint == "http://" + collector["receivers"]["otlp/scores"]["protocols"]["grpc"]["endpoint"]
+@pytest.mark.parametrize("path", COLLECTORS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_leads_to_an_evaluator_does_not_give_up(path: Path) -> None:
+    """A queue and endless retries: without them the absence of an evaluator loses its spans."""
+    for name, exporter in read(path)["exporters"].items():
+        if name.endswith("/eval") or name == "kafka":
+            reliable = exporter["protocol"]["otlp"] if "protocol" in exporter else exporter
+            assert reliable["retry_on_failure"]["max_elapsed_time"] == "0s"
+            assert reliable["sending_queue"]["queue_size"] >= 20_000
 
 
-def test_forwarding_leads_from_ours_to_the_collector() -> None:
-    """What one passes on to, the other listens on."""
-    collector, ours = read(FOLDER / "forwarding-collector.yaml"), load(FOLDER / "forwarding-eval.yaml")
-    assert ours.exporters.forward is not None
-    assert ours.exporters.forward.endpoint == "http://" + collector["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
+@pytest.mark.parametrize("folder", SETS, ids=lambda folder: folder.name)
+def test_an_evaluator_keeps_what_it_acknowledged(folder: Path) -> None:
+    """Otherwise a restart loses open traces, and their counters cannot be read."""
+    ours = load(folder / "eval.yaml")
+    assert ours.storage is not None
+    assert ours.telemetry.endpoint

@@ -120,8 +120,9 @@ class Service:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             text = self.errors.read_bytes()[said:].decode(errors="replace")
-            if found := re.search(r"^ready grpc=(\S+) http=(\S+) telemetry=(\S+)$", text, re.MULTILINE):
-                self.grpc, self.http, self.telemetry = found.groups()
+            if found := re.search(r"^ready (\S+=.*)$", text, re.MULTILINE):
+                at = dict(each.split("=", 1) for each in found[1].split())
+                self.grpc, self.http, self.telemetry = (at.get(name, "") for name in ("grpc", "http", "telemetry"))
                 return self
             if may_die and not self.alive:
                 return self

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 SCHEMA = config_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 CASES = [json.loads(line) for line in (ROOT / "tests/conformance/cases.jsonl").read_text(encoding="utf-8").splitlines()]
-FILES = sorted([*ROOT.glob("collector_config/*eval*.yaml"), *ROOT.glob("examples/*.yaml")])
+FILES = sorted([*ROOT.glob("collector_config/*/eval.yaml"), *ROOT.glob("examples/*.yaml")])
 
 
 def problems(*scorers: Any, **more: Any) -> list[str]:
@@ -47,7 +47,7 @@ def test_every_recorded_specification_that_can_be_built_fits(case: dict[str, Any
     assert problems(case["scorer"]) == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
+@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(ROOT)) for file in FILES])
 def test_the_configurations_that_come_with_the_project_fit(file: Path):
     """Each can be loaded, and an editor finds nothing wrong."""
     load(file)

@@ -1,0 +1,103 @@
+"""The real Collector as a process: start it with a configuration, read its metrics, stop it, kill it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pytest
+from collector_build import built
+from fault_rig.service import free_port
+
+__all__ = ["CollectorProcess", "program"]
+
+START_S: Final = 30.0
+STOP_S: Final = 20.0
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def program() -> Path:
+    """The Collector; where it was not built, the test is reported as not run."""
+    found = built()
+    if found is None:
+        pytest.skip("not run: there is no Collector; make collector builds it")
+    return found
+
+
+class CollectorProcess:
+    """A Collector with the components of tests/collector/manifest.yaml.
+
+    Args:
+        config: its file; `collector.log` is written beside it.
+        env: variables beside those of this process.
+    """
+
+    def __init__(self, config: Path, env: Mapping[str, str] | None = None) -> None:
+        self._config, self._env = config, {**os.environ, **(env or {})}
+        self._port = free_port()
+        self.log = config.parent / f"{config.stem}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start, and wait until it accepts data.
+
+        Raises:
+            AssertionError: it ended, or is not ready in time.
+        """
+        reader = f"{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {self._port}}}}}}}}}"
+        metrics = f"yaml:service::telemetry::metrics: {{level: normal, readers: [{reader}]}}"
+        said = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [program(), "--config", str(self._config), "--config", metrics],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._config.parent,
+                env=self._env,
+            )
+        deadline = time.monotonic() + START_S
+        while b"Everything is ready" not in (text := self.log.read_bytes()[said:]):
+            assert self.process.poll() is None, text.decode(errors="replace")[-2000:]
+            assert time.monotonic() < deadline, "not ready in time"
+            time.sleep(0.02)
+        return self
+
+    def metric(self, name: str, **labels: str) -> int:
+        """The sum of one of its metrics, without `otelcol_`, over the series with these labels; 0 if there is none yet."""
+        with _OPENER.open(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        series = re.findall(rf"^otelcol_{name}(?:_total)?(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        return int(sum(float(value) for found, value in series if all(each in found for each in wanted)))
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        """The process; AssertionError if there is none."""
+        assert self.process is not None
+        return self.process
+
+    def terminate(self) -> int:
+        """SIGTERM; its exit code."""
+        self.running.send_signal(signal.SIGTERM)
+        return self.running.wait(STOP_S)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.running.kill()
+        self.running.wait(STOP_S)
+
+    def __enter__(self) -> Self:
+        return self if self.process else self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
