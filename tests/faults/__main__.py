@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
+    sys.path += [str(Path(__file__).parents[1] / name) for name in ("fuzz", "helpers")]
     from fault_rig.table import main
 
     sys.exit(main())

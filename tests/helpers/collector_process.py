@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import pytest
+from child_process import ChildProcess
 from collector_build import built
 from fault_rig.service import free_port
 
 __all__ = ["CollectorProcess", "program"]
 
 START_S: Final = 30.0
-STOP_S: Final = 20.0
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def program() -> Path:
-    """The Collector; where it was not built, the test is reported as not run."""
-    found = built()
+    """The Collector, or another that OTELCOL names; where there is none, the test is reported as not run."""
+    found = Path(os.environ["OTELCOL"]) if "OTELCOL" in os.environ else built()
     if found is None:
-        pytest.skip("not run: there is no Collector; make collector builds it")
+        pytest.skip("not run: there is no Collector; make collector builds it, OTELCOL=PATH names another")
     return found
 
 
-class CollectorProcess:
+class CollectorProcess(ChildProcess):
     """A Collector with the components of tests/collector/manifest.yaml.
 
     Args:
@@ -44,7 +42,6 @@ class CollectorProcess:
         self._config, self._env = config, {**os.environ, **(env or {})}
         self._port = free_port()
         self.log = config.parent / f"{config.stem}.log"
-        self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
         """Start, and wait until it accepts data.
@@ -78,26 +75,3 @@ class CollectorProcess:
         series = re.findall(rf"^otelcol_{name}(?:_total)?(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         return int(sum(float(value) for found, value in series if all(each in found for each in wanted)))
-
-    @property
-    def running(self) -> subprocess.Popen[bytes]:
-        """The process; AssertionError if there is none."""
-        assert self.process is not None
-        return self.process
-
-    def terminate(self) -> int:
-        """SIGTERM; its exit code."""
-        self.running.send_signal(signal.SIGTERM)
-        return self.running.wait(STOP_S)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.running.kill()
-        self.running.wait(STOP_S)
-
-    def __enter__(self) -> Self:
-        return self if self.process else self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.kill()

@@ -10,15 +10,15 @@ import json
 import os
 import re
 import resource
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
+
+from child_process import ChildProcess
 
 from fault_rig.reference import CONVENTIONS, EVALUATION
 
@@ -26,7 +26,6 @@ __all__ = ["Service", "configuration", "free_port"]
 
 ROOT: Final = Path(__file__).parents[3]
 START_S: Final = 30.0
-STOP_S: Final = 20.0
 QUICK: Final = {
     "decision_wait": "300ms",
     "decision_wait_partial": "500ms",
@@ -75,7 +74,7 @@ def configuration(
     return path
 
 
-class Service:
+class Service(ChildProcess):
     """`otel-eval serve` in a process of its own.
 
     Args:
@@ -92,7 +91,6 @@ class Service:
         self.errors = self.folder / "stderr"
         self.results = self.folder / "results.jsonl"
         self._limits, self._env, self.before = dict(limits or {}), dict(env or {}), before
-        self.process: subprocess.Popen[bytes] | None = None
         self.grpc = self.http = self.telemetry = ""
         self.starts = 0
         self.highest_rss = 0
@@ -144,17 +142,6 @@ class Service:
 
         return confine
 
-    @property
-    def running(self) -> subprocess.Popen[bytes]:
-        """The process; AssertionError if there is none."""
-        assert self.process is not None
-        return self.process
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self.process is not None and self.process.poll() is None
-
     def rss(self) -> int:
         """Bytes of memory that it holds; the highest ever seen is kept."""
         pages = int(Path(f"/proc/{self.running.pid}/statm").read_text().split()[1])
@@ -182,24 +169,7 @@ class Service:
         assert found, f"no metric {name}"
         return int(sum(map(float, found)))
 
-    def terminate(self) -> int:
-        """SIGTERM; its exit code."""
-        self.running.send_signal(signal.SIGTERM)
-        return self.running.wait(STOP_S)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.running.kill()
-        self.running.wait(STOP_S)
-
     def said(self) -> list[str]:
         """Lines on stderr but for those of the start."""
         lines = self.errors.read_text(errors="replace").splitlines() if self.errors.exists() else []
         return [line for line in lines if not line.startswith(("ready ", "otel-eval: serving "))]
-
-    def __enter__(self) -> Self:
-        return self if self.process else self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.alive:
-            self.kill()

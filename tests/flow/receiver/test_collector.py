@@ -1,24 +1,21 @@
 """The same requests to our receiver and to the Collector's: where they differ is written down, with the reason.
 
-Needs a Collector with the `otlp` receiver and the `nop` exporter: OTELCOL=PATH, or `otelcol` on the PATH.
+Needs a Collector: what make collector builds, or another that OTELCOL=PATH names.
 """
 
 from __future__ import annotations
 
 import gzip
 import http.client
-import os
 import re
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
+from collector_process import CollectorProcess
 from doc_pages import ROOT, page
+from fault_rig.service import free_port
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -100,45 +97,19 @@ def test_our_answers_over_grpc(start: Any, case: str) -> None:
     assert over_grpc(bound.grpc, OVER_GRPC[case][0]) == OVER_GRPC[case][1]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Addresses of a Collector, gRPC and HTTP."""
-    program = os.environ.get("OTELCOL") or shutil.which("otelcol")
-    if program is None:
-        pytest.skip("not run: there is no Collector; name one with OTELCOL=PATH")
     there = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     config = tmp_path_factory.mktemp("collector") / "config.yaml"
     config.write_text(
         f'receivers: {{otlp: {{protocols: {{grpc: {{endpoint: "{there[0]}"}}, http: {{endpoint: "{there[1]}"}}}}}}}}\n'
         "exporters: {nop: {}}\n"
-        "service:\n  telemetry: {metrics: {level: none}}\n  pipelines: {traces: {receivers: [otlp], exporters: [nop]}}\n",
+        "service: {pipelines: {traces: {receivers: [otlp], exporters: [nop]}}}\n",
         encoding="utf-8",
     )
-    with subprocess.Popen([program, "--config", str(config)], stderr=subprocess.DEVNULL) as process:
-        try:
-            _wait(there[1])
-            yield there
-        finally:
-            process.terminate()
-
-
-def _wait(address: str) -> None:
-    host, port = address.rsplit(":", 1)
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        try:
-            socket.create_connection((host, int(port)), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail("the Collector does not listen")
+    with CollectorProcess(config):
+        yield there
 
 
 def test_the_collectors_answers(collector: tuple[str, str]) -> None:
