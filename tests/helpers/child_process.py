@@ -43,7 +43,11 @@ class ChildProcess:
         self.running.wait(STOP_S)
 
     def __enter__(self) -> Self:
-        return self if self.process else self.start()
+        try:
+            return self if self.process else self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.alive:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -30,8 +29,8 @@ def _whole(spans: list[ReadableSpan]) -> bool:
     return parents.count(None) == 1 and ids >= {each for each in parents if each is not None}
 
 
-def recorded_spans(file: str, copy: int = 0) -> list[ReadableSpan]:
-    """The spans of one file; each copy has trace ids of its own."""
+def recorded_spans(file: str) -> list[ReadableSpan]:
+    """The spans of one file."""
     document = json.loads((FOLDER / file).read_text())
     found = []
     for group in document["resourceSpans"]:
@@ -39,19 +38,18 @@ def recorded_spans(file: str, copy: int = 0) -> list[ReadableSpan]:
         for scope in group["scopeSpans"]:
             named = scope.get("scope", {})
             origin = InstrumentationScope(named.get("name", ""), named.get("version"))
-            found += [_span(span, resource, origin, copy) for span in scope["spans"]]
+            found += [_span(span, resource, origin) for span in scope["spans"]]
     return found
 
 
-def _span(span: dict[str, Any], resource: Resource, origin: InstrumentationScope, copy: int) -> ReadableSpan:
-    trace_id = hashlib.blake2b(f"{span['traceId']} {copy}".encode(), digest_size=16).hexdigest()
+def _span(span: dict[str, Any], resource: Resource, origin: InstrumentationScope) -> ReadableSpan:
     parent = span.get("parentSpanId")
     status = span.get("status", {})
     code = StatusCode(status.get("code", 0))
     return ReadableSpan(
         span["name"],
-        context=_context(trace_id, span["spanId"]),
-        parent=_context(trace_id, parent) if parent else None,
+        context=_context(span["traceId"], span["spanId"]),
+        parent=_context(span["traceId"], parent) if parent else None,
         resource=resource,
         attributes=attribute_values(span.get("attributes", ())),
         events=[
