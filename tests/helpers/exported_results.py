@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from google.protobuf.json_format import MessageToDict
@@ -23,24 +23,19 @@ class Received(NamedTuple):
 
 def spans_of(bodies: Iterable[bytes]) -> list[Received]:
     """Every span, in order of arrival."""
-    groups = [group for body in bodies for group in ExportTraceServiceRequest.FromString(body).resource_spans]
-    return [
-        Received(span, attributes_of(group.resource), (scope.scope.name, scope.scope.version, scope.schema_url))
-        for group in groups
-        for scope in group.scope_spans
-        for span in scope.spans
-    ]
+    return [each for body in bodies for each in _received(ExportTraceServiceRequest.FromString(body), "spans", "spans")]
 
 
 def records_of(bodies: Iterable[bytes]) -> list[Received]:
     """Every log record, in order of arrival."""
-    groups = [group for body in bodies for group in ExportLogsServiceRequest.FromString(body).resource_logs]
-    return [
-        Received(record, attributes_of(group.resource), (scope.scope.name, scope.scope.version, scope.schema_url))
-        for group in groups
-        for scope in group.scope_logs
-        for record in scope.log_records
-    ]
+    return [each for body in bodies for each in _received(ExportLogsServiceRequest.FromString(body), "logs", "log_records")]
+
+
+def _received(request: Any, signal: str, items: str) -> Iterator[Received]:
+    for group in getattr(request, f"resource_{signal}"):
+        for scope in getattr(group, f"scope_{signal}"):
+            described = (scope.scope.name, scope.scope.version, scope.schema_url)
+            yield from (Received(item, attributes_of(group.resource), described) for item in getattr(scope, items))
 
 
 def attributes_of(message: Any) -> dict[str, Any]:
