@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
-__all__ = ["constructor"]
+__all__ = ["constructor", "copier"]
 
 _T = TypeVar("_T")
 
@@ -19,8 +19,18 @@ def constructor(cls: type[_T]) -> Callable[..., _T]:
     trace makes many; `__post_init__` is not called.
     """
     names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # only dataclasses come here
-    twin = type(cls.__name__, (), {"__slots__": tuple(names)})
-    lines = [f"def make({', '.join(names)}):", " made = new(twin)", *(f" made.{name} = {name}" for name in names)]
+    return _compiled(cls, names, {name: name for name in names})
+
+
+def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
+    """A function that copies an instance, its first argument, with these fields changed, as `dataclasses.replace` does."""
+    held = {each.name: f"made_of.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
+    return _compiled(cls, ["made_of", *changed], held | {name: name for name in changed})
+
+
+def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
+    twin = type(cls.__name__, (), {"__slots__": tuple(values)})
+    lines = [f"def make({', '.join(parameters)}):", " made = new(twin)", *(f" made.{each} = {values[each]}" for each in values)]
     scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
     exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
     made: Callable[..., _T] = scope["make"]

@@ -77,6 +77,7 @@ class Engine:
         self._reports_no_run: Final = no_run
         self._most_sampled: Final = max((each.sample for each in self.evaluations), default=0.0)
         self._matchers: Final = [(evaluation, Matcher(evaluation)) for evaluation in self.evaluations]
+        self._reads_inner: Final = any(each.match.runs == "all" for each in self.evaluations)
         self.waits: Final = any(each.later for each in self.evaluations)
         self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
         self.plan: Final = Plan(
@@ -125,7 +126,7 @@ class Engine:
         evidence: Evidence | None = None
         was_reported = bool(trace.last_evaluations) and NO_RUN not in trace.last_evaluations
         steps = Steps()
-        runs = build(trace, self.plan, steps)
+        runs = build(trace, self.plan, steps, inner=self._reads_inner)
         for run in runs:
             last = trace.last_evaluations.get(run.span_id)
             revision = _revision(trace, run, last)

@@ -20,7 +20,7 @@ from otel_eval.model import Completeness, Report, Result, Trajectory
 from otel_eval.scorers.spec.functions import is_own_scorer
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes
 from otel_eval.sources.files.whole_traces import whole_traces
-from otel_eval.trajectory import TraceExplanation, explain_trace
+from otel_eval.trajectory import TraceExplanation, build, explain_trace
 
 __all__ = [
     "EvaluationOfRun",
@@ -167,8 +167,8 @@ def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice:
 
 
 def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
-    runs: list[Trajectory] = []
-    reports = engine.evaluate(trace, on_run=lambda run, _: runs.append(run))
+    runs = [run.trajectory for run in build(trace, engine.plan)]
+    reports = engine.evaluate(trace)
     by_run = {(report.trajectory.span_id, report.evaluation): report for report in reports}
     explained = tuple(ExplainedRun(run, tuple(_evaluations(engine, run, by_run))) for run in runs)
     return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, explained)]

@@ -13,13 +13,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
+from otel_eval.construction import copier
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.interface import Exporter
-from otel_eval.model import UNRECORDED, Report
+from otel_eval.model import UNRECORDED, Report, Trajectory
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of
 from otel_eval.suppression import suppress_instrumentation
 
@@ -356,7 +356,10 @@ def _results_of(reports: Sequence[Report]) -> int:
     return sum([len(report.results) for report in reports])
 
 
+_light_run: Final = copier(Trajectory, "calls", "spans", "input", "output", "attributes")
+_light_report: Final = copier(Report, "trajectory", "pending")
+
+
 def without_content(report: Report) -> Report:
     """The report without what no exporter sends: it may be queued for hours, and arguments and results may be large."""
-    run = replace(report.trajectory, calls=(), spans=(), input=UNRECORDED, output=UNRECORDED, attributes={})
-    return replace(report, trajectory=run, pending=())
+    return _light_report(report, _light_run(report.trajectory, (), (), UNRECORDED, UNRECORDED, {}), ())

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from json.encoder import c_encode_basestring, c_make_encoder  # type: ignore[attr-defined]  # of CPython; other Pythons: None
 from typing import Any, Final
 
 from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory
@@ -54,13 +55,14 @@ def duration_ms(run: Trajectory) -> float | None:
     return None if start is None or not end or end < start else (end - start) / 1e6
 
 
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # making one costs more than using it
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str, check_circular=False)
+# `encode` makes a new encoder in C for each text, which costs as much as using it for a short one.
+_TO_JSON: Final = c_make_encoder and c_make_encoder(None, str, c_encode_basestring, None, ": ", ", ", False, False, False)
 # DEL and the C1 controls (with U+0085), line and paragraph separators, bidirectional embeddings, overrides and isolates: they
 # control terminals, end lines in some readers, or show text in another order than it has. Lone surrogates have no UTF-8.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NO_RUN: Final = "no_run"
 """The outcome of a line that says that a trace has no result."""
-_OUTCOME_FIELDS: Final = ("outcome", "value", "passed", "explanation", "reason")
 
 
 def result_fields(report: Report, result: Result) -> dict[str, Any]:
@@ -70,16 +72,38 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
     error's type (never the error's message, which may quote content).
     """
-    return _fields(report, result, _run_fields(report))
+    return _row(report, _run_of(report), _own_fields(result), _shared_fields(report), result.result_id)
 
 
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
     """The fields of each line that a report has."""
-    shared = _run_fields(report)
+    run, shared = _run_of(report), _shared_fields(report)
+    for own, result_id in _parts_of(report):
+        yield _row(report, run, own, shared, result_id)
+
+
+def _row(report: Report, run: dict[str, Any], own: dict[str, Any], shared: dict[str, Any], result_id: str) -> dict[str, Any]:
+    return {**run, **own, **shared, "revision": report.revision, "result_id": result_id}
+
+
+def lines_of(report: Report) -> bytes:
+    """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
+    run, shared = _json(_run_of(report))[:-1], _json(_shared_fields(report))[1:-1]
+    return b"".join(
+        [
+            _line(f'{run}, {_json(own)[1:-1]}, {shared}, "revision": {report.revision}, "result_id": "{result_id}"}}')
+            for own, result_id in _parts_of(report)
+        ]
+    )
+
+
+def _parts_of(report: Report) -> Iterator[tuple[dict[str, Any], str]]:
+    """For each line that a report has what differs from the others: the fields of its own, and the id of the result."""
     for result in report.results:
-        yield _fields(report, result, shared)
+        yield _own_fields(result), result.result_id
     if report.no_run is not None:
-        yield _fields(report, _in_place(report.no_run), shared) | {"outcome": NO_RUN, "reason": None}
+        result = _in_place(report.no_run)
+        yield _own_fields(result) | {"outcome": NO_RUN, "reason": None}, result.result_id
 
 
 def _in_place(no_run: NoRun) -> Result:
@@ -88,8 +112,14 @@ def _in_place(no_run: NoRun) -> Result:
     return Result(evaluation="", scorer="", type="", version="", outcome=skipped, revision=0, result_id=no_run.result_id)
 
 
-def _run_fields(report: Report) -> dict[str, Any]:
-    """What all results of a report share: when, where, which case, made from which spans by whom."""
+def _run_of(report: Report) -> dict[str, Any]:
+    """The run that the results are of."""
+    run = report.trajectory
+    return {"trace_id": run.trace_id, "span_id": run.span_id, "agent": run.agent}
+
+
+def _shared_fields(report: Report) -> dict[str, Any]:
+    """What else all results of a report share: when, where, which case, made from which spans by whom."""
     run, evidence, stamp = report.trajectory, report.evidence, report.stamp
     return {
         "completeness": run.completeness.value,
@@ -108,59 +138,62 @@ def _run_fields(report: Report) -> dict[str, Any]:
     }
 
 
-def _fields(report: Report, result: Result, shared: dict[str, Any]) -> dict[str, Any]:
-    run, outcome = report.trajectory, result.outcome
+def _own_fields(result: Result) -> dict[str, Any]:
+    """What the results of a report do not share."""
+    outcome = result.outcome
+    value = passed = reason = None
+    match outcome:
+        case Scored():
+            word, value, passed, explanation = "scored", outcome.value, outcome.passed, outcome.explanation
+        case Skipped():
+            word, explanation, reason = "skipped", outcome.text, outcome.reason
+        case Failed():
+            word, explanation = "failed", outcome.error_type
     return {
-        "trace_id": run.trace_id,
-        "span_id": run.span_id,
-        "agent": run.agent,
         "evaluation": result.evaluation,
         "scorer": result.scorer,
         "type": result.type,
         "version": result.version,
-        **_outcome_fields(outcome),
+        "outcome": word,
+        "value": value,
+        "passed": passed,
+        "explanation": explanation,
+        "reason": reason,
+        "details": dict(outcome.details),
         "threshold": result.threshold,
-        **shared,
-        "revision": report.revision,
-        "result_id": result.result_id,
     }
-
-
-def _outcome_fields(outcome: Scored | Skipped | Failed) -> dict[str, Any]:
-    match outcome:
-        case Scored():
-            values: tuple[Any, ...] = ("scored", outcome.value, outcome.passed, outcome.explanation, None)
-        case Skipped():
-            values = ("skipped", None, None, outcome.text, outcome.reason)
-        case Failed():
-            values = ("failed", None, None, outcome.error_type, None)
-    return dict(zip(_OUTCOME_FIELDS, values, strict=True)) | {"details": dict(outcome.details)}
 
 
 def line_of(fields: dict[str, Any]) -> str:
     """The fields as one line of strict JSON; numbers that JSON has no name for become null, invisible controls are escaped."""
+    return _safe(_json(fields))
+
+
+def _json(fields: dict[str, Any]) -> str:
     try:
-        text = _ENCODER.encode(fields)
+        return "".join(_TO_JSON(fields, 0)) if _TO_JSON else _ENCODER.encode(fields)
     except ValueError:
-        text = _ENCODER.encode(_finite(fields))
+        return _ENCODER.encode(_finite(fields))
+
+
+def _safe(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return _UNSAFE.sub(_escaped, text)  # JSON's own characters are ASCII: what is found stands in a string
+
+
+def _line(text: str) -> bytes:
+    return (_safe(text) + "\n").encode("utf-8", "backslashreplace")
 
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def lines_of(report: Report) -> bytes:
-    """The lines of a report's results."""
-    return encoded(rows_of(report))
-
-
 def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
     """The rows as lines."""
     # Each line as bytes at once: a line can be long, and all of them as text beside the bytes would take twice as much.
-    return b"".join([(line_of(row) + "\n").encode("utf-8", "backslashreplace") for row in rows])
+    return b"".join([_line(_json(row)) for row in rows])
 
 
 def _finite(value: Any) -> Any:

@@ -28,10 +28,11 @@ _new_trajectory: Final = constructor(Trajectory)
 _RUN_STEPS: Final = 100
 _SPAN_STEPS: Final = 3
 _CALL_STEPS: Final = 20
+_NOT_READ: Final = "they are not read: no evaluation is for runs inside others"
 _MOMENT: Final = attrgetter("start", "end", "span_id")
 
 
-def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[Run, ...]:
+def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None, *, inner: bool = True) -> tuple[Run, ...]:
     """The runs of a trace, outermost and nested ones, in order of start and span id.
 
     The order in which frames stand in the trace makes no difference, and no frame can make it raise. Runs that take more
@@ -41,6 +42,7 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[R
         trace: what is read.
         plan: what of it is read.
         steps: those that the evaluation of the trace may take; the usual number if left out.
+        inner: whether calls and content of runs inside others are read, too.
     """
     read = classified(trace, plan, Steps() if steps is None else steps)
     found = call_builders(read)
@@ -49,7 +51,7 @@ def build(trace: ClosedTrace, plan: Plan, steps: Steps | None = None) -> tuple[R
         return ()
     candidates = find_runs(read)
     candidates.sort(key=lambda run: (read.views[run.first].start_ns, run.span_id))
-    work = _Work(read)
+    work = _Work(read, inner=inner)
     with suppress(TooLarge):  # the runs find out for themselves that no step is left
         work.find_calls(found)
     return tuple(work.run(candidate) for candidate in candidates)
@@ -72,8 +74,9 @@ class _Contents:
 class _Work:
     """What the runs of one trace share while they are built."""
 
-    def __init__(self, read: ClassifiedTrace) -> None:
+    def __init__(self, read: ClassifiedTrace, *, inner: bool) -> None:
         self.read: Final = read
+        self.inner: Final = inner
         self.calls: list[ToolCallBuilder] = []
         self.places: list[int] = []
         self.conversation: Final = TraceMessages(read)
@@ -144,6 +147,8 @@ class _Work:
         )
 
     def _contents(self, run: Candidate, agents: list[int], models: list[int]) -> _Contents:
+        if not (run.outermost or self.inner):
+            return _Contents(calls_unknown=_NOT_READ, conversation=self.facts.conversation(run, agents or models))
         calls, calls_unknown = self._calls(run, agents, models)
         asked, answered = self.facts.exchange(run, models)
         return _Contents(

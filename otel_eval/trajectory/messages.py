@@ -71,6 +71,8 @@ class TraceMessages:
     def outputs(self, place: int, table: ReadTable) -> list[Any]:
         """The output messages of the span's attributes, decoded."""
         attributes = self._read.views[place].attributes(table.messages_wanted)
+        if not attributes:
+            return []
         rows, steps = [row for row in table.convention.messages if row.side is Side.OUTPUT], self._read.steps
         return [value for row in rows if (value := _row_value(row, attributes, table, steps)) is not None]
 

@@ -109,8 +109,9 @@ class UnknownCalls:
 
     def _find_gaps(self) -> list[int]:
         readings = self._read.readings
-        unsure = [place for place in self._read.model_calls if (table := readings[place].table) is None or not table.tool_spans]
-        suspects = [place for place in unsure if not self._records(place)]
+        suspects = [place for place in self._read.model_calls if (table := readings[place].table) is None or not table.tool_spans]
+        if self._read.plan.records_tool_spans:
+            suspects = [place for place in suspects if not self._records(place)]
         if not suspects:
             return []
         answers, models = self._answers(), self._starts(self._read.model_calls)
@@ -125,11 +126,10 @@ class UnknownCalls:
         Tools may start before the model call ends, since its output is streamed.
         """
         owner, view = self._owner(place), self._read.views[place]
-        answers, models = answers_of.get(owner), models_of[owner]
-        start = view.start_ns
-        at = bisect_left(answers, start) if answers else 0
-        if not answers or at == len(answers):
+        answers = answers_of.get(owner)
+        if answers is None or answers[-1] < (start := view.start_ns):
             return False
+        models, at = models_of[owner], bisect_left(answers, start)
         following = bisect_left(models, start) + 1
         if following >= len(models) or answers[at] <= models[following]:
             return True
@@ -147,7 +147,10 @@ class UnknownCalls:
         views, agent_above, found = self._read.views, self._read.agent_above, dict[int, list[int]]()
         for place in places:
             agent = agent_above[place]
-            found.setdefault(agent if agent >= 0 else self._owner(place), []).append(views[place].start_ns)
+            starts = found.get(agent if agent >= 0 else self._owner(place))
+            if starts is None:
+                starts = found[agent if agent >= 0 else self._owner(place)] = []
+            starts.append(views[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
 
-from otel_eval.construction import constructor
+from otel_eval.construction import constructor, copier
 from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import Report, Result, Scored, ToolCall, Trajectory
+from otel_eval.model import UNRECORDED, Report, Result, Scored, ToolCall, Trajectory
 
 
 @pytest.mark.parametrize("cls", [ToolCall, Trajectory, Scored, Result, Report, ClosedTrace])
@@ -35,3 +35,12 @@ def test_a_missing_value_is_an_error() -> None:
     """There are no defaults."""
     with pytest.raises(TypeError):
         constructor(ToolCall)("too", "few")
+
+
+def test_a_copy_has_the_fields_that_were_changed_and_shares_the_others():
+    """As `dataclasses.replace`; the original stays as it is."""
+    call = ToolCall(name="search", arguments={"query": "x"}, call_id="c1", start_ns=1)
+    copy = copier(ToolCall, "arguments", "start_ns")
+    assert copy(call, UNRECORDED, 2) == replace(call, arguments=UNRECORDED, start_ns=2)
+    assert call.arguments == {"query": "x"}
+    assert type(copy(call, None, None)) is ToolCall

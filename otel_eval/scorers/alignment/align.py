@@ -214,6 +214,8 @@ class Aligner:
         return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[attr-defined]
 
     def _by_words(self, wanted: Prepared, made: list[Hashable], *, any_order: bool) -> Pairs:
+        if wanted.masks.keys().isdisjoint(made):
+            return []
         expectation, ran = self._criterion.expectation, self._batches
         if any_order or (ran is None and not expectation.nested):
             return self._equal_words(wanted, made, any_order=any_order)

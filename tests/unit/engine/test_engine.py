@@ -189,3 +189,17 @@ def test_exported_attributes_are_those_of_the_run():
     """Only the keys that are asked for, and only where they were recorded."""
     (report,) = engine_of(exported=("tenant", "absent")).evaluate(closed(agent("a", tenant="a", other="b"), tool("t", "a")))
     assert dict(report.attributes) == {"tenant": "a"}
+
+
+def test_calls_of_runs_inside_others_are_read_only_where_an_evaluation_is_for_them():
+    """They are unknown then, not none; agent, times and completeness of the run are there."""
+    spans = [agent("a"), agent("b", "a"), tool("t", "b")]
+    seen: list[Trajectory] = []
+    engine_of().evaluate(closed(*spans), on_run=lambda run, _: seen.append(run))
+    outer, inner = seen
+    assert [call.name for call in outer.calls] == ["search"]
+    assert (inner.agent, inner.start_ns, inner.calls) == ("agent-b", 10, ())
+    assert inner.calls_unknown
+    everywhere = Scorer(lambda run: Scored(1.0, passed=True))
+    engine_of(everywhere, evaluation={"match": RunFilter(runs="all")}).evaluate(closed(*spans))
+    assert [len(run.calls) for run in everywhere.seen] == [1, 1]

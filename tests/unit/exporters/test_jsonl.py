@@ -16,7 +16,7 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.jsonl import JsonLinesExporter
-from otel_eval.exporters.result_rows import line_of, result_fields
+from otel_eval.exporters.result_rows import line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Evidence, Report, Scored, Stamp
 
 Reports = Callable[..., Report]
@@ -197,3 +197,14 @@ def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
         JsonLinesExporter(each, mode=0o640).close(1.0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o664
     assert not stat.S_IMODE((tmp_path / "new.jsonl").stat().st_mode) & 0o137
+
+
+def test_the_lines_of_a_report_are_those_of_its_rows(report: Reports):
+    """What results share is encoded once for all of them, with the same text; also numbers and characters that JSON lacks."""
+    made = report("scored", agent='a "b" \u2028', service="\x7f")
+    first = made.results[0]
+    odd = replace(first, scorer="other", outcome=Scored(math.nan, passed=False, explanation="\ud800", details={"x": [math.inf]}))
+    made = replace(made, results=(first, odd), attributes={"ratio": math.nan})
+    lines = [line_of(row).encode("utf-8", "backslashreplace") + b"\n" for row in rows_of(made)]
+    assert lines_of(made) == b"".join(lines)
+    assert len(lines) == 2
