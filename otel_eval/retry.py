@@ -10,12 +10,24 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from math import inf
 from typing import Final, Literal, Protocol
 
-__all__ = ["AcceptedBefore", "Attempts", "Backoff", "ExportResult", "RetryPolicy", "SignalHistory", "Status", "reason_of"]
+__all__ = [
+    "AcceptedBefore",
+    "Attempts",
+    "Backoff",
+    "ExportResult",
+    "Place",
+    "RetryPolicy",
+    "SignalHistory",
+    "Status",
+    "reason_of",
+    "retry_after_s",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +75,21 @@ class Backoff:
         self._delay_s = min(policy.longest_s, self._delay_s * policy.factor)
 
 
-Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "unsupported", "permanent"]
+Status = Literal["ok", "accepted", "retryable", "server_error", "denied", "not_found", "missing", "unsupported", "permanent"]
 """What a response means by itself. `SignalHistory` reduces it to ok, retryable, permanent or unsupported.
 
 `server_error`: a failure that OTLP does not call retryable but that often passes. `denied`: the credentials were refused.
 `not_found`, `unsupported`: the endpoint may lack the signal, or a proxy in front of it may lack the endpoint for a while.
+`missing`: the endpoint lacks what the data belongs to; the exporter defers it.
 """
 
 _LACKS_THE_SIGNAL: Final = frozenset({"not_found", "unsupported"})
 # What forwarding with storage retries without end: an operator can repair credentials and routes, and the data is on disk.
 _REPAIRABLE: Final = frozenset({"denied", "not_found"})
+
+
+Place = int | tuple[int, int]
+"""A report by its place in the batch, or one result of it by its place in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +102,10 @@ class ExportResult:
         reason: in a word; of a partial success the endpoint's own reason, on one line of at most 200 characters.
         after_s: seconds that the endpoint asks to wait before the next attempt.
         rejected: of a partial success, the number of results that were rejected, where it is not known which.
-        failed: of a partial success, the places in the batch of the reports that were refused permanently.
+        failed: of a partial success, the places in the batch of what was refused permanently.
+        deferred: of a partial success, the places of what is to be exported later, apart from what follows.
+        reasons: why, by place, where it is not `reason`.
+        not_sent: how many results were left out on purpose, by reason.
         concerns_all: whether the response is about the sender, so that a part of the data would be refused as well.
     """
 
@@ -93,8 +113,11 @@ class ExportResult:
     reason: str = ""
     after_s: float = 0.0
     rejected: int = 0
-    failed: tuple[int, ...] = ()
+    failed: tuple[Place, ...] = ()
     concerns_all: bool = False
+    deferred: tuple[Place, ...] = ()
+    reasons: Mapping[Place, str] = field(default_factory=dict)
+    not_sent: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def ok(cls) -> ExportResult:
@@ -120,6 +143,18 @@ class ExportResult:
     def unsupported(cls, reason: str) -> ExportResult:
         """The destination does not take results; one batch is tried again in a while."""
         return cls("unsupported", reason)
+
+
+def retry_after_s(header: str) -> float | None:
+    """The wait that the header `Retry-After` asks for, as seconds or as a date; None if it cannot be read.
+
+    >>> retry_after_s("1.5"), retry_after_s("soon")
+    (1.5, None)
+    """
+    try:
+        return max(0.0, float(header) if header[:1].isdigit() else parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
 
 
 def reason_of(error: BaseException) -> str:

@@ -202,7 +202,8 @@ class Server:
         self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._set_aside
         resuming = ForwardingRecovery(self._durable.onward, self._forward) if self._forward else None
-        recovery = Recovery(self._durable, self._delivery.requeue, self._config.receivers.otlp.max_attributes, resuming)
+        limits = (self._config.receivers.otlp.max_attributes, resuming)
+        recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
             self._delivery.expect_duplicates()

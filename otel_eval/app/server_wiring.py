@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import AdminServer, Readiness
+from otel_eval.app.score_exporters import known_scorers, score_endpoints
 from otel_eval.app.wiring import engine_of, otlp_endpoint
 from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, client_tls, refuse_credentials
 from otel_eval.datasets import Dataset
@@ -151,6 +152,9 @@ def check(config: EvalConfig) -> None:
     """
     readings: list[Callable[[], object]] = [partial(verify, config.receivers.otlp), partial(refuse_credentials, config)]
     readings += _client_files(config)
+    if to := score_endpoints(config):
+        readings += [each.tls.context for each in to.values() if is_secure(each)]
+        readings.append(partial(known_scorers, config))
     if config.judges:
         from otel_eval.app.judge_clients import judges_of  # deferred: it loads every scorer
 

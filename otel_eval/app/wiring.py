@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
+from otel_eval.app.score_exporters import score_endpoints, score_exporters
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls, exposed_credentials, refuse_credentials
 from otel_eval.conventions import TABLES, Convention, convention_from_mapping
@@ -188,9 +189,9 @@ def _queued_packages(config: EvalConfig, counters: Counters, room_s: float = 0.0
 
 
 def _of_packages(config: EvalConfig) -> list[Exporter]:
-    """Kafka's, whose package is an extra, and those of other packages."""
+    """Kafka's, whose package is an extra, those that send to a product's API, and those of other packages."""
     given = config.exporters
-    made = [create_exporter(name, options) for name, options in given.of_packages.items()]
+    made = score_exporters(config) + [create_exporter(name, options) for name, options in given.of_packages.items()]
     if given.kafka:
         from otel_eval.exporters.kafka import KafkaTopicExporter
 
@@ -228,6 +229,7 @@ def certificate_ends(config: EvalConfig) -> dict[str, int]:
     tls = {f"otlp.{signal}": for_signal(otlp_endpoint(otlp), signal).tls for signal in otlp.signals} if otlp else {}
     if forward:
         tls["forward"] = client_tls(forward.tls, "exporters.forward.tls")
+    tls |= {name: to.tls for name, to in score_endpoints(config).items()}
     found = {name: validity_of(each.cert.read()) for name, each in tls.items() if each.cert}
     return {f"exporter.certificate_not_after{{exporter={name}}}": each.not_after for name, each in found.items() if each}
 
@@ -282,7 +284,8 @@ def export_queues_of(
 def writes_lines(config: EvalConfig) -> bool:
     """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
     exporters = config.exporters
-    return exporters.jsonl is not None or not (exporters.otlp or exporters.forward or exporters.kafka or exporters.of_packages)
+    others = (exporters.otlp, exporters.forward, exporters.kafka, exporters.phoenix, exporters.mlflow, exporters.of_packages)
+    return exporters.jsonl is not None or not any(others)
 
 
 def metrics_of(config: EvalConfig, counters: Counters) -> OtlpMetricsExporter | None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from otel_eval.config.annotations import MlflowTarget, PhoenixTarget
 from otel_eval.config.endpoints import (
     Auth,
     Exporters,
@@ -42,8 +43,10 @@ __all__ = [
     "KafkaExporter",
     "Match",
     "MetricsOtlp",
+    "MlflowTarget",
     "OtlpExporter",
     "OtlpReceiver",
+    "PhoenixTarget",
     "Protocols",
     "Receivers",
     "Results",

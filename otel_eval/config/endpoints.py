@@ -8,14 +8,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
+from otel_eval.config.annotations import MlflowTarget, PhoenixTarget
 from otel_eval.config.kafka import KafkaExporter
-from otel_eval.config.tls import TlsFiles
-from otel_eval.config.units import Count, Seconds, Size, url_of
+from otel_eval.config.tls import TlsFiles, tls_without_https
+from otel_eval.config.units import Count, Seconds, Size, Target
 from otel_eval.config.validation import Shape, did_you_mean, joined
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import ClientTls
-from otel_eval.redaction import redacted, redacted_repr
+from otel_eval.redaction import redacted_repr
 
 __all__ = [
     "Address",
@@ -32,10 +33,8 @@ __all__ = [
     "Receivers",
     "ServerTls",
     "Signals",
-    "Target",
     "Telemetry",
     "client_tls",
-    "tls_without_https",
 ]
 
 _MODE: Final = re.compile(r"0?6[0246][0246]", re.ASCII)
@@ -47,12 +46,6 @@ def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if not found or int(found["port"]) > 65535:
         raise ValueError(f"{redacted_repr(text)} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
-    return text
-
-
-def _target(text: str) -> str:
-    if url_of(text) is None:
-        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
     return text
 
 
@@ -75,7 +68,6 @@ def _mode(text: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_address)]
-Target = Annotated[str, AfterValidator(_target)]
 Mode = Annotated[str, AfterValidator(_mode), WithJsonSchema({"type": "string", "pattern": f"^{_MODE.pattern}$"})]
 Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], AfterValidator(_distinct)]
 
@@ -188,12 +180,6 @@ class Receivers(Shape):
     """The OTLP receiver."""
 
 
-def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
-    """The problem of files for TLS that are named for an endpoint without it."""
-    if tls is not None and not url.startswith("https"):
-        yield f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"
-
-
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
     """The files of a `tls` block, which errors name by its place in the configuration."""
     return ClientTls.from_config(where, tls.model_dump() if tls else {})
@@ -267,6 +253,10 @@ class Exporters(Shape):
     """A file of JSON Lines, or stdout."""
     kafka: KafkaExporter | None = None
     """A topic of Kafka."""
+    phoenix: PhoenixTarget | None = None
+    """Phoenix, as annotations."""
+    mlflow: MlflowTarget | None = None
+    """MLflow, as assessments."""
     forward: ForwardExporter | None = None
     """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
     dead_letter: str | None = None

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field, WrapValidator
 
-from otel_eval.config.endpoints import tls_without_https
-from otel_eval.config.tls import TlsFiles
+from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Count, Seconds, Whole, url_of
 from otel_eval.config.validation import Shape
 from otel_eval.errors import ConfigError

@@ -157,6 +157,8 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
     given = {
         "exporters.otlp": config.exporters.otlp,
         "exporters.forward": config.exporters.forward,
+        "exporters.phoenix": config.exporters.phoenix,
+        "exporters.mlflow": config.exporters.mlflow,
         "telemetry.otlp": config.telemetry.otlp,
     }
     return [

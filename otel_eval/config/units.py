@@ -7,9 +7,9 @@ import re
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from otel_eval.redaction import redacted_repr
+from otel_eval.redaction import redacted, redacted_repr
 
 __all__ = [
     "Count",
@@ -17,6 +17,7 @@ __all__ = [
     "Seconds",
     "Share",
     "Size",
+    "Target",
     "Whole",
     "bytes_of",
     "count_of",
@@ -118,6 +119,12 @@ def url_of(text: str) -> SplitResult | None:
         return None
 
 
+def _target(text: str) -> str:
+    if url_of(text) is None:
+        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. http://127.0.0.1:5317")
+    return text
+
+
 def plain_of(value: Any) -> str | bool | int | float:
     """A text, a number, true or false.
 
@@ -158,3 +165,4 @@ Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integ
 Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
 Plain = Annotated[str | bool | int | float, BeforeValidator(plain_of)]
+Target = Annotated[str, AfterValidator(_target)]

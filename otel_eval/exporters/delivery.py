@@ -52,6 +52,11 @@ class ExportQueues:
         for queue in self._queues:
             queue.requeue([report for report, names in unacknowledged if queue.name in names])
 
+    def revised(self, report: Report) -> None:
+        """Before `start`: a report of a later revision that an earlier process made, exported or not."""
+        for queue in self._queues:
+            queue.revised(report)
+
     def write_dead_letters(self, reports: Sequence[Report], exporter: str, why: str) -> bool:
         """Write results to the dead-letter file instead of exporting them; False if that is not possible."""
         try:

@@ -1,7 +1,8 @@
 """A queue in front of an exporter, and the thread that empties it in order, with retries and dead letters.
 
 A report stays in the queue until it was exported or refused permanently, so reports of one trace arrive in the order in which
-they were made. While the exporter fails, the queue fills.
+they were made. While the exporter fails, the queue fills. Only what the exporter defers leaves the order: it is tried again by
+itself, while others pass.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
 from otel_eval.construction import copier
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.deferred import DeferredReports, parts_of, refusals_of, results_of
 from otel_eval.exporters.interface import Exporter
 from otel_eval.model import UNRECORDED, Report, Trajectory
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of
@@ -45,7 +48,7 @@ class ExportQueue(Exporter):
     parent exports what was queued before.
 
     Counts `results.exported`, `results.export_failed`, `results.retries`, `results.dead_letters`, `results.dropped` and
-    `results.refused`, each by exporter.
+    `results.refused`, each by exporter, and `results.not_sent` by exporter and reason.
 
     Args:
         exporter: exports batches.
@@ -78,7 +81,9 @@ class ExportQueue(Exporter):
         self.takes_no_run: Final = exporter.exports_no_run
         self._exporter, self._counters, self._acknowledge, self._dead = exporter, counters, acknowledge, dead_letters
         self._max_reports, self._max_results, self._linger_s, self._room_s = max_reports, max_results, linger_s, room_s
-        history = history or SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
+        waits: dict[str, Any] = {"keeps": exporter.waits_for_access, "recheck_s": retry.recheck_s, "clock": retry.clock}
+        self._retry: Final = retry
+        history = history or SignalHistory(**waits)
         refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
         self._attempts: Final = Attempts(self.name, retry, history, refusals)
         self._warnings: Final = Warnings()
@@ -94,6 +99,7 @@ class ExportQueue(Exporter):
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[Report] = deque()
         self._results = 0  # of the reports in the queue
+        self._deferred = DeferredReports(self._retry)
         self._failures = 0  # attempts that failed, and refusals
         self._last_failure = ""
         self._hurry = self._closed = self._is_stuck = False
@@ -141,8 +147,9 @@ class ExportQueue(Exporter):
 
     def _add(self, reports: Sequence[Report]) -> None:
         before = len(self._queue)
+        reports = [self._exporter.prepared(report) for report in reports]
         self._queue.extend(reports)
-        self._results += sum([len(report.results) for report in reports])
+        self._results += results_of(reports)
         # Waking the thread for every report would cost more than exporting it.
         if not before or before < self._exporter.max_batch <= len(self._queue):
             self._changed.notify_all()
@@ -153,6 +160,10 @@ class ExportQueue(Exporter):
         left = {id(report) for report in missing}
         self._acknowledge(self.name, [report for report in reports if id(report) not in left])
         self.put(missing)
+
+    def revised(self, report: Report) -> None:
+        """Before `start`: a report of a later revision that an earlier process made."""
+        self._exporter.revised(report)
 
     def expect_duplicates(self) -> None:
         """Before `start`: results that were exported before may be queued again."""
@@ -170,21 +181,33 @@ class ExportQueue(Exporter):
     # ----------------------------------------------------------------- out
 
     def _run(self) -> None:
-        while batch := self._next():
-            self._deliver(batch)
+        while not self._closed:
             with self._changed:
-                if self._closed:
-                    return
-                for _ in batch:
-                    self._results -= len(self._queue.popleft().results)
-                self._is_stuck = False
-                self._changed.notify_all()
+                due = self._deferred.due(self._hurry)[: self._exporter.max_batch]
+            if due:
+                self._deliver(due)
+            elif batch := self._next():
+                self._deliver(batch)
+                self._remove(batch)
+
+    def _remove(self, batch: Sequence[Report]) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            for _ in batch:
+                self._results -= len(self._queue.popleft().results)
+            self._is_stuck = False
+            self._changed.notify_all()
 
     def _next(self) -> list[Report]:
-        """The oldest reports, which stay in the queue while they are exported; none when the queue ends."""
+        """The oldest reports, which stay in the queue meanwhile; none when something else is due or the queue ends."""
         most = self._exporter.max_batch
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed)
+            while not (self._queue or self._closed):
+                left_s = self._deferred.due_in_s(self._hurry)
+                if left_s <= 0:
+                    return []
+                self._changed.wait(left_s if left_s < inf else None)
             if not self._hurry and len(self._queue) < most:
                 self._changed.wait_for(lambda: self._hurry or self._closed or len(self._queue) >= most, self._linger_s)
             return [] if self._closed else [self._queue[at] for at in range(min(most, len(self._queue)))]
@@ -227,33 +250,44 @@ class ExportQueue(Exporter):
 
     def _settle(self, result: ExportResult, reports: Sequence[Report]) -> bool:
         """Count and acknowledge the reports; False if what was refused could not be written to the dead-letter file."""
-        count = _results_of(reports)
-        refused, number = reports, count
+        count = results_of(reports)
+        refused: list[tuple[str, Sequence[Report], int]] = [(result.reason, reports, count)]
         if result.status == "ok":
-            refused = [reports[at] for at in result.failed] or reports
-            number = _results_of(refused) if result.failed else min(result.rejected, count)
-        if number and not self._write_dead_letters(result, refused, number):
+            refused = [(why, parts, results_of(parts)) for why, parts in refusals_of(result, reports)]
+            refused += [(result.reason, reports, min(result.rejected, count))] if result.rejected else []
+        if not all(self._write_dead_letters(result, *each) for each in refused):
             return False
         if result.status == "ok":
             self._outage.over(len(self._queue) - len(reports))
-        if count > number:
-            self._counters.add("results.exported", count - number, exporter=self.name)
+        number = sum([each[2] for each in refused])
+        deferred = parts_of(reports, result.deferred)
+        left = number + sum(result.not_sent.values()) + results_of(list(deferred.values()))
+        if count > left:
+            self._counters.add("results.exported", count - left, exporter=self.name)
+        for reason, amount in result.not_sent.items():
+            self._counters.add("results.not_sent", amount, exporter=self.name, reason=reason)
         if number:
             self._counters.add("results.export_failed", number, exporter=self.name)
-            self._failed(result.reason)
-        self._acknowledge(self.name, reports)
+            self._failed(refused[-1][0])
+        with self._changed:
+            finished = self._deferred.settle(reports, deferred)
+            self._changed.notify_all()
+        self._acknowledge(self.name, finished)
+        if deferred:
+            self._counters.add("results.retries", exporter=self.name)
+            self._failed(result.reasons.get(result.deferred[0], result.reason))
         return True
 
-    def _write_dead_letters(self, result: ExportResult, reports: Sequence[Report], number: int) -> bool:
+    def _write_dead_letters(self, result: ExportResult, reason: str, reports: Sequence[Report], number: int) -> bool:
         """Write the refused results down, or all of the batch where the endpoint gives only the number of those it rejected."""
-        reason = result.reason or "partial success"
+        reason = reason or "partial success"
         if result.status != "unsupported":  # that is logged when it begins
             self._warnings.say("refused", "%d results were refused by %s permanently (%s)", number, self.name, reason)
         if self._dead is None:
             self._counters.add("results.dropped", number, exporter=self.name)
             return True
         try:
-            self._dead.add(self.name, reports, reason, number if number < _results_of(reports) else None)
+            self._dead.add(self.name, reports, reason, number if number < results_of(reports) else None)
         except OSError as error:
             self._warnings.say("dead", "the dead-letter file cannot be written (%s), retrying", reason_of(error))
             return False
@@ -262,7 +296,9 @@ class ExportQueue(Exporter):
 
     def counts(self) -> dict[str, int]:
         """Results in the queue, and 1 where the endpoint does not support the signal."""
-        queued = {f"results.queued{{exporter={self.name}}}": self._results}
+        with self._changed:
+            deferred = results_of(self._deferred.reports)
+        queued = {f"results.queued{{exporter={self.name}}}": self._results + deferred}
         unsupported = {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
         return {**queued, **unsupported, **self._exporter.counts()}
 
@@ -273,7 +309,7 @@ class ExportQueue(Exporter):
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
-            done = self._changed.wait_for(lambda: not self._queue, timeout_s)
+            done = self._changed.wait_for(lambda: not (self._queue or self._deferred), timeout_s)
             self._hurry = self._stopping.is_set()
         return done
 
@@ -283,9 +319,9 @@ class ExportQueue(Exporter):
             failures, self._hurry = self._failures, True
             self._interrupt()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._queue or self._failures > failures, timeout_s)
+            self._changed.wait_for(lambda: not (self._queue or self._deferred) or self._failures > failures, timeout_s)
             self._hurry = self._stopping.is_set()
-            return not self._queue and self._failures == failures
+            return not (self._queue or self._deferred) and self._failures == failures
 
     def _interrupt(self) -> None:
         """End a wait between two attempts."""
@@ -320,7 +356,9 @@ class ExportQueue(Exporter):
 
     def give_up(self) -> None:
         """After `halt`: count what is left, and write it to the dead-letter file."""
-        left, self._results = self._results, 0
+        reports = [*self._deferred.reports, *self._queue]
+        left = self._results + results_of(self._deferred.reports)
+        self._results, self._deferred = 0, DeferredReports(self._retry)
         if not left:
             return
         reason = self._last_failure or "no time"
@@ -328,7 +366,7 @@ class ExportQueue(Exporter):
         self._counters.add("results.export_failed", left, exporter=self.name)
         if self._dead is not None:
             with suppress(OSError):
-                self._dead.add(self.name, list(self._queue), f"not delivered before the end ({reason})")
+                self._dead.add(self.name, reports, f"not delivered before the end ({reason})")
                 self._counters.add("results.dead_letters", left, exporter=self.name)
                 return
         self._counters.add("results.dropped", left, exporter=self.name)
@@ -350,10 +388,6 @@ def queue_of(
     queue = ExportQueue(exporter, counters, dead_letters=dead_letters, retry=retry, **limits)
     queue.start()
     return queue
-
-
-def _results_of(reports: Sequence[Report]) -> int:
-    return sum([len(report.results) for report in reports])
 
 
 _light_run: Final = copier(Trajectory, "calls", "spans", "input", "output", "attributes")

@@ -26,11 +26,14 @@ class Exporter(ABC):
         max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole, so that a retry repeats nothing.
         exports_no_run: whether reports on traces without a result are exported too; they are made where `exporters.jsonl`
             writes them.
+        waits_for_access: whether results wait while the endpoint refuses the credentials (401, 403) or has no such path (404),
+            instead of being refused.
     """
 
     name: str = ""
     max_batch: ClassVar[int] = 256
     exports_no_run: ClassVar[bool] = False
+    waits_for_access: ClassVar[bool] = False
 
     @abstractmethod
     def export(self, batch: Sequence[Report]) -> ExportResult:
@@ -39,6 +42,13 @@ class Exporter(ABC):
         An exception is a retryable failure, but one of the kinds that a defect in the code or in the data causes (`TypeError`,
         `ValueError`, `LookupError`, `AttributeError`), which is permanent.
         """
+
+    def prepared(self, report: Report) -> Report:
+        """The report as it is queued. Must be quick: a program's own thread calls it."""
+        return report
+
+    def revised(self, report: Report) -> None:  # noqa: B027 - few exporters need it
+        """After a restart: a report of a revision above 0 that an earlier process made, exported or not."""
 
     def not_exported(self, batch: Sequence[Report]) -> list[Report]:
         """Those reports of an earlier process that have to be exported: all, unless the exporter can look at its destination."""

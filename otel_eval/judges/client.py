@@ -7,10 +7,8 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from ssl import SSLContext
-from time import time
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -18,6 +16,7 @@ from otel_eval.judges.cache import AnswerCache, SharedRequests
 from otel_eval.judges.completions import ResponseFormats, completion_of, form_fields, last_object, text_of, tokens_of
 from otel_eval.judges.rate_limit import RateLimiter, RetryableJudgeError
 from otel_eval.redaction import redacted
+from otel_eval.retry import retry_after_s
 from otel_eval.scorers.judge import JudgeError, parse_reply
 from otel_eval.suppression import suppress_tracing
 
@@ -306,15 +305,5 @@ def _problem(status: int, headers: Mapping[str, str]) -> JudgeError:
         return _Refused(status)
     kind = "judge_rate_limited" if status == 429 else "judge_unavailable"
     return RetryableJudgeError(
-        kind, f"the judge answered with HTTP status {status}", _seconds(headers.get("retry-after", "")), status
+        kind, f"the judge answered with HTTP status {status}", retry_after_s(headers.get("retry-after", "")), status
     )
-
-
-def _seconds(header: str) -> float | None:
-    """The wait of `Retry-After`, given as seconds or as a date."""
-    try:
-        return max(
-            0.0, float(header) if header.replace(".", "", 1).isdigit() else parsedate_to_datetime(header).timestamp() - time()
-        )
-    except (ValueError, OverflowError):
-        return None

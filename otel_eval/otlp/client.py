@@ -9,13 +9,10 @@ from __future__ import annotations
 import gzip
 import http.client
 import os
-import ssl
 import threading
-from base64 import b64encode
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -24,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.http_client import HttpClient, HttpResponse, credentials_of, of_http
 from otel_eval.retry import ExportResult, Status, reason_of
 
 __all__ = ["OtlpClient", "Send"]
@@ -43,18 +41,6 @@ _CHANNEL: Final = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
 
-_HTTP: Final[Mapping[int, Status]] = {
-    401: "denied",
-    403: "denied",
-    404: "not_found",
-    405: "unsupported",
-    408: "server_error",
-    429: "retryable",
-    501: "unsupported",
-    502: "retryable",
-    503: "retryable",
-    504: "retryable",
-}
 _GRPC: Final[Mapping[str, Status]] = {
     "ABORTED": "retryable",
     "CANCELLED": "retryable",
@@ -110,14 +96,6 @@ class OtlpClient:
                 self._opened[1]()
 
 
-def _credentials(parts: SplitResult) -> Mapping[str, str]:
-    """The header for a user and a password in the URL."""
-    if parts.username is None:
-        return {}
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-
-
 # ----------------------------------------------------------------------------- gRPC
 
 
@@ -127,7 +105,7 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
     address = place if parts.port or parts.scheme == "https" else f"{place}:{_PORT}"
     compression = grpc.Compression.Gzip if to.compression == "gzip" else grpc.Compression.NoCompression
     pems = to.tls.pems() if parts.scheme == "https" else None
-    metadata = tuple((key.lower(), value) for key, value in {**_credentials(parts), **to.headers}.items())
+    metadata = tuple((key.lower(), value) for key, value in {**credentials_of(parts), **to.headers}.items())
 
     def connect() -> _Opened:
         if pems is not None:
@@ -183,95 +161,27 @@ def one_line(text: str) -> str:
 
 
 def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
-    parts = urlsplit(to.endpoint)
-    connect = _connecting(to, parts)
-    path = f"{parts.path.rstrip('/')}/v1/{signal}{'?' if parts.query else ''}{parts.query}"
-    if to.proxy and parts.scheme == "http":
-        path = f"http://{parts.netloc.rpartition('@')[2]}{path}"
-    headers = {**_credentials(parts), **to.headers, "Content-Type": "application/x-protobuf"}
-    if to.proxy and parts.scheme == "http":
-        headers |= _proxy_headers(to.proxy)
-    if to.compression == "gzip":
-        headers["Content-Encoding"] = "gzip"
-    return lambda: _pooled(connect, path, headers, zipped=to.compression == "gzip")
-
-
-def _pooled(connect: Callable[[], http.client.HTTPConnection], path: str, headers: Mapping[str, str], *, zipped: bool) -> _Opened:
-    """Requests over connections that are kept."""
-    idle: deque[http.client.HTTPConnection] = deque()  # open, and used by no thread
-
-    def attempt(connection: http.client.HTTPConnection, body: bytes) -> ExportResult:
-        try:
-            connection.request("POST", path, body, headers)
-            response = connection.getresponse()
-            result = _http_result(response, response.read())
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            return ExportResult.retryable(reason_of(error))
-        idle.append(connection)
-        return result
+    zipped = to.compression == "gzip"
+    headers = {"Content-Type": "application/x-protobuf"} | ({"Content-Encoding": "gzip"} if zipped else {})
+    client = HttpClient(to, headers)
 
     def send(body: bytes) -> ExportResult:
-        packed = gzip.compress(body, 6) if zipped else body
-        kept = _pop(idle)
-        if kept is not None:
-            result = attempt(kept, packed)
-            if result.status != "retryable" or result.reason.isdigit():
-                return result
-        return attempt(connect(), packed)
+        try:
+            response = client.request("POST", f"/v1/{signal}", gzip.compress(body, 6) if zipped else body)
+        except (OSError, http.client.HTTPException) as error:
+            return ExportResult.retryable(reason_of(error))
+        return _http_result(response)
 
-    def close() -> None:
-        while (connection := _pop(idle)) is not None:
-            connection.close()
-
-    return send, close
+    return lambda: (send, client.close)
 
 
-def _pop(idle: deque[http.client.HTTPConnection]) -> http.client.HTTPConnection | None:
-    try:
-        return idle.pop()
-    except IndexError:  # another thread has it
-        return None
-
-
-def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
-    """What makes a connection to the endpoint, by a proxy if there is one."""
-    context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
-    proxy = urlsplit(to.proxy) if to.proxy else None
-    host, port = parts.hostname or "", parts.port
-
-    def connect() -> http.client.HTTPConnection:
-        at, door = (proxy.hostname or "", proxy.port) if proxy else (host, port)
-        if context is None:
-            return http.client.HTTPConnection(at, door, timeout=to.timeout_s)
-        connection = http.client.HTTPSConnection(at, door, timeout=to.timeout_s, context=context)
-        if to.proxy:
-            connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
-        return connection
-
-    return connect
-
-
-def _proxy_headers(proxy: str) -> dict[str, str]:
-    return {f"proxy-{key}": value for key, value in _credentials(urlsplit(proxy)).items()}
-
-
-def _http_result(response: http.client.HTTPResponse, content: bytes) -> ExportResult:
-    status = response.status
-    if 200 <= status < 300:
-        protobuf = response.headers.get_content_type() == "application/x-protobuf"
-        return _taken(content) if protobuf else ExportResult("ok")
-    after = response.headers.get("Retry-After", "")
-    return of_http(status, float(after) if after.isdigit() else 0.0)
+def _http_result(response: HttpResponse) -> ExportResult:
+    if 200 <= response.status < 300:
+        return _taken(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
+    return of_http(response.status, response.after_s)
 
 
 # ----------------------------------------------------------------------------- what a response means
-
-
-def of_http(code: int, after_s: float = 0.0) -> ExportResult:
-    """The meaning of an HTTP status other than 2xx."""
-    other: Status = "server_error" if 500 <= code < 600 else "permanent"
-    return _result(_HTTP.get(code, other), str(code), after_s)
 
 
 def of_grpc(code: str, after_s: float | None = None) -> ExportResult:

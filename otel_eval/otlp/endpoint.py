@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["SIGNALS", "ClientTls", "Endpoint", "PemFile", "for_signal", "is_secure", "key_of"]
+__all__ = ["SIGNALS", "ClientTls", "Endpoint", "PemFile", "by_proxy", "for_signal", "is_secure", "key_of"]
 
 _LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
@@ -174,7 +174,12 @@ def for_signal(to: Endpoint, signal: str, problems: set[str] | None = None) -> E
     """
     signal = "traces" if signal == "spans" else signal
     tls = _tls(to, signal, problems) if is_secure(to) else to.tls
-    return replace(to, tls=tls, headers=to.headers or _headers(signal), proxy=to.proxy or _proxy(to))
+    return by_proxy(replace(to, tls=tls, headers=to.headers or _headers(signal)))
+
+
+def by_proxy(to: Endpoint) -> Endpoint:
+    """The endpoint with the proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for it."""
+    return replace(to, proxy=to.proxy or _proxy(to))
 
 
 def _tls(to: Endpoint, signal: str, problems: set[str] | None) -> ClientTls:
@@ -196,7 +201,6 @@ def _headers(signal: str) -> Mapping[str, str]:
 
 
 def _proxy(to: Endpoint) -> str | None:
-    """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY say of the endpoint."""
     parts = urlsplit(to.endpoint)
     proxy = getproxies().get(parts.scheme)
     if to.protocol == "grpc" or not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):

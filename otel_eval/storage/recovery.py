@@ -86,6 +86,7 @@ class Recovery:
         deliver: takes the undelivered reports, oldest first, each with the names of its exporters.
         max_attributes: spans with more attributes were rejected when they were received, and are skipped again.
         resuming: collects requests that have to be forwarded; None without forwarding.
+        revised: takes each report of a revision above 0, delivered or not.
     """
 
     def __init__(
@@ -94,11 +95,12 @@ class Recovery:
         deliver: Callable[[Sequence[tuple[Report, Collection[str]]]], None],
         max_attributes: int = UNLIMITED,
         resuming: ForwardingRecords | None = None,
+        revised: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._durable: Final = durable
         self._max_attributes: Final = max_attributes
         self._resuming: Final = resuming
-        self._deliver_to: Final = deliver
+        self._deliver_to, self._revised = deliver, revised
         self.found: Final = Recovered()
         self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not evaluated yet
         self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
@@ -186,6 +188,8 @@ class Recovery:
             for report in evaluated.reports:
                 for result in report.results:
                     self._pending.pop(result.result_id, None)
+                if report.revision:
+                    self._revised(report)
                 key, takers = key_of(report), set(self._durable.takers(report))
                 if key is not None and takers:
                     self._reports[key] = (segment, report, takers)

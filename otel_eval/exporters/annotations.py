@@ -1,0 +1,247 @@
+"""Scores on the traces of a product, sent to its HTTP API: what every such exporter has in common.
+
+A product's exporter makes requests of scores and knows what its responses mean. Everything else is here: which results are sent,
+what is checked before, halving of what is refused, and that an older revision never replaces a newer one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+from abc import abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters.scores import KnownScorers, Score, ScoreKey, key_of, problem_of, score_of, shows_something, summarized
+from otel_eval.model import Report
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.http_client import HttpClient, HttpResponse, of_http
+from otel_eval.retry import ExportResult, Place, reason_of
+
+__all__ = ["AnnotationExporter", "response_result"]
+
+_MOST_REVISED: Final = 50_000  # results whose last revision is remembered; there are few with any above 0
+_MOST_SUSPECTS: Final = 8
+_MOST_WAITING: Final = 10_000
+_STRIKES: Final = 3
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A result that could not be exported while others could.
+
+    Attributes:
+        since: the first attempt, by the exporter's clock.
+        passed: how many results had been exported at the last attempt.
+        strikes: failed attempts between which other results were exported.
+        suspect: whether the product failed; else what the result belongs to was not there.
+    """
+
+    since: float
+    passed: int
+    strikes: int = 0
+    suspect: bool = False
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What became of one batch."""
+
+    scores: list[Score] = field(default_factory=list)
+    reasons: dict[Place, str] = field(default_factory=dict)
+    failed: list[Place] = field(default_factory=list)
+    deferred: list[Place] = field(default_factory=list)
+    not_sent: Counter[str] = field(default_factory=Counter)
+    passed: int = 0
+
+    def refuse(self, place: Place, why: str) -> None:
+        self.reasons[place] = why
+        self.failed.append(place)
+
+    def defer(self, place: Place, why: str) -> None:
+        self.reasons[place] = why
+        self.deferred.append(place)
+
+    def result(self) -> ExportResult:
+        parts: Any = {"failed": tuple(self.failed), "deferred": tuple(self.deferred), "reasons": self.reasons}
+        return ExportResult("ok", not_sent=self.not_sent, **parts)
+
+
+class AnnotationExporter(Exporter):
+    """Sends each result as a score on the run's span.
+
+    Skipped and failed results are sent only where they replace a score of an earlier revision, unless `unscored`. A refused
+    request is halved until the results that are refused are found. A result at which the product fails again and again, while it
+    takes others, is refused; one whose trace is not there yet is tried again for `max_wait_s`.
+
+    Args:
+        to: the product: the base of its URLs.
+        known: the configuration's scorers.
+        unscored: send skipped and failed results of the first revision, too.
+        max_wait_s: how long to wait for the trace of a result.
+        clock: in seconds.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    waits_for_access: ClassVar[bool] = True
+    max_scores: ClassVar[int] = 1
+    """Scores in one request."""
+
+    def __init__(
+        self,
+        to: Endpoint,
+        known: KnownScorers,
+        *,
+        unscored: bool = False,
+        max_wait_s: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client: Final = HttpClient(to, {"Content-Type": "application/json", "Accept": "application/json"})
+        self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait_s, clock
+        self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last one above 0
+        self._waiting: dict[str, _Waiting] = {}  # by result id
+        self._sent: set[str] = set()  # of the batch that is tried again
+        self._passed = 0
+
+    # ------------------------------------------------------------------ for products
+
+    @abstractmethod
+    def send(self, scores: Sequence[Score]) -> ExportResult:
+        """Send scores in one request. `missing`: what they belong to is not there yet.
+
+        Raises:
+            OSError: there is no response.
+        """
+
+    def call(self, method: str, path: str, body: Any = None) -> HttpResponse:
+        """Make a request with a JSON body."""
+        return self._client.request(method, path, None if body is None else json.dumps(body, allow_nan=False).encode())
+
+    # ---------------------------------------------------------------------- what is sent
+
+    def prepared(self, report: Report) -> Report:
+        """The report, with the result of its whole evaluation where that is to be sent."""
+        is_summarized = report.evaluation in self._known.summarized and report.results and not report.late
+        return summarized(report) if is_summarized else report
+
+    def revised(self, report: Report) -> None:
+        """Remember the revision: what an earlier one has is out of date."""
+        for result in report.results if report.revision else ():
+            key = key_of(report, result)
+            self._revisions[key] = max(report.revision, self._revisions.pop(key, 0))
+        while len(self._revisions) > _MOST_REVISED:
+            self._revisions.popitem(last=False)
+
+    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
+        """All of them; a later revision among them makes the earlier ones out of date."""
+        for report in batch:
+            self.revised(report)
+        return list(batch)
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Send the scores of a batch; what was sent before the product failed is not sent again with it."""
+        ids = {result.result_id for report in batch for result in report.results}
+        self._sent &= ids
+        for report in batch:
+            self.revised(report)
+        state = self._chosen(batch)
+        problem = self._send_all([score for score in state.scores if score.result.result_id not in self._sent], state)
+        if problem is not None:
+            return problem
+        self._sent.clear()
+        waiting = {batch[place[0]].results[place[1]].result_id for place in state.deferred if isinstance(place, tuple)}
+        for each in ids - waiting:
+            self._waiting.pop(each, None)
+        return state.result()
+
+    def _chosen(self, batch: Sequence[Report]) -> _Batch:
+        state = _Batch()
+        for at, report in enumerate(batch):
+            for number, result in enumerate(report.results):
+                place = (at, number)
+                if self._revisions.get(key_of(report, result), 0) > result.revision:
+                    state.not_sent["superseded"] += 1
+                elif not (shows_something(result) or result.revision or self._unscored):
+                    state.not_sent["unscored"] += 1
+                elif problem := problem_of(report, result, self._known.name_of(result)):
+                    state.refuse(place, problem)
+                else:
+                    state.scores.append(score_of(self._known, place, report, result))
+        return state
+
+    # ---------------------------------------------------------------------- how it is sent
+
+    def _send_all(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
+        """Send all of them, or return what is wrong with the product."""
+        # Those that failed before come last and one by one, so that it shows whether the product takes others.
+        fresh = [score for score in scores if score.result.result_id not in self._waiting]
+        tried = [score for score in scores if score.result.result_id in self._waiting]
+        if tried:
+            random.shuffle(fresh)  # else those at which the product fails could stand before all others each time
+        groups = [*_groups(fresh, self.max_scores), *_groups(tried, 1)]
+        return next((problem for group in groups if (problem := self._send(group, state)) is not None), None)
+
+    def _send(self, scores: Sequence[Score], state: _Batch) -> ExportResult | None:
+        try:
+            answer = self.send(scores)
+        except (OSError, http.client.HTTPException) as error:
+            return ExportResult.retryable(reason_of(error))
+        if answer.status == "ok":
+            self._sent.update(score.result.result_id for score in scores)
+            state.passed += len(scores)
+            self._passed += len(scores)
+            return None
+        if answer.status not in ("permanent", "server_error", "missing") or answer.concerns_all:
+            return answer
+        if len(scores) > 1:
+            half = len(scores) // 2
+            problem = self._send(scores[:half], state)
+            return self._send(scores[half:], state) if problem is None else problem
+        return self._unsent(scores[0], answer, state)
+
+    def _unsent(self, score: Score, answer: ExportResult, state: _Batch) -> ExportResult | None:
+        """Refuse or defer one score, or return what is wrong with the product."""
+        if answer.status == "permanent":
+            state.refuse(score.place, answer.reason)
+            return None
+        key, now = score.result.result_id, self._clock()
+        entry = self._waiting.get(key) or _Waiting(now, self._passed)
+        entry.suspect = answer.status == "server_error"
+        if entry.suspect and self._passed > entry.passed:
+            entry.strikes, entry.passed = entry.strikes + 1, self._passed
+        is_over = entry.strikes >= _STRIKES if entry.suspect else now - entry.since >= self._max_wait_s
+        if is_over or (len(self._waiting) >= _MOST_WAITING and key not in self._waiting):
+            state.refuse(score.place, answer.reason if is_over else f"{answer.reason}, and {_MOST_WAITING} other results wait")
+            return None
+        suspects = sum(each.suspect for each in self._waiting.values()) if entry.suspect and not state.passed else 0
+        if suspects >= _MOST_SUSPECTS and key not in self._waiting:
+            return answer  # nothing passes: the product is out of order, not the results
+        self._waiting[key] = entry
+        state.defer(score.place, answer.reason)
+        return None
+
+    def close(self, timeout_s: float) -> None:
+        """End the connections."""
+        self._client.close()
+
+
+def response_result(response: HttpResponse) -> ExportResult:
+    """What a response means for the scores that were sent. Its content is not quoted: it may repeat the request."""
+    if 200 <= response.status < 300:
+        return ExportResult.ok()
+    if 300 <= response.status < 400:
+        return ExportResult("denied", f"{response.status}, redirects are not followed", concerns_all=True)
+    result = of_http(response.status, response.after_s)
+    # Only 500 may be about one result; 408 and the other 5xx are about the product or what stands before it.
+    return replace(result, status="retryable") if result.status == "server_error" and response.status != 500 else result
+
+
+def _groups(scores: Sequence[Score], most: int) -> Iterator[Sequence[Score]]:
+    return (scores[at : at + most] for at in range(0, len(scores), most))

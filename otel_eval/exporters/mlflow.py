@@ -1,0 +1,110 @@
+"""Scores as assessments in MLflow, on the run's span.
+
+Source: the REST API of MLflow 3.17, `/api/3.0/mlflow/traces/{trace}/assessments`. An assessment's id is chosen here, so that a
+score is updated by PATCH and created by POST only where there is none. MLflow does not wait for traces: they have to be there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, Final
+
+from otel_eval.exporters.annotations import AnnotationExporter, response_result
+from otel_eval.exporters.scores import KnownScorers, Score, key_of
+from otel_eval.model import Failed, Scored
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.http_client import HttpResponse
+from otel_eval.retry import ExportResult
+
+__all__ = ["MlflowExporter"]
+
+_MASK: Final = "assessmentName,feedback,rationale,metadata"
+_ABSENT: Final = "RESOURCE_DOES_NOT_EXIST"
+_EXISTS: Final = b"constraint"
+
+
+class MlflowExporter(AnnotationExporter):
+    """Sends assessments to MLflow, one in a request.
+
+    Args:
+        to: MLflow; the base of its URLs.
+        known: the configuration's scorers.
+        unscored: send skipped and failed results of the first revision, too.
+        experiment: id of the experiment, for servers and proxies that route by it.
+        max_wait_s: how long to wait for a trace that MLflow does not have.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    name = "mlflow"
+
+    def __init__(
+        self,
+        to: Endpoint,
+        known: KnownScorers,
+        *,
+        unscored: bool = False,
+        experiment: str | None = None,
+        max_wait_s: float = 600.0,
+    ) -> None:
+        headers = {"x-mlflow-experiment-id": experiment} if experiment else {}
+        super().__init__(replace(to, headers=headers | dict(to.headers)), known, unscored=unscored, max_wait_s=max_wait_s)
+
+    def send(self, scores: Sequence[Score]) -> ExportResult:
+        """Update the assessment, or create it."""
+        (score,) = scores
+        run = score.report.trajectory
+        path, key = f"/api/3.0/mlflow/traces/tr-{run.trace_id}/assessments", _assessment_id(score)
+        assessment = _assessment(score)
+
+        def update() -> HttpResponse:
+            return self.call("PATCH", f"{path}/{key}", {"assessment": assessment, "update_mask": _MASK})
+
+        response = update()
+        if not _is_absent(response):
+            return response_result(response)
+        source = {"source_type": "LLM_JUDGE" if score.by_judge else "CODE", "source_id": "otel_eval"}
+        made = {"assessment_id": key, "trace_id": f"tr-{run.trace_id}", "span_id": run.span_id, "source": source, "valid": True}
+        return self._created(self.call("POST", path, {"assessment": assessment | made}), update)
+
+    def _created(self, response: HttpResponse, update: Callable[[], HttpResponse]) -> ExportResult:
+        if response.status == 500 and _EXISTS in response.content.lower():  # created meanwhile, by whom it was sent before
+            response = update()
+        return ExportResult("missing", "404, MLflow has no such trace") if _is_absent(response) else response_result(response)
+
+
+def _is_absent(response: HttpResponse) -> bool:
+    """Whether MLflow has no such trace or assessment; a 404 of something before it is about the endpoint."""
+    if response.status != 404:
+        return False
+    with suppress(ValueError):
+        answer = json.loads(response.content)
+        return isinstance(answer, dict) and answer.get("error_code") == _ABSENT
+    return False
+
+
+def _assessment_id(score: Score) -> str:
+    digest = sha256("\0".join(key_of(score.report, score.result)).encode("utf-8", "replace")).hexdigest()
+    return f"a-{digest[:32]}"
+
+
+def _assessment(score: Score) -> dict[str, Any]:
+    """What a later revision may change."""
+    metadata = {key: str(value) for key, value in score.metadata.items()}
+    return {"assessment_name": score.name, "feedback": _feedback(score), "rationale": score.explanation, "metadata": metadata}
+
+
+def _feedback(score: Score) -> dict[str, Any]:
+    """A number, the recorded label, yes or no of a whole evaluation, or why there is none of these."""
+    outcome = score.result.outcome
+    if isinstance(outcome, Scored):
+        return {"value": score.value if score.result.scorer else "yes" if outcome.passed else "no"}
+    if score.has_label:
+        return {"value": score.label}
+    code = outcome.error_type if isinstance(outcome, Failed) else outcome.reason
+    return {"error": {"error_code": code, "error_message": score.explanation}}

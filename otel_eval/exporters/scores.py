@@ -1,0 +1,178 @@
+"""A result as a product shows it: its name, value, label and texts, checked before they are sent."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Final
+
+from otel_eval.exporters import attributes as names
+from otel_eval.model import UNKNOWN_REASONS, Failed, Outcome, Report, Result, Scored, Skipped
+
+__all__ = [
+    "KnownScorers",
+    "Score",
+    "ScoreKey",
+    "clean",
+    "key_of",
+    "name_problem",
+    "problem_of",
+    "score_of",
+    "shows_something",
+    "summarized",
+]
+
+_LONGEST_NAME: Final = 200
+_LONGEST_TEXT: Final = 4096  # bytes of an explanation
+_TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
+
+ScoreKey = tuple[str, str, str, str]
+"""Trace, span, evaluation and scorer: what a score replaces the earlier one of."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownScorers:
+    """What the configuration has to say about results.
+
+    Attributes:
+        shared: names of scorers that several evaluations have: their scores are named `evaluation.scorer`.
+        judges: the scorers, each by evaluation and name, that ask a model.
+        summarized: evaluations that get a result of their own, whether the run passed all of it.
+    """
+
+    shared: frozenset[str] = frozenset()
+    judges: frozenset[tuple[str, str]] = frozenset()
+    summarized: frozenset[str] = frozenset()
+
+    def name_of(self, result: Result) -> str:
+        """The name under which a result's score is sent; that of its evaluation where it is about the whole of it."""
+        return f"{result.evaluation}.{result.scorer}" if result.scorer in self.shared else result.scorer or result.evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A result as a product gets it; every text is valid UTF-8 without NUL.
+
+    Attributes:
+        place: in the batch.
+        name: of the score.
+        value: in [0, 1]; None where there is none.
+        label: pass, fail or not_evaluated; of a `label_distribution` the run's label.
+        has_label: whether the label was recorded, so that there is something to show without a value.
+        explanation: why, at most 4 KiB.
+        by_judge: whether a model was asked.
+    """
+
+    place: tuple[int, int]
+    report: Report
+    result: Result
+    name: str
+    value: float | None
+    label: str
+    has_label: bool
+    explanation: str
+    by_judge: bool
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What describes the result: no content."""
+        result, outcome = self.result, self.result.outcome
+        return {
+            "evaluation": clean(result.evaluation),
+            "scorer": clean(result.scorer),
+            "type": clean(result.type),
+            "version": clean(result.version),
+            "outcome": names.outcome_of(result),
+            **({"reason": outcome.reason} if isinstance(outcome, Skipped) else {}),
+            "completeness": self.report.trajectory.completeness.value,
+            "revision": result.revision,
+            "result_id": result.result_id,
+        }
+
+
+def score_of(known: KnownScorers, place: tuple[int, int], report: Report, result: Result) -> Score:
+    """The score of a result that has no problem."""
+    label = _label(result)
+    return Score(
+        place,
+        report,
+        result,
+        name=clean(known.name_of(result)),
+        value=float(result.outcome.value) if isinstance(result.outcome, Scored) else None,
+        label=_short(label) if label else names.label_of(result),
+        has_label=bool(label),
+        explanation=_short(names.explanation_of(result)),
+        by_judge=(result.evaluation, result.scorer) in known.judges,
+    )
+
+
+def shows_something(result: Result) -> bool:
+    """Whether there is a value, or a label that was recorded."""
+    return isinstance(result.outcome, Scored) or bool(_label(result))
+
+
+def _label(result: Result) -> str:
+    """The label that a `label_distribution` recorded, or ""."""
+    return str(result.outcome.details.get("label", "")) if isinstance(result.outcome, Skipped) else ""
+
+
+def name_problem(name: str) -> str:
+    """Why a product would not show a score of this name as it is; "" if it does."""
+    return "" if 0 < len(name) <= _LONGEST_NAME else f"the name has {len(name)} characters, not 1 to {_LONGEST_NAME}"
+
+
+def problem_of(report: Report, result: Result, name: str) -> str:
+    """Why a result is not sent: some products store what breaks their own pages later."""
+    run = report.trajectory
+    if not (_TRACE_ID.fullmatch(run.trace_id) and _SPAN_ID.fullmatch(run.span_id)):
+        return "the run has no valid trace and span id"
+    value = result.outcome.value if isinstance(result.outcome, Scored) else 0.0
+    if not (math.isfinite(value) and 0.0 <= value <= 1.0):
+        return "the score is not a number in [0, 1]"
+    return name_problem(clean(name))
+
+
+def clean(text: str) -> str:
+    """The text as UTF-8 without NUL.
+
+    >>> clean("a" + chr(0) + chr(0xDC00))
+    'a?'
+    """
+    return names.sendable(text.replace("\0", ""))
+
+
+def _short(text: str) -> str:
+    """The text, cut to 4 KiB of UTF-8."""
+    data = clean(text).encode()
+    return data.decode() if len(data) <= _LONGEST_TEXT else data[: _LONGEST_TEXT - 3].decode("utf-8", "ignore") + "…"
+
+
+def key_of(report: Report, result: Result) -> ScoreKey:
+    """What identifies the score, whatever its revision."""
+    return report.trajectory.trace_id, report.trajectory.span_id, result.evaluation, result.scorer
+
+
+def summarized(report: Report) -> Report:
+    """The report with one more result: whether the run passed the evaluation. Without it where nothing applied."""
+    outcome = _summary(report.results)
+    return report if outcome is None else replace(report, results=(*report.results, _summary_result(report, outcome)))
+
+
+def _summary(results: Iterable[Result]) -> Outcome | None:
+    """Whether the run passed the evaluation; unknown is no pass, and no summary where nothing applied."""
+    outcomes = [result.outcome for result in results]
+    scored = [each for each in outcomes if isinstance(each, Scored)]
+    if any(not each.passed for each in scored):
+        return Scored(0.0, False, "a scorer's threshold was not reached")
+    if any(isinstance(each, Failed) or (isinstance(each, Skipped) and each.reason in UNKNOWN_REASONS) for each in outcomes):
+        return Skipped("not every scorer could evaluate the run", reason="not_recorded")
+    return Scored(1.0, True, "every scorer's threshold was reached") if scored else None
+
+
+def _summary_result(report: Report, outcome: Outcome) -> Result:
+    result_id = sha256(f"{report.results[0].result_id} summary".encode("utf-8", "replace")).hexdigest()[:32]
+    named: Any = {"evaluation": report.evaluation, "scorer": "", "type": "evaluation", "version": "1"}
+    return Result(outcome=outcome, revision=report.revision, result_id=result_id, **named)

@@ -1,0 +1,150 @@
+"""HTTP requests to one endpoint over connections that are kept, with its headers, TLS files and proxy; no redirects."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.retry import ExportResult, Status, retry_after_s
+
+__all__ = ["HttpClient", "HttpResponse", "credentials_of", "of_http"]
+
+_LARGEST: Final = 2**20  # of a response; what follows is not read
+
+_STATUSES: Final[Mapping[int, Status]] = {
+    401: "denied",
+    403: "denied",
+    404: "not_found",
+    405: "unsupported",
+    408: "server_error",
+    429: "retryable",
+    501: "unsupported",
+    502: "retryable",
+    503: "retryable",
+    504: "retryable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response, with the beginning of its content (1 MiB at most)."""
+
+    status: int
+    content: bytes = b""
+    content_type: str = ""
+    after_s: float = field(default=0.0, kw_only=True)
+    """Seconds that the endpoint asks to wait, by `Retry-After`."""
+
+
+class HttpClient:
+    """Makes requests, from any thread. A forked child opens connections of its own.
+
+    Args:
+        to: the endpoint; its path comes before the path of each request.
+        headers: sent with each request beside those of the endpoint.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(to.endpoint)
+        self._connect: Final = _connecting(to, parts)
+        proxied = to.proxy if parts.scheme == "http" else None
+        place = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
+        self._prefix: Final = place + parts.path.rstrip("/")
+        self._query: Final = parts.query
+        own = {**credentials_of(parts), **to.headers, **headers}
+        self._headers: Final = {**own, **(_proxy_headers(proxied) if proxied else {})}
+        self._idle: deque[http.client.HTTPConnection] = deque()  # open, and used by no thread
+        self._process = os.getpid()
+
+    def request(self, method: str, path: str, body: bytes | None) -> HttpResponse:
+        """Make a request, a second time where a kept connection had been closed by the other end meanwhile.
+
+        Raises:
+            OSError: there is no response.
+            http.client.HTTPException: the response is not HTTP.
+        """
+        query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
+        target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
+        kept = self._pop()
+        if kept is not None:
+            try:
+                return self._attempt(kept, method, target, body)
+            except (OSError, http.client.HTTPException):
+                pass
+        return self._attempt(self._connect(), method, target, body)
+
+    def _attempt(self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None) -> HttpResponse:
+        try:
+            connection.request(method, target, body, self._headers)
+            response = connection.getresponse()
+            content = response.read(_LARGEST)
+        except BaseException:
+            connection.close()
+            raise
+        if response.isclosed():
+            self._idle.append(connection)
+        else:
+            connection.close()
+        after_s = retry_after_s(response.headers.get("Retry-After", "")) or 0.0
+        return HttpResponse(response.status, content, response.headers.get_content_type(), after_s=after_s)
+
+    def _pop(self) -> http.client.HTTPConnection | None:
+        if self._process != os.getpid():
+            self._idle, self._process = deque(), os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:  # another thread has it
+            return None
+
+    def close(self) -> None:
+        """Close the connections; a request that is under way goes on."""
+        while (connection := self._pop()) is not None:
+            connection.close()
+
+
+def credentials_of(parts: SplitResult) -> dict[str, str]:
+    """The header for a user and a password in the URL."""
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
+    """What makes a connection to the endpoint, by a proxy if there is one."""
+    context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
+    proxy = urlsplit(to.proxy) if to.proxy else None
+    host, port = parts.hostname or "", parts.port
+
+    def connect() -> http.client.HTTPConnection:
+        at, door = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        if context is None:
+            return http.client.HTTPConnection(at, door, timeout=to.timeout_s)
+        connection = http.client.HTTPSConnection(at, door, timeout=to.timeout_s, context=context)
+        if to.proxy:
+            connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
+        return connection
+
+    return connect
+
+
+def _proxy_headers(proxy: str) -> dict[str, str]:
+    return {f"proxy-{key}": value for key, value in credentials_of(urlsplit(proxy)).items()}
+
+
+def of_http(code: int, after_s: float = 0.0) -> ExportResult:
+    """The meaning of an HTTP status other than 2xx."""
+    other: Status = "server_error" if 500 <= code < 600 else "permanent"
+    status = _STATUSES.get(code, other)
+    return ExportResult(status, str(code), after_s, concerns_all=status == "denied")

@@ -1,0 +1,437 @@
+"""Scores for products with an API of their own: what is sent, what is refused, retried and put off; over real sockets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from score_products import HANG, FakeMlflow, FakePhoenix, serving
+
+from otel_eval.counters import Counters
+from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.mlflow import MlflowExporter
+from otel_eval.exporters.phoenix import PhoenixExporter
+from otel_eval.exporters.scores import KnownScorers
+from otel_eval.model import Report, Scored, Skipped
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.retry import RetryPolicy
+
+from .conftest import SPAN, TRACE, make_report
+
+FAST = RetryPolicy(first_s=0.01, longest_s=0.05, last_s=0.01)
+NONE = KnownScorers()
+
+
+@pytest.fixture(params=["phoenix", "mlflow"])
+def product(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Each product."""
+    with serving(FakePhoenix() if request.param == "phoenix" else FakeMlflow()) as running:
+        yield running
+
+
+@pytest.fixture
+def phoenix() -> Iterator[FakePhoenix]:
+    with serving(FakePhoenix()) as running:
+        yield running
+
+
+@pytest.fixture
+def mlflow() -> Iterator[FakeMlflow]:
+    with serving(FakeMlflow()) as running:
+        yield running
+
+
+_MADE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close every exporter that a test made."""
+    yield
+    while _MADE:
+        _MADE.pop().close(1.0)
+
+
+def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = None, **options: Any) -> Any:
+    """The exporter to this product."""
+    kind = PhoenixExporter if isinstance(product, FakePhoenix) else MlflowExporter
+    _MADE.append(kind(Endpoint(endpoint=product.url, **(to or {})), known, **options))
+    return _MADE[-1]
+
+
+@contextmanager
+def exporting(exporter: Any, dead: Path | None = None, **options: Any) -> Iterator[tuple[ExportQueue, Counters]]:
+    """A queue of the exporter that waits little."""
+    counters = Counters()
+    letters = DeadLetterFile(dead) if dead else None
+    queue = ExportQueue(exporter, counters, dead_letters=letters, retry=FAST, linger_s=0.01, **options)
+    queue.start()
+    try:
+        yield queue, counters
+    finally:
+        queue.close(2.0)
+
+
+def run(number: int = 0, *kinds: str, **more: Any) -> Report:
+    """A report on a run of its own, whose result ids are its own, too."""
+    made = make_report(*(kinds or ("scored",)), trace_id=f"{number + 1:032x}", span_id=f"{number + 1:016x}", **more)
+    results = [replace(each, result_id=f"{number:016x}{at:015x}{made.revision:x}") for at, each in enumerate(made.results)]
+    return replace(made, results=tuple(results))
+
+
+def with_result(report: Report, **changes: Any) -> Report:
+    return replace(report, results=(replace(report.results[0], **changes),))
+
+
+def stored(product: Any) -> dict[Any, Any]:
+    """What the product shows: a value, a label or an error by run and name."""
+    if isinstance(product, FakePhoenix):
+        return {
+            (key[0], each["name"]): each["result"]["label"] if each["result"]["score"] is None else each["result"]["score"]
+            for key, each in product.annotations.items()
+        }
+    return {
+        (each["span_id"], each["assessment_name"]): each["feedback"].get("value", "not_evaluated")
+        for each in product.assessments.values()
+    }
+
+
+def dead_letters(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# ------------------------------------------------------------------------------------- what is sent
+
+
+def test_phoenix_gets_an_annotation_of_the_runs_span(phoenix: FakePhoenix):
+    """The scorer's name, the evaluation as the identifier, and metadata that describe the result."""
+    known = KnownScorers(judges=frozenset({("policy", "below")}))
+    made(phoenix, known).export([make_report("scored", "below", revision=2)])
+    assert [path for _, path, _ in phoenix.requests] == ["/v1/span_annotations?sync=false"]
+    first, second = phoenix.annotations[SPAN, "scored", "policy"], phoenix.annotations[SPAN, "below", "policy"]
+    assert first == {
+        "span_id": SPAN,
+        "name": "scored",
+        "annotator_kind": "CODE",
+        "result": {"score": 0.75, "label": "pass", "explanation": "3 of 4 in order"},
+        "metadata": {
+            "evaluation": "policy", "scorer": "scored", "type": "tool_call_order", "version": "1", "outcome": "scored",
+            "completeness": "remote_parent", "revision": 2, "result_id": f"{0:032x}",
+        },
+        "identifier": "policy",
+    }  # fmt: skip
+    assert (second["annotator_kind"], second["result"]["label"]) == ("LLM", "fail")
+
+
+def test_phoenix_gets_annotations_of_the_trace_of_outermost_runs_where_asked(phoenix: FakePhoenix):
+    """Inner runs have annotations of their spans only."""
+    inner = replace(run(1), trajectory=replace(run(1).trajectory, outermost=False))
+    made(phoenix, trace_annotations=True).export([make_report("scored"), inner])
+    assert (TRACE, "scored", "policy") in phoenix.annotations
+    assert len(phoenix.annotations) == 3
+
+
+def test_mlflow_gets_an_assessment_with_an_id_of_its_own_choice(mlflow: FakeMlflow):
+    """PATCH, on 404 POST; the second time PATCH alone."""
+    exporter = made(mlflow, to={"headers": {"authorization": "Bearer t"}}, experiment="7")
+    for _ in range(2):
+        exporter.export([make_report("scored")])
+    assert [method for method, _, _ in mlflow.requests] == ["PATCH", "POST", "PATCH"]
+    assert {(each["x-mlflow-experiment-id"], each["authorization"]) for each in mlflow.sent_headers} == {("7", "Bearer t")}
+    [(key, assessment)] = mlflow.assessments.items()
+    assert key == "a-" + sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    assert assessment == {
+        "assessment_id": key,
+        "assessment_name": "scored",
+        "trace_id": f"tr-{TRACE}",
+        "span_id": SPAN,
+        "source": {"source_type": "CODE", "source_id": "otel_eval"},
+        "feedback": {"value": 0.75},
+        "rationale": "3 of 4 in order",
+        "valid": True,
+        "metadata": {
+            "evaluation": "policy", "scorer": "scored", "type": "tool_call_order", "version": "1", "outcome": "scored",
+            "completeness": "remote_parent", "revision": "0", "result_id": f"{0:032x}",
+        },
+    }  # fmt: skip
+
+
+def test_mlflow_updates_an_assessment_that_another_client_created_meanwhile(mlflow: FakeMlflow):
+    """A POST that violates the constraint is followed by one PATCH."""
+    mlflow.racing = True
+    assert made(mlflow).export([make_report("scored")]).failed == ()
+    assert [method for method, _, _ in mlflow.requests] == ["PATCH", "POST", "PATCH"]
+    assert [each["feedback"] for each in mlflow.assessments.values()] == [{"value": 0.75}]
+
+
+def test_skipped_and_failed_results_replace_earlier_scores_only(product: Any):
+    """Of the first revision there is nothing to replace; unknown is never shown as a number."""
+    exporter = made(product)
+    result = exporter.export([run(0, "scored", "skipped", "failed")])
+    assert result.not_sent == {"unscored": 2}
+    exporter.export([with_result(run(0, "skipped", revision=1), scorer="scored"), run(1, "failed", revision=1)])
+    assert stored(product) == {(f"{1:016x}", "scored"): "not_evaluated", (f"{2:016x}", "failed"): "not_evaluated"}
+    assert "secret content" not in json.dumps([body for _, _, body in product.requests])
+    always = made(product, unscored=True)
+    always.export([run(2, "skipped")])
+    assert stored(product)[f"{3:016x}", "skipped"] == "not_evaluated"
+
+
+def test_a_label_distribution_sends_its_label(product: Any):
+    """Though such a result is always skipped."""
+    outcome = Skipped("recorded for the distribution", {"label": "refund"}, "recorded")
+    made(product).export([with_result(run(), outcome=outcome)])
+    assert list(stored(product).values()) == ["refund"]
+
+
+def test_scores_of_scorers_that_several_evaluations_have_are_named_after_both(product: Any):
+    """Else two evaluations of a run would write scores of one name."""
+    made(product, KnownScorers(shared=frozenset({"scored"}))).export([run(), run(0, evaluation="other")])
+    assert {name for _, name in stored(product)} == {"policy.scored", "other.scored"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "value"), [(("scored",), "yes"), (("scored", "below", "failed"), "no"), (("scored", "skipped"), None)]
+)
+def test_mlflow_gets_yes_or_no_for_a_whole_evaluation_where_asked(mlflow: FakeMlflow, kinds: tuple[str, ...], value: str | None):
+    """Unknown is neither."""
+    with exporting(made(mlflow, KnownScorers(summarized=frozenset({"policy"})))) as (queue, _):
+        queue.put([run(0, *kinds)])
+        assert queue.drain(10)
+    assert stored(mlflow).get((f"{1:016x}", "policy")) == value
+
+
+# ------------------------------------------------------------------------------------- what is checked
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -0.1, 1.5])
+def test_a_score_that_is_no_number_in_range_is_not_sent(product: Any, value: float, tmp_path: Path):
+    """Infinity breaks a page of Phoenix for a whole project."""
+    with exporting(made(product), tmp_path / "dead") as (queue, counters):
+        bad = with_result(run(1), outcome=Scored(value, True))
+        queue.put([run(0), bad])
+        assert queue.drain(10)
+    assert list(stored(product)) == [(f"{1:016x}", "scored")]
+    assert (counters.get("results.exported"), counters.get("results.dead_letters")) == (1, 1)
+    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["the score is not a number in [0, 1]"]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "\0"])
+def test_a_score_without_a_usable_name_is_not_sent(phoenix: FakePhoenix, name: str):
+    """Phoenix would take it and show nothing, or too much."""
+    known = KnownScorers()
+    report = with_result(run(), scorer=name, evaluation="" if not name else "policy")
+    assert made(phoenix, known).export([report]).failed == ((0, 0),)
+    assert not phoenix.requests
+
+
+@pytest.mark.parametrize("ids", [{"span_id": ""}, {"span_id": "B7AD6B7169203331"}, {"trace_id": SPAN}])
+def test_a_run_without_valid_ids_is_not_sent(product: Any, ids: dict[str, str]):
+    """Phoenix finds no span by an id in capitals."""
+    report = replace(run(), trajectory=replace(run().trajectory, **ids))
+    result = made(product).export([report])
+    assert (result.failed, product.requests) == (((0, 0),), [])
+
+
+def test_texts_are_valid_and_short(product: Any):
+    """No NUL, no half of a surrogate pair, at most 4 KiB of explanation."""
+    text = "\0" + chr(0xD800) + "é" * 5000
+    made(product).export([with_result(run(), scorer="a\0b" + chr(0xDC00), outcome=Scored(1.0, True, text))])
+    sent = json.dumps(product.requests[-1][2])
+    body = product.requests[-1][2]
+    [name] = {name for _, name in stored(product)}
+    explanation = body["data"][0]["result"]["explanation"] if "data" in body else body["assessment"]["rationale"]
+    assert (name, "\\u0000" in sent, "\\ud8" in sent) == ("ab?", False, False)
+    assert 4000 < len(explanation.encode()) <= 4096
+
+
+# ------------------------------------------------------------------------------------- order
+
+
+def test_an_older_revision_never_replaces_a_newer_one(product: Any):
+    """Neither in one batch, nor when it comes late, nor after a restart."""
+    exporter = made(product)
+    newer = with_result(run(0, revision=2), outcome=Scored(0.5, True))
+    results = [exporter.export([run(0), newer]), exporter.export([run(0, revision=1)])]
+    assert [each.not_sent for each in results] == [{"superseded": 1}, {"superseded": 1}]
+    after = made(product)
+    after.revised(newer)
+    assert after.export([run(0)]).not_sent == {"superseded": 1}
+    assert list(stored(product).values()) == [0.5]
+
+
+def test_a_second_export_changes_no_count(product: Any):
+    """The same results have the same keys."""
+    exporter = made(product)
+    batch = [run(number, "scored", "below") for number in range(5)]
+    exporter.export(batch)
+    before = stored(product)
+    made(product).export(batch)
+    assert (stored(product), len(before)) == (before, 10)
+
+
+# ------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 302, 408, 429, 500, 502, 503, 504])
+def test_scores_are_kept_while_the_product_does_not_take_any(product: Any, status: int, tmp_path: Path):
+    """Credentials, routes and outages are repaired; nothing is lost meanwhile."""
+    product.status = status
+    with exporting(made(product), tmp_path / "dead") as (queue, counters):
+        queue.put([run(0, "scored", "below"), run(1)])
+        wait_for(lambda: counters.get("results.retries") >= 3)
+        product.status = 0
+        assert queue.drain(10)
+    assert len(stored(product)) == counters.get("results.exported") == 3
+    assert dead_letters(tmp_path / "dead") == []
+
+
+def test_a_product_that_does_not_answer_is_tried_again(product: Any):
+    """A timeout is a failure of the product."""
+    product.script = [HANG]
+    with exporting(made(product, to={"timeout_s": 0.2})) as (queue, counters):
+        queue.put([run()])
+        assert queue.drain(10)
+    assert (len(stored(product)), counters.get("results.retries")) == (1, 1)
+
+
+def test_refused_credentials_are_logged_once_a_minute_without_them(product: Any, caplog: pytest.LogCaptureFixture):
+    """The headers hold secrets."""
+    product.status = 401
+    caplog.set_level(logging.DEBUG)
+    headers = {"authorization": "Bearer hunter2"}
+    with exporting(made(product, to={"headers": headers})) as (queue, counters):
+        queue.put([run()])
+        wait_for(lambda: counters.get("results.retries") >= 4)
+        lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "failed (401)" in line] == lines
+    assert len(lines) == 1
+    assert "hunter2" not in caplog.text
+
+
+def test_the_product_is_given_the_time_that_it_asks_for(product: Any):
+    """`Retry-After` in seconds."""
+    product.script, product.headers = [429], {"Retry-After": "1"}
+    started = time.monotonic()
+    with exporting(made(product)) as (queue, _):
+        queue.put([run()])
+        assert queue.drain(10)
+    assert time.monotonic() - started >= 0.9
+
+
+def test_redirects_are_not_followed(product: Any):
+    """Another host must not get the credentials."""
+    with serving(type(product)()) as other:
+        product.status, product.headers = 307, {"Location": other.url}
+        result = made(product, to={"headers": {"authorization": "Bearer t"}}).export([run()])
+        assert (result.status, result.concerns_all) == ("denied", True)
+        assert other.requests == []
+
+
+def test_the_one_score_that_is_refused_is_found(phoenix: FakePhoenix, tmp_path: Path):
+    """Every other score of the request, and of its report, arrives."""
+    phoenix.rejected = {"below"}
+    with exporting(made(phoenix), tmp_path / "dead") as (queue, counters):
+        queue.put([run(0), run(1, "scored", "below"), *map(run, range(2, 60))])
+        assert queue.drain(10)
+    assert {name for _, name in stored(phoenix)} == {"scored"}
+    assert (len(phoenix.annotations), counters.get("results.exported"), counters.get("results.dead_letters")) == (60, 60, 1)
+    assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [("below", "422")]
+    assert len(phoenix.requests) < 20
+
+
+def test_a_score_at_which_the_product_fails_again_and_again_is_refused(product: Any, tmp_path: Path):
+    """Others pass meanwhile; alone it would be tried for ever, since the product might be out of order."""
+    product.poison = {"below"}
+    with exporting(made(product), tmp_path / "dead") as (queue, counters):
+        queue.put([run(0, "below", "scored")])
+        numbers = count(1)
+        wait_for(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters"))
+        assert queue.drain(10)
+    assert [(each["scorer"], each["why"]) for each in dead_letters(tmp_path / "dead")] == [("below", "500")]
+    assert counters.get("results.exported") == len(stored(product))
+
+
+def test_many_scores_at_which_the_product_fails_hold_up_no_other(product: Any, tmp_path: Path):
+    """Also where they stand before all others."""
+    product.poison = {"below"}
+    bad = [run(number, "below") for number in range(20)]
+    with exporting(made(product), tmp_path / "dead") as (queue, counters):
+        queue.put([*bad, *map(run, range(20, 40))])
+        numbers = count(40)
+        wait_for(lambda: queue.put([run(next(numbers))]) or counters.get("results.dead_letters") == 20)
+        assert queue.drain(10)
+    assert {name for _, name in stored(product)} == {"scored"}
+    assert counters.get("results.exported") == len(stored(product))
+
+
+def test_a_score_waits_for_its_trace_while_others_pass(mlflow: FakeMlflow):
+    """MLflow has no queue for scores that come before their spans."""
+    mlflow.traces = {f"tr-{2:032x}"}
+    with exporting(made(mlflow)) as (queue, counters):
+        queue.put([run(0, "scored", "below"), run(1)])
+        wait_for(lambda: counters.get("results.exported") == 1)
+        assert not queue.flush(0.5)
+        assert queue.counts()["results.queued{exporter=mlflow}"] == 2
+        with mlflow.lock:
+            mlflow.traces = None
+        assert queue.drain(10)
+    assert (len(mlflow.assessments), counters.get("results.exported")) == (3, 3)
+
+
+def test_a_score_whose_trace_never_comes_is_refused(mlflow: FakeMlflow, tmp_path: Path):
+    """After `max_wait`."""
+    mlflow.traces = set()
+    acknowledged: list[Report] = []
+    done = lambda _, reports: acknowledged.extend(reports)  # noqa: E731
+    exporter = made(mlflow, max_wait_s=0.3)
+    with exporting(exporter, tmp_path / "dead", acknowledge=done) as (queue, _):
+        report = run(0, "scored", "below")
+        queue.put([report])
+        wait_for(lambda: acknowledged)
+    assert acknowledged == [report]
+    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == ["404, MLflow has no such trace"] * 2
+
+
+def test_a_later_revision_replaces_one_that_waits_for_its_trace(mlflow: FakeMlflow):
+    """The earlier one is not sent any more."""
+    mlflow.traces = set()
+    with exporting(made(mlflow)) as (queue, counters):
+        queue.put([run(0)])
+        wait_for(lambda: counters.get("results.retries"))
+        queue.put([with_result(run(0, revision=1), outcome=Scored(0.5, True))])
+        wait_for(lambda: counters.get("results.not_sent", reason="superseded"))
+        with mlflow.lock:
+            mlflow.traces = None
+        assert queue.drain(10)
+    assert list(stored(mlflow).values()) == [0.5]
+
+
+def test_what_waits_at_the_end_is_written_to_the_dead_letter_file(mlflow: FakeMlflow, tmp_path: Path):
+    """Never silently dropped."""
+    mlflow.traces = set()
+    with exporting(made(mlflow), tmp_path / "dead") as (queue, counters):
+        queue.put([run(0)])
+        wait_for(lambda: counters.get("results.retries"))
+    assert [each["why"] for each in dead_letters(tmp_path / "dead")] == [
+        "not delivered before the end (404, MLflow has no such trace)"
+    ]
+
+
+def wait_for(holds: Callable[[], Any], timeout_s: float = 20.0) -> None:
+    """Until it holds."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
