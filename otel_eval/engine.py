@@ -99,12 +99,19 @@ class Engine:
 
     def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
         """The same of a span that may be open."""
+        return self.agent_of(view, scope_name, named=False) is not None
+
+    def agent_of(self, view: SpanReader, scope_name: str, *, named: bool = True) -> str | None:
+        """The name of the agent whose span this is, "" if it is not recorded or not asked for; None if it is no agent's."""
         scope = self.plan.reader.of_scope(scope_name)
         try:
             reading = DROPPED if scope.dropped else scope.read(view)
+            if reading is DROPPED or reading.kind is not Kind.AGENT:
+                return None
+            table = reading.table if named else None
+            return "" if table is None else table.agent_name(view.attributes(self.plan.agent_wanted(table)), view.name)
         except Exception:  # noqa: BLE001 - where the trace is evaluated it costs that trace alone; here it would stop all
-            return False
-        return reading is not DROPPED and reading.kind is Kind.AGENT
+            return None
 
     def evaluate(
         self,

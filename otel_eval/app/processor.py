@@ -9,6 +9,7 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.app.expected_results import ExpectedResults
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
 from otel_eval.app.wiring import DELIVERY_S, engine_of, exporters_of, later_of, limits_of, plan_of, window_limits
@@ -118,6 +119,7 @@ class EvalSpanProcessor(InProcessSource):
         limits = limits_of(self._settings)
         # No agent that encloses an evaluated run can arrive any more, so that runs are kept for late spans only.
         limits = replace(limits, decision_wait_detached_s=0.0, keep_s=limits.grace_period_s)
+        self._expected, self._expects = ExpectedResults(self._outlet.expect, engine), False
         self._early: dict[bytes, None] = {}  # traces that began before us; written and read by the worker
         self._core = Pipeline(
             engine,
@@ -138,6 +140,10 @@ class EvalSpanProcessor(InProcessSource):
         self._core.close_and_evaluate(trace_id, spans, _WHY[why])
 
     def _expire(self) -> None:
+        if not self._expects:
+            self._expects = True
+            self._expected.start()
+        self.look_at_open(self._expected.saw)
         self._core.step()
 
     def _deliver_all(self, timeout_s: float) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.prometheus import Family, families_of
+from otel_eval.app.expected_results import ExpectedResults
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
 from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_of
@@ -67,11 +68,13 @@ _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 class _Intake:
     """Hands the receiver's requests to the pipeline."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline: Final = pipeline
+    def __init__(self, pipeline: Pipeline, expected: ExpectedResults | None) -> None:
+        self._pipeline, self._expected = pipeline, expected
 
     def spans(self, framed: SpanBatch) -> None:
         self._pipeline.spans(framed.spans, framed.origin)
+        if self._expected is not None:
+            self._expected.note(framed.spans)
 
     def logs(self, framed: SpanBatch) -> None:
         self._pipeline.logs(framed.logs, framed.origin)
@@ -107,6 +110,7 @@ class Server:
         # Results of detached runs are measured when they are final.
         metrics = [FinalResults(self._metrics)] if self._metrics else []
         self._outlet: Final = Fanout([*forward, *metrics], self._counters)
+        self._expected: Final = ExpectedResults(self._outlet.expect, engine) if self._metrics else None
         evaluated = self._forward.evaluated if self._forward else lambda _: None
         self._engine = engine
         self._later = self._later_of(config, engine)
@@ -121,12 +125,12 @@ class Server:
             final=self._outlet.final,
             evaluator=self._durable.identity.evaluator if self._durable else None,
             since_ns=self._durable.identity.since_ns if self._durable else time.time_ns(),
-            between=lambda: self._memory.look(),
+            between=self._between,
             watch=self._diagnostics.evaluated,
         )
         relay = _relay(self._forward, self._pipeline, self._durable)
         self._receiver: Final = receiver_of(
-            config.receivers.otlp, _Intake(self._pipeline), relay, lambda: self._readiness().ready
+            config.receivers.otlp, _Intake(self._pipeline, self._expected), relay, lambda: self._readiness().ready
         )
         self._memory: Final = IdleMemory(
             lambda: self._receiver.counters.get("requests"),
@@ -134,6 +138,11 @@ class Server:
             self._pipeline.compact,
         )
         self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
+
+    def _between(self) -> None:
+        self._memory.look()
+        if self._expected is not None:
+            self._expected.look()
 
     def _scores(self) -> Iterator[Family]:
         return families_of(self._metrics.collect() if self._metrics else None)
@@ -234,6 +243,8 @@ class Server:
         self.admin.start()  # first, so that /readyz answers 503 while the rest starts
         self._recover()
         self._delivery.start()
+        if self._expected is not None:
+            self._expected.start()
         self._pipeline.start()
         if self._forward:
             self._forward.start()
@@ -311,6 +322,9 @@ class Server:
         if self._forward:
             self._forward.use_engine(engine)
         self._pipeline.use_engine(engine, later)
+        if self._expected is not None:
+            self._expected.use_engine(engine)
+            self._expected.start()
         self._engine, self._later = engine, later
         return [key for key in _NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 

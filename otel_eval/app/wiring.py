@@ -300,7 +300,7 @@ def metrics_of(config: EvalConfig, counters: Counters) -> OtlpMetricsExporter | 
     from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter  # deferred: it loads the SDK's metrics
 
     exporters = [SdkMetricExporter(for_signal(otlp_endpoint(each), "metrics"), counters) for each in pushed]
-    return OtlpMetricsExporter(exporters, window_limits(config), scraped=scraped)
+    return OtlpMetricsExporter(exporters, window_limits(config), scraped=scraped, counters=counters)
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings, renew_after_fork
 from otel_eval.exporters.interface import Exporter
+from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
 from otel_eval.retry import ExportResult, reason_of
 
@@ -71,6 +72,10 @@ class FinalResults(Exporter):
     def _bound(self) -> None:
         while len(self._waiting) > self._most:
             self.final([next(iter(self._waiting))])
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+        """The exporter counts these."""
+        self._exporter.expect(evaluation, scorers, service, agent)
 
     def counts(self) -> Mapping[str, int]:
         """What the exporter counts."""
@@ -140,13 +145,19 @@ class Fanout:
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Tell the exporters that count each run once that the results of these runs are final. Never raises."""
+        self._tell(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+        """Tell the exporters that results of these scorers may come. Never raises."""
+        self._tell(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
+
+    def _tell(self, what: Callable[[Exporter], None]) -> None:
         with self._lock:
             for exporter in self._exporters:
-                if isinstance(exporter, FinalResults):
-                    try:
-                        exporter.final(runs)
-                    except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
-                        self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
+                try:
+                    what(exporter)
+                except Exception as error:  # noqa: BLE001 - the failure of one exporter must not affect the others
+                    self._warnings.say(exporter.name, "export to %s failed (%s)", exporter.name, reason_of(error))
 
     def blocked_s(self) -> float:
         """For how many seconds an exporter has not returned from the export that is under way; 0 if there is none."""

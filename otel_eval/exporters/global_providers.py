@@ -19,6 +19,7 @@ from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.spans import SpanExporter, pipeline_tracer
 from otel_eval.exporters.window import WindowLimits
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
 
@@ -177,6 +178,12 @@ class GlobalProvidersExporter(Exporter):
         results = [self._export(report) for report in batch]
         return ExportResult.ok() if any(results) else ExportResult("accepted")
 
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+        """Start the counters of these results at 0, if there are metrics."""
+        held = self._exporter_of("metrics") if self._signals is None or "metrics" in self._signals else None
+        if held is not None and not is_shut_down(held[1]):
+            held[0].expect(evaluation, scorers, service, agent)
+
     def _export(self, report: Report) -> bool:
         failed: Exception | None = None
         accepted = False
@@ -230,7 +237,9 @@ class GlobalProvidersExporter(Exporter):
 
     def _metrics(self) -> tuple[Exporter, Any] | None:
         provider = self._meters if self._meters is not None else global_meter_provider()
-        return (MetricsExporter(provider, window=self._window), provider) if provider is not None else None
+        if provider is None:
+            return None
+        return MetricsExporter(provider, window=self._window, counters=self._counters), provider
 
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
 
@@ -56,6 +57,9 @@ class Exporter(ABC):
 
     def expect_duplicates(self) -> None:  # noqa: B027 - few exporters need it
         """The journal was damaged, so that results which were exported before may be repeated without `not_exported`."""
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
+        """Results of these scorers may come, of runs of the agent in the service; for exporters that count results."""
 
     def counts(self) -> Mapping[str, int]:
         """Counts of what is the case now, for `/status`, as `name{label=value}`."""

@@ -6,48 +6,79 @@ The number of label values is bounded, because agents make up tool names.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from otel_eval.counters import OTHER, BoundedNames
+from otel_eval.counters import OTHER, BoundedNames, Counters, Warnings, renew_after_fork
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
 from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.window import WindowLimits, gauges_of
+from otel_eval.interfaces import Scorer
 from otel_eval.model import Report, Scored, ToolCall
 from otel_eval.retry import ExportResult
 from otel_eval.suppression import suppress_instrumentation
 
-__all__ = ["MetricsExporter"]
+__all__ = ["SDK_SETS", "MetricsExporter"]
 
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200
-_MAX_SETS: Final = 5000
 _CONFIGURED: Final = frozenset({names.EVALUATION, names.NAME, names.SCORER_TYPE})  # not chosen by senders
 _REMEMBERED_TRACES: Final = 64  # reports of one run come one after another; interleaved at most by other traces' revisions
+_LABELS: Final = (("pass", "scored"), ("fail", "scored"), ("not_evaluated", "skipped"), ("not_evaluated", "failed"))
+
+SDK_SETS: Final = 1800 // len(_LABELS)
+"""Sets of labels that fit into the 2,000 points which newer SDKs keep of an instrument by default, with room for "other"."""
 
 
-class _Bounded:
-    """The first values of each label as they are, and the first sets of labels; what comes further is "other".
+class _LabelSets:
+    """The first values of each label as they are, and the first sets of labels; what comes further is "other", and counted.
 
     Each set is a series that the SDK keeps for ever, and two hundred agents, services and tools make eight million of them.
+
+    Args:
+        max_values: of one label.
+        max_sets: of labels together.
+        over: called with which of the limits turned a label into "other".
+        new: called with each set when it is used for the first time.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(limit))
+    def __init__(
+        self, max_values: int, max_sets: int, over: Callable[[str], None], new: Callable[[dict[str, str]], None] = lambda _: None
+    ) -> None:
+        self._max_sets, self._over, self._new = max_sets, over, new
+        self._known: defaultdict[str, BoundedNames] = defaultdict(lambda: BoundedNames(max_values))
         self._sets: set[tuple[tuple[str, str], ...]] = set()
+        self._given: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # as given → as used
+        self._lock = threading.Lock()  # guards the others; a set is met by the thread of a result or of an agent's first span
+        renew_after_fork(self)
 
-    def labels(self, labels: dict[str, str]) -> dict[str, str]:
+    def labels(self, **given: str) -> dict[str, str]:
         """The labels to use."""
-        told = {key: self._known[key].name(names.sendable(value)) for key, value in labels.items() if value}
-        one = tuple(told.items())
+        key = tuple(given.items())
+        found = self._given.get(key)
+        if found is None:
+            with self._lock:
+                found = self._labels(key)
+        return found
+
+    def _labels(self, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        used = {key: self._known[key].name(names.sendable(value)) for key, value in given if value}
+        if any(value == OTHER != dict(given)[key] for key, value in used.items()):
+            self._over("values")
+        elif len(self._given) < self._max_sets:
+            self._given[given] = used
+        one = tuple(used.items())
         if one not in self._sets:
-            if len(self._sets) >= _MAX_SETS:
+            if len(self._sets) >= self._max_sets:
+                self._over("sets")
                 return {key: value if key in _CONFIGURED else OTHER for key, value in one}
             self._sets.add(one)
-        return told
+            self._new(used)
+        return used
 
 
 class _Counted:
@@ -72,20 +103,35 @@ class _Counted:
 class MetricsExporter(Exporter):
     """Histograms and counters of what was scored and of the calls that were made.
 
-    Scores and calls of revision 0 only, so that a run counts once; later revisions are counted apart.
+    Scores and calls of revision 0 only, so that a run counts once; later revisions are counted apart. Counters of results begin
+    at 0, because a rate ignores what a series begins with.
 
     Args:
         meter_provider: an SDK `MeterProvider`.
         max_values: distinct values of a label before further ones become "other".
+        max_sets: sets of labels, of results and of tools each, before further ones become "other".
         window: how far back the aggregates over a sliding window reach; None for none.
+        counters: counts `metrics.over_limit` by limit: measurements whose labels became "other".
     """
 
     def __init__(
-        self, meter_provider: Any, name: str = "metrics", *, max_values: int = _MAX_VALUES, window: WindowLimits | None = None
+        self,
+        meter_provider: Any,
+        name: str = "metrics",
+        *,
+        max_values: int = _MAX_VALUES,
+        max_sets: int = SDK_SETS,
+        window: WindowLimits | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.name = name
         self._provider = meter_provider
-        self._bounded, self._counted = _Bounded(max_values), _Counted(_REMEMBERED_TRACES)
+        self._counters: Final = counters if counters is not None else Counters()
+        self._warnings: Final = Warnings()
+        self._of_results: Final = _LabelSets(max_values, max_sets, self._over, self._zero)
+        self._of_tools: Final = _LabelSets(max_values, max_sets, self._over)
+        self._of_errors: Final = _LabelSets(max_values, max_sets, self._over)
+        self._counted: Final = _Counted(_REMEMBERED_TRACES)
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
         self._scores = _histogram(meter, names.SCORE_METRIC, "{score}", "Scores of agent runs.", _SCORE_BUCKETS)
         self._count = meter.create_counter(names.COUNT_METRIC, "{result}", "Results of scorers by label and outcome.")
@@ -94,6 +140,24 @@ class MetricsExporter(Exporter):
         self._durations = _histogram(meter, names.DURATION_METRIC, "s", "Durations of tool calls.", _SECONDS_BUCKETS)
         self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
+
+    def _over(self, limit: str) -> None:
+        self._counters.add("metrics.over_limit", limit=limit)
+        self._warnings.say(limit, "%s: too many %s of labels; further ones are counted as %r", self.name, limit, OTHER)
+
+    def _zero(self, labels: dict[str, str]) -> None:
+        for label, outcome in _LABELS:
+            self._count.add(0, labels | {names.SCORE_LABEL: label, names.OUTCOME: outcome})
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
+        """Start the counters of these results at 0."""
+        with suppress_instrumentation():
+            for each in scorers:
+                self._labels(evaluation, agent, service, each.name, each.type)
+
+    def _labels(self, evaluation: str, agent: str, service: str, scorer: str, kind: str) -> dict[str, str]:
+        named = {names.EVALUATION: evaluation, names.AGENT_NAME: agent, names.SERVICE: service}
+        return self._of_results.labels(**named, **{names.NAME: scorer, names.SCORER_TYPE: kind})
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Count the reports. A report's run is the exemplar of every point."""
@@ -109,9 +173,8 @@ class MetricsExporter(Exporter):
 
     def _results(self, report: Report, context: Any) -> None:
         run = report.trajectory
-        shared = {names.EVALUATION: report.evaluation, names.AGENT_NAME: run.agent, names.SERVICE: run.service}
         for result in report.results:
-            labels = self._bounded.labels(shared | {names.NAME: result.scorer, names.SCORER_TYPE: result.type})
+            labels = self._labels(report.evaluation, run.agent, run.service, result.scorer, result.type)
             if report.revision > 0:
                 self._revisions.add(1, labels, context=context)
                 continue
@@ -128,12 +191,12 @@ class MetricsExporter(Exporter):
                 self._tool(call, shared, context)
 
     def _tool(self, call: ToolCall, shared: dict[str, str], context: Any) -> None:
-        labels = self._bounded.labels(shared)
+        labels = self._of_tools.labels(**shared)
         self._calls.add(1, labels, context=context)
         if call.start_ns is not None and call.end_ns is not None:
             self._durations.record(max(0, call.end_ns - call.start_ns) / 1e9, labels, context=context)
         if call.error is not None:
-            self._errors.add(1, self._bounded.labels(shared | {names.ERROR_TYPE: call.error.type}), context=context)
+            self._errors.add(1, self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}), context=context)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the provider collect and export; False if it did not finish in time."""

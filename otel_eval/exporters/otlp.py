@@ -216,7 +216,9 @@ def otlp_exporters(
     for problem in sorted(problems or ()):
         _log.warning("%s; it is not used", problem)
     return [
-        OtlpMetricsExporter([SdkMetricExporter(at, counted, retry=retry)], window, interval_s=metrics_interval_s)
+        OtlpMetricsExporter(
+            [SdkMetricExporter(at, counted, retry=retry)], window, interval_s=metrics_interval_s, counters=counted
+        )
         if signal == "metrics"
         else queue_of(OtlpSignalExporter(at, signal), counted, dead_letters(), retry, room_s)
         for signal, at in endpoints.items()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
     MetricExporter,
@@ -120,6 +120,18 @@ class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
 METRICS_INTERVAL_S: Final = 5.0
 
 
+_MAX_SETS: Final = 5000
+
+
+def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """A reader that keeps all series that the exporter may make; older SDKs have no limit that would have to be raised."""
+    most = 5 * _MAX_SETS  # four counters of results for each set, and the sets of "other"
+    try:
+        return kind(*args, cardinality_limits={Counter: most, Histogram: most}, **options)
+    except TypeError:
+        return kind(*args, **options)
+
+
 class OtlpMetricsExporter(MetricsExporter):
     """The instruments with a provider of their own, whose readers push them to endpoints or collect them for a scrape.
 
@@ -137,13 +149,15 @@ class OtlpMetricsExporter(MetricsExporter):
         *,
         scraped: bool = False,
         interval_s: float = METRICS_INTERVAL_S,
+        counters: Counters | None = None,
     ) -> None:
         self._exporters: Final = tuple(exporters)
-        self._scraped: Final = InMemoryMetricReader() if scraped else None
+        self._scraped: Final = _reader(InMemoryMetricReader) if scraped else None
         readers: list[MetricReader] = [self._scraped] if self._scraped is not None else []
-        readers += [PeriodicExportingMetricReader(each, export_interval_millis=interval_s * 1000) for each in exporters]
+        readers += [_reader(PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters]
         provider = MeterProvider(metric_readers=readers, resource=own_resource(), shutdown_on_exit=False)
-        super().__init__(provider, exporters[0].name if len(exporters) == 1 else "metrics", window=window)
+        name = exporters[0].name if len(exporters) == 1 else "metrics"
+        super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Add to the sums. Exports of the sums are counted, not results."""

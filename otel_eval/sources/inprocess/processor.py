@@ -36,6 +36,10 @@ _AT_ONCE_S: Final = 0.2  # the longest that a root's end waits for its scores, w
 _YIELD_S: Final = 1e-3  # once for at least 512 spans, and only while the thread that limits bytes waits for the interpreter
 
 
+_TRACES_LOOKED_AT: Final = 64
+_SPANS_LOOKED_AT: Final = 8
+
+
 class InProcessSource(SpanProcessor):
     """Counts the spans of each trace and hands the whole trace over, on a worker thread.
 
@@ -175,6 +179,13 @@ class InProcessSource(SpanProcessor):
         """Whether spans are looked at: neither shut down nor a second one of its kind."""
         return not self._inactive and not self._ending.locked()
 
+    def look_at_open(self, saw: Callable[[SpanReader, str, str], None]) -> None:
+        """Call `saw` with open spans of the newest traces, the names of their scopes and their services; on the worker."""
+        for entry in self._recorder.entries()[-_TRACES_LOOKED_AT:]:
+            for span in list(entry.live.values())[:_SPANS_LOOKED_AT]:
+                service = span.resource.attributes.get("service.name", "")
+                saw(SdkSpanReader(span), _scope_name(span), str(service))
+
     def pipeline(self) -> tuple[Any, Any] | None:
         """The processors and the resource of the provider whose spans we saw last, if the SDK tells."""
         return None if self._pipeline is None else (self._pipeline, self._resource)
@@ -290,12 +301,12 @@ class InProcessSource(SpanProcessor):
 
 def _of_span(is_agent: Callable[[SpanReader, str], bool]) -> Callable[[Any], bool]:
     """The same question about a span of the SDK."""
+    return lambda span: is_agent(SdkSpanReader(span), _scope_name(span))
 
-    def asked(span: Any) -> bool:
-        scope = span.instrumentation_scope
-        return is_agent(SdkSpanReader(span), (scope.name if scope is not None else "") or "")
 
-    return asked
+def _scope_name(span: Any) -> str:
+    scope = span.instrumentation_scope
+    return (scope.name if scope is not None else "") or ""
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:

@@ -111,3 +111,13 @@ def test_a_histogram_is_cumulative_and_ends_with_infinity(exported: Any) -> None
     assert [labels["le"] for suffix, labels, _ in rows if suffix == "_bucket"][-2:] == ["1", "+Inf"]
     assert [(suffix, value) for suffix, _, value in rows[-2:]] == [("_sum", 0.5), ("_count", 1)]
     assert 'gen_ai_evaluation_name="one",otel_eval_scorer_type="t",le="0.5"} 1\n' in prometheus_text([scores])
+
+
+def test_a_set_of_labels_has_as_many_series_as_the_reference_tells(exported: Any) -> None:
+    """Of one scorer and one tool."""
+    families, _ = exported
+    series = {
+        each.name: sum("one" in labels.values() or "lookup" in labels.values() for _, labels, _ in each.rows) for each in families
+    }
+    assert (series["otel_eval.score"], series["otel_eval.results"], series["otel_eval.revisions"]) == (14, 4, 1)
+    assert (series["otel_eval.tool.call.duration"], series["otel_eval.tool.calls"], series["otel_eval.tool.errors"]) == (17, 1, 1)

@@ -17,12 +17,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from otel_eval.counters import Counters
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters import metrics as metrics_sink
 from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.spans import SpanExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp
+from otel_eval.scorers.failures import ToolErrors
 from otel_eval.testing import call
 from otel_eval.versions import VERSION
 
@@ -247,7 +248,7 @@ def test_scores_fall_into_tenths_with_the_run_as_exemplar(report: Reports):
 def test_results_are_counted_by_label_and_outcome(report: Reports):
     """Skipped and failed ones too."""
     points = measured(report("scored", "below", "skipped", "failed"))["otel_eval.results"]
-    got = {(p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value for p in points}
+    got = {(p.attributes["gen_ai.evaluation.score.label"], p.attributes["otel_eval.outcome"]): p.value for p in points if p.value}
     assert got == {
         ("pass", "scored"): 1,
         ("fail", "scored"): 1,
@@ -259,7 +260,8 @@ def test_results_are_counted_by_label_and_outcome(report: Reports):
 def test_a_revision_is_counted_apart(report: Reports):
     """Neither its score nor its calls count a second time."""
     metrics = measured(report("scored", revision=1))
-    assert list(metrics) == ["otel_eval.revisions"]
+    assert list(metrics) == ["otel_eval.results", "otel_eval.revisions"]
+    assert [point.value for point in metrics["otel_eval.results"]] == [0, 0, 0, 0]
     assert metrics["otel_eval.revisions"][0].value == 1
 
 
@@ -285,15 +287,45 @@ def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
     }
 
 
-def test_made_up_names_that_go_together_do_not_make_endless_series(report: Reports, monkeypatch: pytest.MonkeyPatch):
+def test_made_up_names_that_go_together_do_not_make_endless_series(report: Reports):
     """Few values of each label are many of them together; what the configuration names stays as it is."""
-    monkeypatch.setattr(metrics_sink, "_MAX_SETS", 3)
-    metrics = measured(*[report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)])
+    counters = Counters()
+    reports = [report("scored", agent=f"agent {n}", trace_id=f"{n:032x}") for n in range(1, 10)]
+    metrics = measured(*reports, max_sets=3, counters=counters)
     points = metrics["otel_eval.score"]
     told = [(point.attributes["gen_ai.agent.name"], point.attributes["gen_ai.evaluation.name"], point.count) for point in points]
     assert len(told) <= 4
     assert (told[-1][0], sum(count for _, _, count in told)) == ("other", 9)
     assert len({name for _, name, _ in told}) == 1
+    assert counters.get("metrics.over_limit", limit="sets") > 6
+
+
+def of_results(metrics: Any, *keys: str) -> dict[tuple[Any, ...], int]:
+    """The counters of results, by values of their labels."""
+    points = metrics["otel_eval.results"]
+    return {tuple(point.attributes.get(f"{key}") for key in keys): point.value for point in points}
+
+
+LABELS = ("gen_ai.evaluation.score.label", "otel_eval.outcome")
+
+
+def test_a_first_pass_shows_that_nothing_failed(report: Reports):
+    """A series that begins with its first value has no rate."""
+    assert of_results(measured(report("scored")), *LABELS) == {
+        ("pass", "scored"): 1,
+        ("fail", "scored"): 0,
+        ("not_evaluated", "skipped"): 0,
+        ("not_evaluated", "failed"): 0,
+    }
+
+
+def test_expected_results_are_0_before_the_first_one(report: Reports):
+    reader = InMemoryMetricReader()
+    exporter = MetricsExporter(MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
+    exporter.expect("policy", [ToolErrors()], "shop", "helpdesk")
+    (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    found = of_results({metric.name: metric.data.data_points}, *LABELS[:1], "gen_ai.evaluation.name", "gen_ai.agent.name")
+    assert found == {(label, "tool_errors", "helpdesk"): 0 for label in ("pass", "fail", "not_evaluated")}
 
 
 def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
