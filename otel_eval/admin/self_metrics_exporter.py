@@ -29,6 +29,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_eval.admin.self_metrics import SelfMetric, collect_self_metrics
 from otel_eval.suppression import suppress_instrumentation
+from otel_eval.versions import VERSION
 
 __all__ = ["SelfMetricsExporter", "metrics_data"]
 
@@ -43,7 +44,7 @@ def metrics_data(found: list[SelfMetric], resource: Resource, begun_ns: int, now
         points = [NumberDataPoint(dict(each.labels), begun_ns, now_ns, each.value) for each in group]
         data = Gauge(points) if group[0].gauge else Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
         metrics.append(Metric(name, None, group[0].unit, data))
-    scope = ScopeMetrics(InstrumentationScope("otel_eval"), metrics, "")
+    scope = ScopeMetrics(InstrumentationScope("otel_eval", VERSION), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 

@@ -28,6 +28,7 @@ from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import check
 from otel_eval.config import load
 from otel_eval.scorers.judge import JudgeError
+from otel_eval.versions import VERSION
 
 RECEIVERS = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
 QUICK = {"decision_wait": "100ms", "decision_wait_partial": "200ms"}
@@ -175,7 +176,9 @@ def test_the_ends_of_certificates_are_metrics(authority: Any, backend: Any, prot
     }
     assert [round((int(end) - time.time()) / 60) for end in ends.values()] == [120, 60]
     (request,) = map(ExportMetricsServiceRequest.FromString, backend.got["metrics"])
-    sent = {each.name: each for each in request.resource_metrics[0].scope_metrics[0].metrics}
+    (group,) = request.resource_metrics[0].scope_metrics
+    assert (group.scope.name, group.scope.version) == ("otel_eval", VERSION)
+    sent = {each.name: each for each in group.metrics}
     for name, end in ends.items():
         metric = sent[f"otel_eval_{name.partition('_seconds{')[0]}"]
         assert (metric.unit, metric.WhichOneof("data")) == ("s", "gauge")
