@@ -356,12 +356,8 @@ class Pipeline:
             self._emit(report)
             if report.pending and self._later is not None:
                 self._later.put(report)
-        if trace.part is None or not self._is_open(trace.trace_id):
+        if trace.part is None or not self.undecided((trace.trace_id,)):
             self._evaluated(trace.trace_id)
-
-    def _is_open(self, trace_id: bytes) -> bool:
-        with self._lock:
-            return self._buffer.is_undecided(trace_id)
 
     def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
         """Those of the traces whose evaluation is due or under way; every report on the others was emitted."""
@@ -379,6 +375,10 @@ class Pipeline:
         with self._lock:
             self._buffer.reserve(size)
 
+    def use_limits(self, limits: Limits) -> None:
+        """Hold no more than these allow from now on; times stay as they are."""
+        self._buffer.limits = limits
+
     def compact(self) -> None:
         """Free memory of the buffer that only serves throughput."""
         with self._lock:
@@ -389,11 +389,11 @@ class Pipeline:
         """Payload and overhead of the spans that are held."""
         return self._buffer.held_bytes
 
-    def counts(self) -> dict[str, Any]:
-        """Everything the pipeline and its buffer counted, and what they hold now."""
+    def counts(self, *, late: bool = True) -> dict[str, Any]:
+        """Everything the pipeline and its buffer counted, and what they hold now; `late`: of results that came later, too."""
         with self._lock:
             oldest = round(self._buffer.age(self._clock()), 3)
         held = {"open_traces": len(self._buffer), "held_bytes": self._buffer.held_bytes, "oldest_trace_s": oldest}
         held["evaluating_s"] = round(self.progress.evaluating_s, 3)
-        later = self._later.counts() if self._later is not None else {}
+        later = self._later.counts() if late and self._later is not None else {}
         return asdict(self._tally) | asdict(self._buffer.tally) | held | later

@@ -12,7 +12,7 @@ from otel_eval.admin.prometheus import Family, families_of
 from otel_eval.app.expected_results import ExpectedResults
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
-from otel_eval.app.server_wiring import AdminServices, forward_of, receiver_of
+from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_of
 from otel_eval.app.wiring import (
     certificate_ends,
     engine_of,
@@ -31,6 +31,8 @@ from otel_eval.forwarding.recovery import ForwardingRecovery
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
+from otel_eval.sources.interface import Source
+from otel_eval.sources.kafka.counts import added
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 from otel_eval.sources.receiver.idle_memory import IdleMemory
 from otel_eval.storage.durable import Durable
@@ -40,6 +42,7 @@ from otel_eval.storage.recovery import Recovery
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_eval.app.kafka import KafkaIntake
     from otel_eval.engine import Engine
     from otel_eval.exporters import Exporter
     from otel_eval.forwarding import Forwarder
@@ -137,6 +140,7 @@ class Server:
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
+        self._kafka: Final = self._kafka_of(config) if config.receivers.kafka else None
         self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
 
     def _between(self) -> None:
@@ -147,12 +151,25 @@ class Server:
     def _scores(self) -> Iterator[Family]:
         return families_of(self._metrics.collect() if self._metrics else None)
 
+    def _kafka_of(self, config: EvalConfig) -> KafkaIntake:
+        from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
+
+        engine = self._engine_of(config) if config.receivers.otlp else self._engine  # one engine works on one thread
+        hooks = {"final": self._outlet.final, "watch": self._diagnostics.evaluated}
+        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._emit, **hooks)
+
+    @property
+    def _sources(self) -> list[Source]:
+        """The parts that bring spans."""
+        otlp: list[Source] = [self._receiver] if self._config.receivers.otlp else []
+        return [*otlp, self._kafka.source] if self._kafka else otlp
+
     def _readiness(self) -> Readiness:
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
         shown |= {"slowest_s": round(now.slowest_s, 3), "slowest_trace_id": now.slowest_trace_id}
-        if not self._receiver.is_open:
-            return Readiness(False, "requests are not taken: the receiver starts or stops", shown)
+        if not all(source.is_open for source in self._sources):
+            return Readiness(False, "spans are not taken: a receiver starts, stops or makes no progress", shown)
         if now.state == "stalled":
             self._warnings.say("stalled", "%s (trace %s)", now.why, now.trace_id or "unknown")
         paused = f"evaluation is paused: {now.why}" if now.state == "paused" else now.why
@@ -172,6 +189,8 @@ class Server:
 
     def _send_out(self, report: Report) -> None:
         self._outlet.export(report)
+        if self._kafka:
+            self._kafka.made(report, len(self._delivery.exporters_for(report)))
         self._delivery.put(report)
 
     def _unseen(self) -> str:
@@ -180,9 +199,13 @@ class Server:
         asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
         requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
         places = " and ".join(f"{name} {place}" for name, place in _addresses(self._bound) if place)
+        if not places:
+            return "no record of the topic was read; check the topic, the group's offsets and initial_offset"
         return f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
 
     def _settled(self, sink: str, reports: Sequence[Report]) -> None:
+        if self._kafka:
+            self._kafka.delivered(reports)
         if self._durable:
             self._durable.delivered(sink, reports)
 
@@ -202,6 +225,10 @@ class Server:
             self._durable.note_stop()
 
     def _emit_late(self, report: Report) -> None:
+        if self._kafka and self._kafka.is_own(report):
+            if self._kafka.source.is_open:  # else the trace is evaluated again by the next owner of its partition
+                self._emit(report)
+            return
         if self._durable is None or self._durable.late(report):
             self._emit(report)
 
@@ -211,7 +238,7 @@ class Server:
         self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._set_aside
         resuming = ForwardingRecovery(self._durable.onward, self._forward) if self._forward else None
-        limits = (self._config.receivers.otlp.max_attributes, resuming)
+        limits = (max_attributes_of(self._config), resuming)
         recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
         self._pipeline.recover(recovery)
         if self._durable.journal.recovery.is_damaged:
@@ -249,6 +276,8 @@ class Server:
         if self._forward:
             self._forward.start()
         self._bound = self._receiver.start()
+        if self._kafka:
+            self._kafka.source.start()
         return self._bound
 
     def drain(self, stopping: threading.Event) -> bool:
@@ -276,10 +305,13 @@ class Server:
         """Stop accepting requests, evaluate open traces (marked `shutdown`) and deliver; False if this took too long."""
         self.note_stop()
         deadline = time.monotonic() + timeout_s
-        self._receiver.stop(min(2.0, timeout_s / 4))
+        for source in self._sources:
+            source.stop(min(2.0, timeout_s / 4))
         scored = self._finish(max(0.0, (deadline - time.monotonic()) * 0.7))
         passed_on = self._pass_on((deadline - time.monotonic()) * 0.7)
         delivered = self._deliver(deadline)
+        for source in self._sources:
+            source.close(max(0.5, deadline - time.monotonic()))
         if self._durable:
             self._durable.close()
         self.admin.stop(max(0.2, min(2.0, deadline - time.monotonic())))
@@ -325,6 +357,8 @@ class Server:
         if self._expected is not None:
             self._expected.use_engine(engine)
             self._expected.start()
+        if self._kafka:
+            self._kafka.use_engine(self._engine_of(config) if self._config.receivers.otlp else engine, later)
         self._engine, self._later = engine, later
         return [key for key in _NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
@@ -334,7 +368,10 @@ class Server:
         kept = self._durable.counts() if self._durable else {}
         waiting |= self._delivery.counts() | self._diagnostics.counts() | dataset_counts()
         waiting |= self._receiver.not_after() | self._certificate_ends
-        return dict[str, Any](self._receiver.counts()) | self._pipeline.counts() | self._counters.snapshot() | waiting | kept
+        evaluated = self._pipeline.counts()
+        if self._kafka:
+            evaluated = added(evaluated, self._kafka.source.counts())
+        return dict[str, Any](self._receiver.counts()) | evaluated | self._counters.snapshot() | waiting | kept
 
 
 def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:

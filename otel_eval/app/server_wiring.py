@@ -24,15 +24,31 @@ if TYPE_CHECKING:
     from otel_eval.forwarding import Forwarder
     from otel_eval.storage.durable import Durable
 
-__all__ = ["AdminServices", "check", "forward_of", "metrics_endpoint", "receiver_of", "suggestions", "verify"]
+__all__ = [
+    "AdminServices",
+    "check",
+    "forward_of",
+    "max_attributes_of",
+    "metrics_endpoint",
+    "receiver_of",
+    "suggestions",
+    "verify",
+]
 
 
-def receiver_of(given: OtlpReceiver, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpServer:
-    """The receiver, not listening yet.
+def max_attributes_of(config: EvalConfig) -> int:
+    """The most attributes of a span and the like, from whatever source."""
+    return (config.receivers.otlp or OtlpReceiver()).max_attributes
+
+
+def receiver_of(given: OtlpReceiver | None, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpServer:
+    """The receiver, not listening yet; without a transport if it is off.
 
     Raises:
         ConfigError: a token cannot be had.
     """
+    if given is None:
+        return OtlpServer(grpc=None, http=None, consumer=intake)
     grpc, http = given.protocols.grpc, given.protocols.http
     return OtlpServer(
         grpc=grpc.endpoint if grpc else None,
@@ -150,11 +166,15 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: something cannot; every such thing is named, and no secret.
     """
-    readings: list[Callable[[], object]] = [partial(verify, config.receivers.otlp), partial(refuse_credentials, config)]
-    readings += _client_files(config)
+    readings: list[Callable[[], object]] = [partial(refuse_credentials, config), *_client_files(config)]
+    if config.receivers.otlp:
+        readings.insert(0, partial(verify, config.receivers.otlp))
     if to := score_endpoints(config):
         readings += [each.tls.context for each in to.values() if is_secure(each)]
         readings.append(partial(known_scorers, config))
+    for key, client in (("receivers.kafka", config.receivers.kafka), ("exporters.kafka", config.exporters.kafka)):
+        if client:
+            readings.append(partial(_check_kafka, client.settings(), key))
     if config.judges:
         from otel_eval.app.judge_clients import judges_of  # deferred: it loads every scorer
 
@@ -244,3 +264,18 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     if journal is not None:
         journal.forward = forward
     return forward
+
+
+def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
+    """See whether librdkafka takes the settings, without a connection.
+
+    Raises:
+        ConfigError: a name, a value or a file cannot be used.
+    """
+    from confluent_kafka import Consumer, KafkaException  # deferred: the package is an extra
+
+    try:
+        Consumer(dict(settings) | {"bootstrap.servers": "", "group.id": "check"}).close()
+    except KafkaException as error:
+        why = " ".join(error.args[0].str().split())
+        raise ConfigError(f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl") from None

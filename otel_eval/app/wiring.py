@@ -275,7 +275,8 @@ def export_queues_of(
     """
     from otel_eval.exporters.delivery import ExportQueues
 
-    dead_letters, histories, kept = _dead_letters(config), _histories(config, before), config.storage is not None
+    dead_letters, histories = _dead_letters(config), _histories(config, before)
+    kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that is read again
     given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": config.exporters.max_queue}
     queues = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in _reliable(config)]
     return ExportQueues(queues, dead_letters, kept=kept)

@@ -47,7 +47,7 @@ class TraceStore:
     """
 
     def __init__(self, limits: Limits | None = None, is_agent: Callable[[Frame], bool] | None = None) -> None:
-        self.limits: Final = limits or Limits()
+        self.limits = limits or Limits()
         self.tally: Final = BufferCounts()
         self._parts: Final = Parts(self.limits, self.tally, is_agent) if is_agent else None
         self._open: dict[bytes, OpenTrace] = {}

@@ -24,7 +24,7 @@ from otel_eval.config.endpoints import (
     client_tls,
 )
 from otel_eval.config.judges import AsyncScoring, JudgeEndpoint
-from otel_eval.config.kafka import KafkaExporter, Sasl
+from otel_eval.config.kafka import KafkaExporter, KafkaReceiver, Sasl
 from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
 from otel_eval.config.models import EvalConfig, Evaluation, Match, Results, Storage, Traces, Window
 from otel_eval.config.tls import TlsFiles
@@ -41,6 +41,7 @@ __all__ = [
     "JsonlExporter",
     "JudgeEndpoint",
     "KafkaExporter",
+    "KafkaReceiver",
     "Match",
     "MetricsOtlp",
     "MlflowTarget",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from otel_eval.config.annotations import MlflowTarget, PhoenixTarget
-from otel_eval.config.kafka import KafkaExporter
+from otel_eval.config.kafka import KafkaExporter, KafkaReceiver
 from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Count, Seconds, Size, Target
 from otel_eval.config.validation import Shape, did_you_mean, joined
@@ -176,8 +176,19 @@ class OtlpReceiver(Shape):
 class Receivers(Shape):
     """Where `otel-eval serve` takes spans from."""
 
-    otlp: OtlpReceiver = OtlpReceiver()
-    """The OTLP receiver."""
+    otlp: OtlpReceiver | None = OtlpReceiver()
+    """The OTLP receiver; on unless another receiver is named without it."""
+    kafka: KafkaReceiver | None = None
+    """A topic of Kafka."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_is_on(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        if given.get("otlp", ...) is None:
+            return {**given, "otlp": {}}
+        return {"otlp": None, **given} if given.get("kafka") else given
 
 
 def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:

@@ -1,4 +1,4 @@
-"""The keys of a connection to Kafka and of the Kafka exporter, and the settings of librdkafka that they mean."""
+"""The keys of the Kafka receiver and the Kafka exporter, and the settings of librdkafka that they mean."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from otel_eval.config.tls import TlsFiles
-from otel_eval.config.units import Plain, Seconds
+from otel_eval.config.units import Plain, Seconds, Size
 from otel_eval.config.validation import Shape
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["KafkaClient", "KafkaExporter", "Sasl"]
+__all__ = ["KafkaClient", "KafkaExporter", "KafkaReceiver", "Sasl"]
 
 _OWN: Final = ("bootstrap.", "security.", "sasl.", "ssl.ca", "ssl.certificate", "ssl.key", "enable.", "auto.", "group.id", "acks")
 """Beginnings of settings that other keys give, or on which the guarantees rest."""
@@ -71,6 +71,37 @@ class KafkaClient(Shape):
             settings |= {"sasl.mechanism": self.sasl.mechanism, "sasl.username": self.sasl.username}
             settings |= {"sasl.password": self.sasl.password}
         return settings | dict(self.options)
+
+
+class KafkaReceiver(KafkaClient):
+    """Spans from a topic. Offsets are committed when the traces they belong to are scored and their results delivered."""
+
+    topic: str = Field(default="otlp_spans", min_length=1)
+    """The topic; each record's key is its trace id in 32 hexadecimal digits."""
+    group_id: str = Field(default="otel-eval", min_length=1)
+    """The consumer group: its members share the partitions."""
+    encoding: Literal["otlp_proto", "otlp_json"] = "otlp_proto"
+    """What a record holds: an OTLP trace request in protobuf or JSON."""
+    initial_offset: Literal["latest", "earliest"] = "latest"
+    """Where a group without committed offsets begins."""
+    unkeyed: Literal["refuse", "accept"] = "refuse"
+    """Records whose key is not the trace id of all their spans. `accept` is right only if the topic has one partition."""
+    margin: Seconds = 60.0
+    """How long before the committed offset a new owner reads trace ids, so that late spans of scored traces are recognised."""
+    max_message_size: Size = 64 * 2**20
+    """The largest record taken."""
+    dead_letter: str | None = Field(default=None, min_length=1)
+    """A file of JSON Lines to which records that cannot be read are appended, with their content in base64."""
+    dead_letter_topic: str | None = Field(default=None, min_length=1)
+    """A topic to which they are written unchanged."""
+
+    def contradictions(self) -> Iterator[str]:
+        """One place for dead letters, and no loop."""
+        yield from super().contradictions()
+        if self.dead_letter and self.dead_letter_topic:
+            yield "dead_letter and dead_letter_topic are both given; leave one out"
+        if self.dead_letter_topic == self.topic:
+            yield f"dead_letter_topic: {redacted_repr(self.topic)} is the topic that is read; name another one"
 
 
 class KafkaExporter(KafkaClient):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_eval.counters import Warnings
 from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.result_rows import line_of, rows_of
 from otel_eval.model import Report
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from otel_eval.exporters.otlp import RequestEncoder
 
-__all__ = ["KafkaTopicExporter", "key_of_row", "producer_settings"]
+__all__ = ["ClientLog", "KafkaTopicExporter", "key_of_row", "producer_settings"]
 
 _KEY: Final = ("trace_id", "span_id", "evaluation", "scorer", "spans_digest")
 _LAST_S: Final = 1.0  # beyond the timeout, for the callbacks of records that were given up
@@ -87,7 +88,7 @@ class KafkaTopicExporter(Exporter):
             from confluent_kafka import Producer  # deferred: the package is an extra
 
             self._process = os.getpid()
-            self._producer = Producer(self._settings, logger=_QUIET)
+            self._producer = Producer(self._settings, logger=ClientLog())
         return self._producer
 
     def _result(self, failures: Sequence[tuple[int, KafkaError]]) -> ExportResult:
@@ -117,14 +118,15 @@ class KafkaTopicExporter(Exporter):
             producer.flush(timeout_s)
 
 
-class _Quiet:
-    """A logger that drops librdkafka's lines: what matters of them is in the result of an export."""
+class ClientLog:
+    """Takes librdkafka's log lines: one of each kind in a minute, because it writes many while a broker is away."""
 
-    def log(self, *_: Any, **__: Any) -> None:
-        """Drop a line."""
+    def __init__(self) -> None:
+        self._warnings: Final = Warnings()
 
-
-_QUIET: Final = _Quiet()
+    def log(self, _: int, message: str, *args: Any) -> None:
+        """Log a line; its first argument is its kind."""
+        self._warnings.say(str(args[:1]), "librdkafka: " + message, *args)
 
 
 def _json_records(report: Report) -> Iterator[tuple[bytes, bytes]]:

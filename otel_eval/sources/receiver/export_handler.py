@@ -25,11 +25,11 @@ from otel_eval.otlp import (
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.requests import Encoding, RawRequest, Signal, read_request
 from otel_eval.otlp.schema import parse_metrics
+from otel_eval.sources.interface import Consumer
 from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = [
-    "Consumer",
     "ExportHandler",
     "ExportResponse",
     "ExportStatus",
@@ -201,30 +201,6 @@ def _check_metrics(body: bytes) -> None:
 def _warning(batch: SpanBatch, lost: int) -> str:
     fate = "rejected" if lost == batch.rejected else "rejected or passed on without being evaluated"
     return f"{batch.rejected} {fate}, the first: {batch.why}" if batch.rejected else ""
-
-
-class Consumer(Protocol):
-    """Takes the items of a request. When a call returns, the request is acknowledged.
-
-    Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
-    the client retries all of it.
-    """
-
-    def spans(self, batch: SpanBatch) -> None:
-        """Take spans.
-
-        Raises:
-            Overloaded: there is no room now.
-        """
-        ...
-
-    def logs(self, batch: SpanBatch) -> None:
-        """Take log records.
-
-        Raises:
-            Overloaded: there is no room now.
-        """
-        ...
 
 
 class Relay(Protocol):

@@ -14,9 +14,10 @@ from typing import Final
 from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
+from otel_eval.sources.interface import Consumer
 from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.counters import counts_by_transport
-from otel_eval.sources.receiver.export_handler import Consumer, ExportHandler, Relay
+from otel_eval.sources.receiver.export_handler import ExportHandler, Relay
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
@@ -193,19 +194,22 @@ class OtlpServer:
         self._warn("http", address, host)
         return _written(host, self._http.server_port)
 
-    def stop(self, grace_s: float = 5.0) -> None:
-        """Refuse what is new at once, let what runs end within `grace_s` seconds, then close every connection."""
-        deadline = time.monotonic() + grace_s
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Refuse what is new at once, let what runs end within `timeout_s` seconds, then close every connection."""
+        deadline = time.monotonic() + timeout_s
         self._memory_limiter.close()
         if self._http:
             self._http.stopping = True
-        wait = self._grpc.stop(grace_s) if self._grpc else None
-        self._memory_limiter.wait_idle(grace_s)
+        wait = self._grpc.stop(timeout_s) if self._grpc else None
+        self._memory_limiter.wait_idle(timeout_s)
         if self._http:
             self._http.stop(max(0.5, deadline - time.monotonic()))
         if wait:
             wait()
         self._grpc = self._http = None
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is left to do: requests were acknowledged when they were taken."""
 
 
 def _parsed(protocol: str, address: str) -> tuple[str, int]:

@@ -1,0 +1,118 @@
+"""Builds the Kafka receiver and connects it: pipelines of its partitions, and the results that its offsets wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_eval.app.server_wiring import max_attributes_of
+from otel_eval.app.wiring import limits_of
+from otel_eval.config import EvalConfig, KafkaReceiver
+from otel_eval.counters import Counters
+from otel_eval.exporters.undelivered import Undelivered
+from otel_eval.otlp.requests import Encoding
+from otel_eval.pipeline import Pipeline
+from otel_eval.sources.kafka import KafkaSource
+from otel_eval.sources.kafka.dead_letters import DeadRecords, DeadRecordsFile, DeadRecordsTopic
+from otel_eval.sources.kafka.offsets import OffsetFinder
+from otel_eval.sources.kafka.partition import Services
+from otel_eval.sources.kafka.records import RecordReader
+
+if TYPE_CHECKING:
+    from otel_eval.engine import Engine
+    from otel_eval.judges import AsyncEvaluator
+    from otel_eval.model import Report
+    from otel_eval.sources.kafka.record_clock import RecordClock
+
+__all__ = ["KafkaIntake"]
+
+_ENCODINGS: Final = {"otlp_proto": Encoding.PROTOBUF, "otlp_json": Encoding.JSON}
+
+
+class KafkaIntake:
+    """The Kafka receiver of a server.
+
+    Args:
+        config: with `receivers.kafka`.
+        engine: for it alone: it evaluates on its own thread.
+        options: of each pipeline, beside what differs between them.
+        backpressure: why nothing more must be evaluated, or "".
+
+    Raises:
+        ConfigError: the file for dead letters cannot be written.
+    """
+
+    def __init__(
+        self,
+        config: EvalConfig,
+        engine: Engine,
+        later: AsyncEvaluator | None,
+        counters: Counters,
+        backpressure: Callable[[], str],
+        emit: Callable[[Report], None],
+        **options: Any,
+    ) -> None:
+        given = config.receivers.kafka
+        if given is None:
+            raise ValueError("receivers.kafka is not configured")
+        self._engine, self._later, self._emit, self._options = engine, later, emit, options
+        self._exporters_pause: Final = backpressure
+        self._most_pending: Final = config.async_scoring.max_queue // 2
+        self._limits: Final = limits_of(config)
+        evaluators: set[str] = set()
+        delivered: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self.undelivered: Final = Undelivered(evaluators, delivered.put)
+        self._evaluators: Final = evaluators
+        finder = OffsetFinder(given.topic, given.initial_offset, counters, time.time)
+        services = self._services(config, given, counters)
+        parts: tuple[Any, ...] = (services, finder, self._pipeline, self._limits, self._backpressure, delivered, evaluators)
+        self.source: Final = KafkaSource(given.settings(), given.group_id, *parts)
+
+    def _services(self, config: EvalConfig, given: KafkaReceiver, counters: Counters) -> Services:
+        needs_key = given.unkeyed == "refuse"
+        return Services(
+            topic=given.topic,
+            reader=RecordReader(
+                _ENCODINGS[given.encoding], given.max_message_size, max_attributes_of(config), needs_key=needs_key
+            ),
+            counters=counters,
+            dead_records=_dead_records(given),
+            margin_s=given.margin,
+            keep_s=max(given.margin, config.traces.max_age),
+            most_ids=config.traces.max_traces,
+            is_undelivered=lambda evaluator, trace_id: self.undelivered.waits((evaluator, trace_id)),
+        )
+
+    def _pipeline(self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
+        given: dict[str, Any] = {"clock": clock, "evaluated": evaluated, "later": self._later, "evaluator": evaluator}
+        return Pipeline(self._engine, self._emit, self._limits, since_ns=int(since_s * 1e9), **given, **self._options)
+
+    def _backpressure(self) -> str:
+        if self._later is not None and self._later.counts()["late_pending"] >= self._most_pending:
+            return "half of async_scoring.max_queue is pending"
+        return self._exporters_pause()
+
+    def made(self, report: Report, exporters: int) -> None:
+        """A report is about to be queued for so many exporters."""
+        self.undelivered.made(report, exporters)
+
+    def delivered(self, reports: Sequence[Report]) -> None:
+        """One exporter exported these, or they were refused permanently."""
+        self.undelivered.delivered(reports)
+
+    def is_own(self, report: Report) -> bool:
+        """Whether the report is on a trace that was read from the topic."""
+        return report.stamp.evaluator in self._evaluators
+
+    def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
+        """Evaluate with another engine from the next trace on."""
+        self._engine, self._later = engine, self._later or later
+        self.source.use_engine(engine, later)
+
+
+def _dead_records(given: KafkaReceiver) -> DeadRecords | None:
+    if given.dead_letter:
+        return DeadRecordsFile(given.dead_letter)
+    return DeadRecordsTopic(given.settings(), given.dead_letter_topic) if given.dead_letter_topic else None

@@ -1,0 +1,159 @@
+"""Reads records as spans, and tells those that cannot be used from the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from otel_eval.errors import InputError
+from otel_eval.otlp import SpanBatch, json_decoded_size, protobuf_decoded_size
+from otel_eval.otlp.requests import Encoding, RawRequest, Signal, read_request
+from otel_eval.wire import read_varint
+
+__all__ = ["ReadRecords", "Record", "RecordReader", "Refusal", "trace_id_of"]
+
+_KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
+_GROWTH: Final = 4  # what a record may take when it is read, in largest records
+
+Refusal = Literal["unkeyed", "malformed", "oversized"]
+"""Why a record cannot be used: its key is not the trace id of all its spans, it cannot be read, or it is too large."""
+
+
+class Record(NamedTuple):
+    """A record as the topic has it; times in Unix seconds."""
+
+    offset: int
+    time_s: float
+    key: bytes | None
+    value: bytes | None
+
+
+def trace_id_of(key: bytes | None) -> bytes | None:
+    """The trace id that a key is; None if it is none.
+
+    >>> trace_id_of(b"4bf92f3577b34da6a3ce929d0e0e4736").hex(), trace_id_of(b"4bf9"), trace_id_of(None)
+    ('4bf92f3577b34da6a3ce929d0e0e4736', None, None)
+    """
+    return bytes.fromhex(key.decode("ascii")) if key is not None and _KEY.fullmatch(key) else None
+
+
+_RESOURCE_SPANS: Final = 0x0A  # tag of field 1 with a length
+
+
+def _is_framed(value: bytes | None) -> bool:
+    """Whether a message ends where its last field does: of one that was cut short, the next would be taken for the rest."""
+    at = 0
+    try:
+        while value and at < len(value):
+            if value[at] != _RESOURCE_SPANS:
+                return False
+            length, at = read_varint(value, at + 1)
+            at += length
+    except (IndexError, ValueError):
+        return False
+    return bool(value) and at == len(value or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """What some records hold.
+
+    Attributes:
+        batch: their spans.
+        trace_ids: of each record, in order; none of one that cannot be used.
+        refused: the records that cannot be used, by place.
+    """
+
+    batch: SpanBatch
+    trace_ids: Sequence[Collection[bytes]]
+    refused: dict[int, Refusal]
+
+
+class RecordReader:
+    """Reads the records of a topic.
+
+    Args:
+        encoding: protobuf or JSON.
+        max_bytes: of one record.
+        max_attributes: of a span, an event, a link, a resource or a scope.
+        needs_key: whether a record whose key is not the trace id of all its spans is refused.
+    """
+
+    def __init__(self, encoding: Encoding, max_bytes: int, max_attributes: int, *, needs_key: bool) -> None:
+        self._encoding, self._max_bytes, self._max_attributes = encoding, max_bytes, max_attributes
+        self._needs_key: Final = needs_key
+
+    def read(self, records: Sequence[Record]) -> ReadRecords:
+        """Read records: together if all can be used, which costs a third, or else one after the other."""
+        return self._together(records) or self._singly(records)
+
+    def _together(self, records: Sequence[Record]) -> ReadRecords | None:
+        """Messages in protobuf that stand behind one another are one message; None if any record is unusual."""
+        if self._encoding is not Encoding.PROTOBUF or not self._needs_key:
+            return None
+        keys = [trace_id_of(record.key) for record in records]
+        body = b"".join([record.value or b"" for record in records])
+        if None in keys or len(body) > self._max_bytes or not all(_is_framed(record.value) for record in records):
+            return None
+        try:
+            batch = self._batch(body)
+        except (InputError, MemoryError):
+            return None
+        if batch is None or not {span[0] for span in batch.spans} <= set(keys):
+            return None
+        return ReadRecords(batch, [(key,) for key in keys if key is not None], {})
+
+    def _batch(self, body: bytes) -> SpanBatch | None:
+        """The spans of a message; None if reading it would take too much memory."""
+        most = _GROWTH * self._max_bytes
+        is_json = self._encoding is Encoding.JSON
+        if (json_decoded_size(body) if is_json else protobuf_decoded_size(Signal.TRACES, body, most)) > most:
+            return None
+        batch = read_request(RawRequest(Signal.TRACES, self._encoding, body), self._max_attributes)
+        batch.origin = None  # the topic keeps the record
+        return batch
+
+    def _singly(self, records: Sequence[Record]) -> ReadRecords:
+        found = ReadRecords(SpanBatch(), [], {})
+        ids: list[Collection[bytes]] = []
+        for place, record in enumerate(records):
+            batch = self._one(record)
+            if isinstance(batch, str):
+                found.refused[place] = batch
+                ids.append(())
+                continue
+            ids.append({span[0] for span in batch.spans})
+            found.batch.spans += batch.spans
+            found.batch.own += batch.own
+            if batch.rejected:
+                found.batch.reject(batch.why, batch.rejected)
+        return ReadRecords(found.batch, ids, found.refused)
+
+    def _one(self, record: Record) -> SpanBatch | Refusal:
+        if record.value is None or len(record.value) > self._max_bytes:
+            return "malformed" if record.value is None else "oversized"
+        try:
+            batch = self._batch(record.value)
+        except InputError:
+            return "malformed"
+        except MemoryError:
+            return "oversized"
+        if batch is None:
+            return "oversized"
+        is_keyed = {span[0] for span in batch.spans} <= {trace_id_of(record.key)}
+        return batch if is_keyed or not self._needs_key else "unkeyed"
+
+    def trace_ids(self, record: Record) -> Collection[bytes]:
+        """The traces that a record belongs to, read from its key where that is one."""
+        key = trace_id_of(record.key)
+        if key is not None and self._needs_key:
+            return (key,)
+        batch = self._one(record)
+        return () if isinstance(batch, str) else {span[0] for span in batch.spans}
+
+    def spans(self, record: Record) -> int:
+        """How many spans a record holds; 0 if it cannot be used."""
+        batch = self._one(record)
+        return 0 if isinstance(batch, str) else len(batch.spans)

@@ -1,0 +1,397 @@
+"""Reads a topic as a member of a consumer group, on one thread: poll, take, evaluate, commit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+from otel_eval.assembly import Limits
+from otel_eval.counters import Warnings
+from otel_eval.engine import Engine
+from otel_eval.exporters.kafka import ClientLog
+from otel_eval.model import Completeness
+from otel_eval.pipeline_ports import AsyncResults
+from otel_eval.sources.kafka.counts import added, lasting
+from otel_eval.sources.kafka.offsets import OffsetFinder
+from otel_eval.sources.kafka.partition import Partition, PartitionPipeline, Services, Start
+from otel_eval.sources.kafka.record_clock import RecordClock
+from otel_eval.sources.kafka.records import Record
+from otel_eval.sources.kafka.watermark import CommitNote
+
+__all__ = ["KafkaSource", "PipelineMaker"]
+
+_log = logging.getLogger("otel_eval")
+
+_AT_ONCE: Final = 500  # records of one poll
+_POLL_S: Final = 0.1
+_COMMIT_S: Final = 1.0
+_LOOK_S: Final = 30.0  # at the topic
+_FAILED_S: Final = 1.0  # of rest after an unexpected error
+_STALLED_S: Final = 60.0
+_TIMEOUT_S: Final = 10.0
+_SETTINGS: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # where to go on is decided here, with a log line
+    "allow.auto.create.topics": False,
+}
+_DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # of each partition, fetched ahead
+
+
+class PipelineMaker(Protocol):
+    """Makes the pipeline of one partition."""
+
+    def __call__(
+        self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]
+    ) -> PartitionPipeline:
+        """A pipeline whose results carry the id of the evaluator and whose waits are measured by the clock."""
+        ...
+
+
+class KafkaSource:
+    """A member of a consumer group that reads one topic.
+
+    Args:
+        settings: of librdkafka, for the cluster.
+        group: the group's id.
+        services: what all partitions share.
+        finder: finds where the reading of a partition begins.
+        pipeline: makes the pipeline of a partition.
+        limits: of all partitions together; each one holds its share, but at least one trace of the greatest size.
+        backpressure: why nothing more must be evaluated, or "".
+        delivered: evaluator and trace of which all results were delivered, in hexadecimal; filled by others.
+        evaluators: takes the ids of the evaluators of all partitions that this process has ever owned.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        group: str,
+        services: Services,
+        finder: OffsetFinder,
+        pipeline: PipelineMaker,
+        limits: Limits,
+        backpressure: Callable[[], str],
+        delivered: SimpleQueue[tuple[str, str]],
+        evaluators: set[str],
+    ) -> None:
+        self._settings: Final = _with_assignment(settings) | {"group.id": group, **_SETTINGS}
+        self._group, self._services, self._finder, self._make = group, services, finder, pipeline
+        self._limits, self._backpressure, self._delivered = limits, backpressure, delivered
+        self._evaluators: Final = evaluators
+        self._counters: Final = services.counters
+        self._warnings: Final = Warnings()
+        self._partitions: dict[int, Partition] = {}
+        self._by_evaluator: dict[str, Partition] = {}
+        self._former: dict[str, Any] = {}  # counts of partitions that were given away
+        self._gauges: dict[str, float] = {}
+        self._number_of_partitions = 0
+        self._consumer: Any = None
+        self._stopping, self._ending = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otel-eval-kafka", daemon=True)
+        self._moved = self._committed_at = self._looked_at = time.monotonic()
+
+    # ------------------------------------------------------- start and end
+
+    def start(self) -> None:
+        """Join the group and begin to read.
+
+        Raises:
+            KafkaException: a setting cannot be used.
+        """
+        from confluent_kafka import Consumer  # deferred: the package is an extra
+
+        self._consumer = Consumer(self._settings | {"on_commit": self._on_commit, "error_cb": self._warn}, logger=ClientLog())
+        self._consumer.subscribe(
+            [self._services.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        self._moved = self._looked_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Read and evaluate nothing more. What is not finished stays in the topic."""
+        self._stopping.set()
+
+    def close(self, timeout_s: float) -> None:
+        """Commit what is finished and leave the group."""
+        self._stopping.set()
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records are read and evaluated; not if that has made no progress for a minute."""
+        return self._thread.is_alive() and not self._stopping.is_set() and time.monotonic() - self._moved < _STALLED_S
+
+    def use_engine(self, engine: Engine, later: AsyncResults | None) -> None:
+        """Evaluate with another engine from the next trace on."""
+        for partition in list(self._partitions.values()):
+            partition.pipeline.use_engine(engine, later)
+
+    # ----------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        self._look_at_topic()
+        while not self._stopping.is_set():
+            try:
+                self._step()
+            except Exception as error:  # noqa: BLE001 - the thread must live on
+                self._counters.add("kafka.errors", reason=type(error).__name__)
+                self._warnings.say(f"step {type(error)}", "reading %s failed: %s", self._services.topic, _described(error))
+                self._stopping.wait(_FAILED_S)
+        self._ending.wait()
+        self._settle()
+        try:
+            self._consumer.close()  # calls `_on_revoke`
+        except Exception as error:  # noqa: BLE001 - the process ends
+            _log.warning("leaving group %s failed: %s", self._group, _described(error))
+        if self._services.dead_records is not None:
+            self._services.dead_records.close()
+
+    def _step(self) -> None:
+        messages = self._consumer.consume(_AT_ONCE, _POLL_S)
+        now = time.monotonic()
+        elapsed_s, self._moved = now - self._moved, now
+        is_paused = bool(self._backpressure())
+        read = self._sorted(messages)
+        for partition in list(self._partitions.values()):
+            if is_paused:
+                partition.waiting.extend(read.get(partition.number, ()))
+            else:
+                partition.take(read.get(partition.number, ()))
+                partition.idle(elapsed_s)
+                partition.evaluate()
+        self._note_ends(messages)
+        self._pause_or_resume(is_paused)
+        self._settle()
+        if now - self._committed_at >= _COMMIT_S:
+            self._committed_at = now
+            self._commit(self._partitions.values())
+            self._measure()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            self._look_at_topic()
+
+    def _sorted(self, messages: Sequence[Any]) -> dict[int, list[Record]]:
+        """The records of each partition."""
+        read: dict[int, list[Record]] = {}
+        for message in messages:
+            if message.error() is None:
+                _, time_ms = message.timestamp()
+                record = Record(message.offset(), time_ms / 1000, message.key(), message.value())
+                read.setdefault(message.partition(), []).append(record)
+        return read
+
+    def _note_ends(self, messages: Sequence[Any]) -> None:
+        """What messages tell that are no records: the end of a partition, or an error."""
+        from confluent_kafka import KafkaError
+
+        for message in messages:
+            error, partition = message.error(), self._partitions.get(message.partition())
+            if error is None:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
+                if partition is not None:
+                    partition.is_at_end = True
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+                self._begin_again(partition)
+            else:
+                self._warn(error)
+
+    def _warn(self, error: Any) -> None:
+        reason = error.name().lstrip("_").lower()
+        self._counters.add("kafka.errors", reason=reason)
+        self._warnings.say(reason, "reading %s: %s", self._services.topic, error.str())
+
+    def _pause_or_resume(self, is_paused: bool) -> None:
+        """Stop fetching where records wait; the consumer is polled on, so that it stays in the group."""
+        for partition in self._partitions.values():
+            wanted = is_paused or bool(partition.waiting)
+            if wanted is not partition.is_paused:
+                partition.is_paused = wanted
+                act = self._consumer.pause if wanted else self._consumer.resume
+                act([self._at(partition.number)])
+                if wanted:
+                    self._counters.add("kafka.pauses")
+
+    def _settle(self) -> None:
+        """Finish traces whose results were delivered."""
+        while not self._delivered.empty():
+            evaluator, trace_id = self._delivered.get()
+            if (partition := self._by_evaluator.get(evaluator)) is not None:
+                partition.delivered(bytes.fromhex(trace_id))
+
+    def _at(self, number: int, *offset: Any) -> Any:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._services.topic, number, *offset)
+
+    # --------------------------------------------------------------- commits
+
+    def _commit(self, partitions: Iterable[Partition], *, is_last: bool = False) -> None:
+        """Commit watermarks that moved. A commit may fail at a handover: the next owner then reads a little more again."""
+        moved = [each for each in partitions if each.commit != each.committed]
+        if not moved:
+            return
+        offsets = []
+        for each in moved:
+            each.committed = low, margin = each.commit
+            offsets.append(self._at(each.number, low, CommitNote(margin, self._number_of_partitions).text()))
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=not is_last)
+        except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
+            self._on_commit(error, ())
+
+    def _on_commit(self, error: Any, partitions: Sequence[Any]) -> None:
+        if error is not None or any(each.error is not None for each in partitions):
+            self._counters.add("kafka.commits_failed")
+            for each in self._partitions.values():
+                each.committed = None
+
+    # ------------------------------------------------------------ rebalances
+
+    def _on_assign(self, consumer: Any, assigned: Sequence[Any]) -> None:
+        found = self._committed(consumer, assigned)
+        starts = {each.partition: self._begin(consumer, each) for each in found if not self._stopping.is_set()}
+        positions = [self._at(number, start.margin) for number, start in starts.items()]
+        if positions or not _is_cooperative(self._settings):
+            (consumer.incremental_assign if _is_cooperative(self._settings) else consumer.assign)(positions)
+        self._share()
+        self._counters.add("kafka.assignments", len(starts), event="assigned")
+
+    def _committed(self, consumer: Any, assigned: Sequence[Any]) -> Sequence[Any]:
+        """The commits of partitions; asked again until the cluster answers, because without them nothing may be read."""
+        while assigned and not self._stopping.is_set():
+            try:
+                found = consumer.committed(list(assigned), timeout=_TIMEOUT_S)
+                if all(each.error is None for each in found):
+                    return list(found)
+            except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
+                self._warnings.say("committed", "the commits of group %s cannot be read: %s", self._group, _described(error))
+            self._stopping.wait(_FAILED_S)
+        return ()
+
+    def _begin(self, consumer: Any, committed: Any) -> Start:
+        while True:
+            try:
+                start = self._finder.start(consumer, committed, self._number_of_partitions)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
+                self._warnings.say("offsets", "the offsets of %s cannot be read: %s", self._services.topic, _described(error))
+                if self._stopping.wait(_FAILED_S):
+                    return Start(committed.offset, committed.offset)
+        self._own(committed.partition, start)
+        return start
+
+    def _own(self, number: int, start: Start) -> None:
+        evaluator = self._evaluator(number)
+        self._evaluators.add(evaluator)
+
+        def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> PartitionPipeline:
+            return self._make(evaluator, start.since_s, clock, evaluated)
+
+        made = Partition(number, evaluator, start, self._services, pipeline)
+        self._partitions[number] = self._by_evaluator[evaluator] = made
+
+    def _evaluator(self, number: int) -> str:
+        """One id for a partition whoever owns it, so that a handover looks like one evaluator and a split trace like two."""
+        named = f"{self._group}\0{self._services.topic}\0{number}"
+        return blake2b(named.encode(), digest_size=16).hexdigest()
+
+    def _begin_again(self, partition: Partition) -> None:
+        """The log does not hold what is read next: what is open is evaluated as incomplete."""
+        first, _ = self._consumer.get_watermark_offsets(self._at(partition.number), timeout=_TIMEOUT_S)
+        start = self._finder.out_of_range(partition.number, partition.watermark.position, first)
+        partition.pipeline.drain(Completeness.OVERFLOW)
+        self._disown(partition.number)
+        self._own(partition.number, start)
+        self._consumer.seek(self._at(partition.number, first))
+        self._share()
+
+    def _on_revoke(self, _: Any, revoked: Sequence[Any]) -> None:
+        self._settle()
+        self._commit([self._partitions[each.partition] for each in revoked if each.partition in self._partitions], is_last=True)
+        self._give_away(revoked, "revoked")
+
+    def _on_lost(self, _: Any, lost: Sequence[Any]) -> None:
+        self._give_away(lost, "lost")
+
+    def _give_away(self, partitions: Sequence[Any], event: str) -> None:
+        """Drop what is held of partitions: their new owner reads it again."""
+        for each in partitions:
+            self._disown(each.partition)
+        self._share()
+        self._counters.add("kafka.assignments", len(partitions), event=event)
+
+    def _disown(self, number: int) -> None:
+        partition = self._partitions.pop(number, None)
+        if partition is not None:
+            self._by_evaluator.pop(partition.evaluator, None)
+            self._former = added(self._former, lasting(partition.counts()))
+
+    def _share(self) -> None:
+        """Divide the limits between the partitions."""
+        limits, number = self._limits, max(1, len(self._partitions))
+        most_bytes = max(limits.max_bytes // number, limits.max_bytes_per_trace)
+        share = replace(limits, max_bytes=most_bytes, max_traces=max(1, limits.max_traces // number))
+        for partition in self._partitions.values():
+            partition.pipeline.use_limits(share)
+
+    # ----------------------------------------------------------- observation
+
+    def _look_at_topic(self) -> None:
+        """Whether the topic exists and has the partitions that it had."""
+        try:
+            topic = self._consumer.list_topics(self._services.topic, timeout=_TIMEOUT_S).topics[self._services.topic]
+        except Exception as error:  # noqa: BLE001 - whatever librdkafka raises
+            self._warnings.say("topic", "the cluster of %s does not answer: %s", self._services.topic, _described(error))
+            return
+        if topic.error is not None:
+            self._warn(topic.error)
+            return
+        if self._number_of_partitions:
+            self._finder.compare(self._number_of_partitions, len(topic.partitions))
+        self._number_of_partitions = len(topic.partitions)
+
+    def _measure(self) -> None:
+        """Lag in records, and the age of the oldest trace that is not finished, by partition."""
+        gauges: dict[str, float] = {"kafka.partitions": len(self._partitions)}
+        for number, each in self._partitions.items():
+            _, end = self._consumer.get_watermark_offsets(self._at(number), cached=True)
+            oldest_s = each.watermark.oldest_s
+            gauges[f"kafka.lag{{partition={number}}}"] = max(0, end - each.watermark.position)
+            gauges[f"kafka.watermark_age_s{{partition={number}}}"] = 0.0 if oldest_s is None else max(0.0, time.time() - oldest_s)
+        self._gauges = gauges
+
+    def counts(self) -> dict[str, Any]:
+        """What the pipelines of all partitions counted, those that were given away too; lag and age of the watermark."""
+        found = self._former
+        for partition in list(self._partitions.values()):
+            found = added(found, partition.counts())
+        return found | self._gauges
+
+
+def _is_cooperative(settings: Mapping[str, Any]) -> bool:
+    """Whether partitions come and go one by one; else all are taken away at each rebalance."""
+    strategy = settings.get("partition.assignment.strategy", "")
+    return settings.get("group.protocol") == "consumer" or "cooperative" in str(strategy)
+
+
+def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with an assignment that leaves other partitions alone, unless the user chose one."""
+    is_given = settings.get("group.protocol") == "consumer" or "partition.assignment.strategy" in settings
+    return _DEFAULTS | ({} if is_given else {"partition.assignment.strategy": "cooperative-sticky"}) | dict(settings)
+
+
+def _described(error: BaseException) -> str:
+    """Librdkafka's name of an error, or its type."""
+    inner: Any = error.args[0] if error.args else None
+    return str(inner.name()).lstrip("_").lower() if hasattr(inner, "name") else type(error).__name__

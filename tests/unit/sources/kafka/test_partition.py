@@ -1,0 +1,254 @@
+"""A partition with a real pipeline: what it finishes, refuses and hands on; owners that crash and give away, by chance."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from fault_rig.reference import CONVENTIONS, EVALUATION
+from fault_rig.traffic import body, run_of, trace_id
+
+from otel_eval.app.wiring import engine_of
+from otel_eval.assembly import Limits
+from otel_eval.config import load
+from otel_eval.counters import Counters
+from otel_eval.exporters.result_rows import rows_of
+from otel_eval.exporters.undelivered import Undelivered
+from otel_eval.model import Report
+from otel_eval.otlp.requests import Encoding
+from otel_eval.pipeline import Pipeline
+from otel_eval.sources.kafka.partition import Partition, Services, Start
+from otel_eval.sources.kafka.record_clock import RecordClock
+from otel_eval.sources.kafka.records import Record, RecordReader
+
+ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
+WAITS = Limits(decision_wait_s=1.0, decision_wait_partial_s=1.5, grace_period_s=10.0, idle_s=60.0, max_age_s=300.0)
+BEGINNING = Start(0, 0)
+SOONER, LATER = 0.8, 1.4  # clearly before and after the decision wait
+BEGUN_S = time.time() - 100_000
+
+
+class Dead:
+    """Dead letters in memory, which may be full."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.records: list[tuple[int, str]] = []
+
+    def add(self, topic: str, partition: int, record: Record, why: str) -> bool:
+        if not self.is_full:
+            self.records.append((record.offset, why))
+        return not self.is_full
+
+    def close(self) -> None: ...
+
+
+class Owner:
+    """A partition and everything that it gave out."""
+
+    def __init__(self, start: Start = BEGINNING, limits: Limits = WAITS, *, delivers: bool = True) -> None:
+        self.reports: list[Report] = []
+        self.counters = Counters()
+        self.dead = Dead()
+        self.delivers = delivers
+        self.undelivered = Undelivered({"e"}, lambda trace: self.partition.delivered(bytes.fromhex(trace[1])))
+        reader = RecordReader(Encoding.PROTOBUF, 100_000, 100, needs_key=True)
+        services = Services(
+            "t",
+            reader,
+            self.counters,
+            self.dead,
+            30.0,
+            300.0,
+            1000,
+            lambda *trace: self.undelivered.waits(trace),
+        )
+
+        def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
+            return Pipeline(ENGINE, self.emit, limits, clock, evaluated=evaluated, evaluator="e", since_ns=0)
+
+        self.partition = Partition(0, "e", start, services, pipeline)
+
+    def emit(self, report: Report) -> None:
+        self.undelivered.made(report, 1)
+        self.reports.append(report)
+        if self.delivers:
+            self.deliver([report])
+
+    def deliver(self, reports: Sequence[Report]) -> None:
+        self.undelivered.delivered(reports)
+
+    def idle(self, for_s: float) -> None:
+        self.partition.is_at_end = True
+        for _ in range(int(for_s / 0.1)):
+            self.partition.idle(0.1)
+            self.partition.evaluate()
+
+
+def records(number: int, offset: int = 0, at_s: float = 0.0, gap_s: float = 0.1) -> list[Record]:
+    """A run, each span in a record of its own."""
+    key, spans = trace_id(number).hex().encode(), run_of(number, calls=2).spans()
+    return [Record(offset + place, BEGUN_S + at_s + place * gap_s, key, body([span])) for place, span in enumerate(spans)]
+
+
+def test_a_trace_is_finished_when_its_results_are_delivered() -> None:
+    owner = Owner(delivers=False)
+    owner.partition.take(records(1))
+    assert owner.partition.watermark.low == 0
+    owner.idle(2.0)
+    assert owner.reports
+    assert owner.partition.commit == (0, 0), "evaluated, not delivered"
+    owner.deliver(owner.reports)
+    assert owner.partition.commit == (3, 0)
+
+
+def test_record_time_closes_a_trace_and_not_the_time_of_reading() -> None:
+    owner = Owner()
+    owner.partition.take(records(1, gap_s=SOONER))
+    owner.partition.evaluate()
+    assert not owner.reports, "it may go on"
+    owner.partition.take(records(2, offset=3, at_s=10.0))
+    assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(1).hex()}
+
+
+def test_nothing_is_closed_by_idle_time_while_records_wait() -> None:
+    owner = Owner(limits=Limits(max_bytes=1, max_bytes_per_trace=1, max_traces=1))
+    owner.partition.take(records(1)[:1])
+    owner.partition.waiting.append(records(1)[1])
+    owner.partition.is_at_end, before = True, owner.partition.clock()
+    owner.partition.idle(0.4)
+    assert owner.partition.clock() == before
+
+
+def test_finished_traces_of_an_owner_before_are_learned_and_their_records_dropped() -> None:
+    late = Record(6, BEGUN_S + 5.0, *records(1)[2][2:])
+    log = [*records(1), *records(2, offset=3, at_s=1.0), late, *records(3, offset=7, at_s=6.0)]
+    owner = Owner(Start(low=4, margin=0))
+    owner.partition.take(log)
+    owner.idle(2.0)
+    assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(3).hex()}
+    assert owner.counters.get("kafka.records_reread") == 4
+    assert owner.counters.get("kafka.spans", outcome="decided") == 3
+    assert owner.partition.commit == (10, 0)
+
+
+def test_a_poison_record_is_kept_and_the_offset_goes_on() -> None:
+    owner = Owner()
+    poison = Record(1, BEGUN_S + 0.1, records(1)[0].key, b"\xff\xff")
+    other = Record(2, BEGUN_S + 0.2, None, records(1)[0].value)
+    owner.partition.take([records(1)[2]._replace(offset=0, time_s=BEGUN_S), poison, other])
+    owner.idle(2.0)
+    assert owner.dead.records == [(1, "malformed")], "what has no key is only counted"
+    assert owner.partition.commit == (3, 0)
+    assert [owner.counters.get("kafka.records", outcome=each) for each in ("accepted", "malformed", "unkeyed")] == [1, 1, 1]
+
+
+def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
+    owner = Owner()
+    owner.dead.is_full = True
+    log = [Record(0, BEGUN_S, records(1)[0].key, b"\xff"), *records(1, offset=1)]
+    owner.partition.take(log)
+    assert (owner.partition.is_blocked, owner.partition.commit, len(owner.partition.waiting)) == (True, (0, 0), 4)
+    owner.dead.is_full = False
+    owner.partition.take()
+    owner.idle(2.0)
+    assert owner.dead.records == [(0, "malformed")]
+    assert (len(owner.reports), owner.partition.commit[0]) == (1, 4)
+
+
+def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
+    """Records wait, time goes on, and everything is evaluated in the end."""
+    limits = Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, grace_period_s=0.0, max_traces=2)
+    owner, offset, log = Owner(limits=limits), 0, list[Record]()
+    for number in range(12):
+        log += records(number, offset=offset, gap_s=0.0)
+        offset += 3
+    for each in log:
+        owner.partition.take([each])
+    assert owner.partition.is_refused
+    for _ in range(400):
+        owner.partition.idle(0.1)
+        owner.partition.take()
+        owner.partition.evaluate()
+        owner.partition.is_at_end = not owner.partition.waiting
+    assert {each.trajectory.trace_id for each in owner.reports} == {trace_id(number).hex() for number in range(12)}
+    assert {each.trajectory.incomplete for each in owner.reports} == {""}
+    assert owner.partition.commit[0] == offset
+
+
+def test_max_age_bounds_the_watermark() -> None:
+    """A trace whose root never comes, while others go on."""
+    owner = Owner(limits=Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, idle_s=20.0, max_age_s=30.0))
+    root_less, log = records(1)[:1], list[Record]()
+    for number in range(60):
+        key = root_less[0].key
+        held = body([run_of(1, calls=80).spans()[number]])
+        log += [Record(len(log), BEGUN_S + number, key, held)]
+        log += records(100 + number, offset=len(log), at_s=number + 0.1, gap_s=0.01)
+    owner.partition.take(log)
+    low = owner.partition.commit[0]
+    assert low > 0
+    assert log[-1].time_s - log[low].time_s <= 31.0
+
+
+def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
+    """Each result's id, and everything else but who gave it when."""
+    return [
+        (row["result_id"], {key: value for key, value in row.items() if key not in ("evaluated_at", "evaluator")})
+        for report in reports
+        for row in rows_of(report)
+    ]
+
+
+def traffic(rng: random.Random) -> list[Record]:
+    """Interleaved runs; the root of some comes late, after the trace was closed, but within the margin."""
+    found = []
+    for number in range(rng.randrange(3, 25)):
+        at_s, spans = rng.uniform(0, 40), run_of(number, calls=rng.randrange(1, 4)).spans()
+        rng.shuffle(spans)
+        for span in spans:
+            found.append((at_s, number, span))
+            at_s += rng.choice([0.0, SOONER, SOONER, LATER if rng.random() < 0.3 else 0.3])
+    found.sort(key=lambda each: each[0])
+    return [
+        Record(place, BEGUN_S + at_s, trace_id(number).hex().encode(), body([span]))
+        for place, (at_s, number, span) in enumerate(found)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_owners_that_crash_and_give_away_give_every_result_once_in_content(seed: int) -> None:
+    """Compared with one owner who reads everything: no trace is lost, and one id never has two contents."""
+    rng = random.Random(seed)
+    log = traffic(rng)
+    alone = Owner()
+    alone.partition.take(log)
+    alone.idle(70.0)
+    reports: list[Report] = []
+    commit = (0, 0)
+    while True:
+        owner = Owner(Start(*commit))
+        position, is_last = commit[1], rng.random() < 0.15
+        until = len(log) if is_last else rng.randrange(commit[0], len(log) + 1)
+        while position < until:
+            count = rng.randrange(1, 8)
+            owner.partition.take(log[position : min(position + count, until)])
+            owner.partition.evaluate()
+            position += count
+            if rng.random() < 0.2 and position > commit[0]:
+                commit = owner.partition.commit  # what was committed last counts if it crashes
+        if is_last:
+            owner.idle(70.0)
+        elif rng.random() < 0.5 and position > commit[0]:
+            commit = owner.partition.commit  # it gives away in order
+        reports += owner.reports
+        if is_last:
+            break
+    by_id: dict[str, Any] = {}
+    for result_id, content in contents(reports):
+        assert by_id.setdefault(result_id, content) == content
+    results = {key: value for key, value in contents(alone.reports) if value["revision"] == 0}
+    assert results.items() <= by_id.items()
