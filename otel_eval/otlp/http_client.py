@@ -66,6 +66,7 @@ class HttpClient:
         self._headers: Final = {**own, **(_proxy_headers(proxied) if proxied else {})}
         self._idle: deque[http.client.HTTPConnection] = deque()  # open, and used by no thread
         self._process = os.getpid()
+        self._closed = False
 
     def request(self, method: str, path: str, body: bytes | None) -> HttpResponse:
         """Make a request, a second time where a kept connection had been closed by the other end meanwhile.
@@ -92,7 +93,7 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        if response.isclosed():
+        if response.isclosed() and not self._closed:
             self._idle.append(connection)
         else:
             connection.close()
@@ -108,7 +109,8 @@ class HttpClient:
             return None
 
     def close(self) -> None:
-        """Close the connections; a request that is under way goes on."""
+        """Close the connections; that of a request that is under way is closed after it."""
+        self._closed = True
         while (connection := self._pop()) is not None:
             connection.close()
 
