@@ -26,6 +26,10 @@ class Project:
         """Traces of the project."""
         return int(self.query("traceCount").get("traceCount", 0))
 
+    def span_count(self) -> int:
+        """Spans of the project."""
+        return int(self.query("recordCount").get("recordCount", 0))
+
     def latency_ms(self, quantile: float = 0.5) -> float | None:
         """Quantile of the durations of its traces."""
         return self.query(f"latencyMsQuantile(probability: {quantile})").get("latencyMsQuantile")

@@ -11,8 +11,8 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from recorded_traces import FOLDER, attribute_values
 
@@ -42,6 +42,13 @@ class PlayedRun:
 def exporting(endpoint: str, headers: dict[str, str] | None = None) -> SpanProcessor:
     """The SDK's own way to an OTLP endpoint; patient, since a product on a busy machine takes half a minute for a batch."""
     return BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, headers=headers, timeout=120))
+
+
+def send(spans: Sequence[ReadableSpan], endpoint: str, headers: dict[str, str] | None = None) -> None:
+    """Export ended spans with the exporter of the SDK."""
+    exporter = OTLPSpanExporter(endpoint=endpoint, headers=headers, timeout=120)
+    assert exporter.export(spans) is SpanExportResult.SUCCESS
+    exporter.shutdown()
 
 
 def play(

@@ -1,0 +1,87 @@
+"""Three traced agents whose tools fail now and then: something to see on a dashboard.
+
+    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 python examples/busy_agents.py [RUNS [SECONDS]]
+
+RUNS (30) are spread over the last hour; or, with SECONDS, over that time from now on. Every fourth refund skips the look-up that
+the policy demands, every fifth search is repeated, every third payment fails, and the agent `archive` never succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
+
+MS = 1_000_000
+AGENTS = ("refunds", "search", "archive")
+Call = tuple[str, dict[str, object], bool]  # tool, arguments, whether it succeeds
+
+
+def calls(agent: str, number: int) -> Iterator[Call]:
+    """What an agent does in its run with this number."""
+    order: dict[str, object] = {"order": 1000 + number}
+    if agent == "refunds":
+        if number % 4:
+            yield "look_up_order", order, True
+        yield "pay_back", order, number % 3 > 0
+    elif agent == "search":
+        for _ in range(1 + (number % 5 == 0)):
+            yield "search", {"text": f"order {order['order']}"}, True
+        yield "look_up_order", order, True
+    else:
+        yield "move_to_archive", order, False
+
+
+def run(tracer: Tracer, agent: str, number: int, end_ns: int) -> None:
+    """One run that ends at this time: a model call, then each tool."""
+    steps = list(calls(agent, number))
+    at = end_ns - (len(steps) + 1) * (150 + number % 7 * 20) * MS
+    question = [{"role": "user", "parts": [{"type": "text", "content": f"What about order {1000 + number}?"}]}]
+    asked = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "gen_ai.input.messages": json.dumps(question)}
+    own = tracer.start_span(f"invoke_agent {agent}", start_time=at, attributes=asked)
+    context = set_span_in_context(own)
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "none", "gen_ai.usage.input_tokens": 40 + number}
+    tracer.start_span("chat none", context=context, start_time=at, attributes=model).end(end_time=(at := at + 120 * MS))
+    for name, arguments, succeeds in steps:
+        described = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        described |= {"gen_ai.tool.call.id": f"{number}-{at}", "gen_ai.tool.call.arguments": json.dumps(arguments)}
+        tool = tracer.start_span(f"execute_tool {name}", context=context, start_time=at, attributes=described)
+        finish(tool, succeeds, at := at + (100 + number % 7 * 20) * MS)
+    own.end(end_time=end_ns)
+
+
+def finish(tool: Span, succeeds: bool, end_ns: int) -> None:
+    """End a tool's span, with its result or its error."""
+    if succeeds:
+        tool.set_attribute("gen_ai.tool.call.result", '{"done": true}')
+    else:
+        tool.set_attribute("error.type", "TimeoutError")
+        tool.set_status(Status(StatusCode.ERROR, "the service did not answer"))
+    tool.end(end_time=end_ns)
+
+
+def main(runs: int = 30, seconds: int = 0) -> None:
+    """All runs, agent after agent in turn."""
+    resource = Resource.create({"service.name": "shop", "openinference.project.name": "shop"})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=60), schedule_delay_millis=1000))
+    tracer = provider.get_tracer("examples.busy_agents")
+    for number in range(runs):
+        if seconds:
+            time.sleep(seconds / runs)
+        ago_s = 0 if seconds else (runs - 1 - number) * 3600 // runs
+        run(tracer, AGENTS[number % 3], number // 3, time.time_ns() - ago_s * 1000 * MS)
+    provider.shutdown()
+    print(f"{runs} runs sent to {os.environ.get('OTEL_EXPORTER_OTLP_ENDPOINT', 'http://localhost:4318')}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
