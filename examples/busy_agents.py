@@ -48,7 +48,8 @@ def run(tracer: Tracer, agent: str, number: int, end_ns: int) -> None:
     asked = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "gen_ai.input.messages": json.dumps(question)}
     own = tracer.start_span(f"invoke_agent {agent}", start_time=at, attributes=asked)
     context = set_span_in_context(own)
-    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "none", "gen_ai.usage.input_tokens": 40 + number}
+    model: dict[str, str | int] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "none"}
+    model |= {"gen_ai.usage.input_tokens": 40 + number, "gen_ai.usage.output_tokens": 20}
     tracer.start_span("chat none", context=context, start_time=at, attributes=model).end(end_time=(at := at + 120 * MS))
     for name, arguments, succeeds in steps:
         described = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}

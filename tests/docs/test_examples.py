@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, page
+from otlp_backend import ANYWHERE
 
+from otel_eval.app.server import Server
 from otel_eval.config import load
+from otel_eval.config.yaml12 import parse
 from otel_eval.model import Scored
 from otel_eval.testing import trajectory
 
@@ -54,6 +57,26 @@ def test_the_receiver_prints_a_line_for_each_score() -> None:
         ("tool_errors", "scored", True),
         ("time_cost", "scored", True),
     ]
+
+
+@pytest.mark.parametrize("name", ["phoenix", "mlflow"])
+def test_busy_agents_have_scores_to_look_at(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every scorer of the configurations for dashboards has passes and failures, and one agent never passes."""
+    given = parse((ROOT / f"examples/{name}.yaml").read_text(encoding="utf-8"), where=name)
+    results = tmp_path / "results.jsonl"
+    server = Server(load({**given, "receivers": ANYWHERE, "exporters": {"jsonl": {"path": str(results)}}}))
+    try:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{server.start().http}")
+        done = run("examples/busy_agents.py")
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        server.stop(20)
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    found = {(row["scorer"], row["passed"]) for row in rows}
+    assert found == {
+        (scorer, passed) for scorer in ("tool_errors", "redundant_calls", "looks_up_first") for passed in (True, False)
+    }
+    assert {row["passed"] for row in rows if (row["agent"], row["scorer"]) == ("archive", "tool_errors")} == {False}
 
 
 def test_the_judges_score_comes_after_the_others() -> None:

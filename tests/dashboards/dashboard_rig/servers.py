@@ -35,9 +35,10 @@ class Server:
         *,
         ready: Callable[[], bool],
         environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._command, self._folder, self._ready = command, folder, ready
+        self._command, self._folder, self._ready = command, cwd or folder, ready
         self._environment = {**os.environ, **(environment or {})}
         self.output = folder / f"{Path(command[0]).name}.log"
         self._process: subprocess.Popen[bytes] | None = None
