@@ -116,7 +116,7 @@ class AdminServices:
     ) -> None:
         site = AdminServer(given.endpoint, counts, readiness, given.allowed_hosts, scores) if given.endpoint else None
         self._site: Final = site
-        self._beat: Final = _beat(given.otlp, counts) if given.otlp else None
+        self._beat: Final = _beat(given.otlp, given.service_instance_id, counts) if given.otlp else None
         self.address: str | None = None
 
     def start(self) -> None:
@@ -148,13 +148,13 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
     )
 
 
-def _beat(given: MetricsOtlp, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
+def _beat(given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.exporters.otlp_metrics import metric_exporter
     from otel_eval.exporters.resource import own_resource
 
-    return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(), given.interval)
+    return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(instance_id), given.interval)
 
 
 _MOST_PROBLEMS: Final = 20
@@ -185,10 +185,10 @@ def check(config: EvalConfig) -> None:
 
 def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
     """Read the files for TLS of every endpoint that results, spans or metrics are sent to."""
-    forward, otlp, metrics = config.exporters.forward, config.exporters.otlp, config.telemetry.otlp
+    forward, metrics = config.exporters.forward, config.telemetry.otlp
     if forward and forward.tls:
         yield client_tls(forward.tls, "exporters.forward.tls").context
-    ways = [(otlp_endpoint(otlp), otlp.signals)] if otlp else []
+    ways = [(otlp_endpoint(each, key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
     ways += [(metrics_endpoint(metrics), ("metrics",))] if metrics else []
     yield from (for_signal(to, signal).tls.context for to, signals in ways if is_secure(to) for signal in signals)
 

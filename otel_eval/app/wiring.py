@@ -177,9 +177,11 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
 
         for problem in exposed_credentials(config):
             _log.warning("%s", problem)
-        otlp, window = config.exporters.otlp, window_limits(config)
-        given: dict[str, Any] = {"counters": counters, "window": window, "dead_letters": partial(_own_dead_letters, config)}
-        exporters.extend(otlp_exporters(otlp_endpoint(otlp), otlp.signals, in_process=True, **given))
+        given: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "in_process": True}
+        for key, each in config.exporters.otlp_endpoints.items():
+            exporters.extend(otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **given))
+    if metrics := metrics_of(config, counters, in_process=True):
+        exporters.append(metrics)
     return [*exporters, *_queued_packages(config, counters)]
 
 
@@ -207,15 +209,20 @@ def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExpor
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
 
 
-def otlp_endpoint(otlp: OtlpExporter) -> Endpoint:
-    """Where `exporters.otlp` sends to."""
+def _results_in(otlp: OtlpExporter) -> list[str]:
+    """The signals in which an endpoint gets results one by one."""
+    return [signal for signal in ("logs", "spans") if signal in otlp.signals]
+
+
+def otlp_endpoint(otlp: OtlpExporter, key: str) -> Endpoint:
+    """Where an exporter sends to, which errors name by its key in the configuration."""
     return Endpoint(
         endpoint=otlp.endpoint,
         protocol=otlp.protocol,
         headers=otlp.headers,
         timeout_s=otlp.timeout,
         compression=otlp.compression,
-        tls=client_tls(otlp.tls, "exporters.otlp.tls"),
+        tls=client_tls(otlp.tls, f"{key}.tls"),
     )
 
 
@@ -225,8 +232,12 @@ def certificate_ends(config: EvalConfig) -> dict[str, int]:
     Raises:
         ConfigError: a file cannot be read.
     """
-    otlp, forward = config.exporters.otlp, config.exporters.forward
-    tls = {f"otlp.{signal}": for_signal(otlp_endpoint(otlp), signal).tls for signal in otlp.signals} if otlp else {}
+    otlp, forward = config.exporters.otlp_endpoints, config.exporters.forward
+    tls = {
+        f"{each.name}.{signal}": for_signal(otlp_endpoint(each, key), signal).tls
+        for key, each in otlp.items()
+        for signal in each.signals
+    }
     if forward:
         tls["forward"] = client_tls(forward.tls, "exporters.forward.tls")
     tls |= {name: to.tls for name, to in score_endpoints(config).items()}
@@ -250,12 +261,11 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         from otel_eval.exporters.jsonl import ChangedLinesExporter
 
         exporters.append(ChangedLinesExporter(given.jsonl.path, mode=int(given.jsonl.mode, 8)))
-    signals = [signal for signal in given.otlp.signals if signal != "metrics"] if given.otlp else []
-    if given.otlp and signals:
+    for key, each in given.otlp_endpoints.items():
         from otel_eval.exporters.otlp import otlp_exporters
 
         options: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "room_s": _ROOM_S}
-        exporters.extend(otlp_exporters(otlp_endpoint(given.otlp), signals, **options))
+        exporters.extend(otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **options))
     exporters.extend(_queued_packages(config, counters, _ROOM_S))
     if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
@@ -289,19 +299,25 @@ def writes_lines(config: EvalConfig) -> bool:
     return exporters.jsonl is not None or not any(others)
 
 
-def metrics_of(config: EvalConfig, counters: Counters) -> OtlpMetricsExporter | None:
-    """The instruments of a receiver; None if they are neither pushed nor scraped.
+def metrics_of(config: EvalConfig, counters: Counters, *, in_process: bool = False) -> OtlpMetricsExporter | None:
+    """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither pushed nor scraped.
 
     Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
     """
-    otlp, scraped = config.exporters.otlp, config.telemetry.endpoint is not None
-    pushed = [otlp] if otlp is not None and "metrics" in otlp.signals else []
+    given = config.telemetry
+    scraped = given.endpoint is not None and not in_process
+    pushed = {key: each for key, each in config.exporters.otlp_endpoints.items() if "metrics" in each.signals}
     if not (pushed or scraped):
         return None
-    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter  # deferred: it loads the SDK's metrics
+    from otel_eval.exporters.otlp import signal_endpoints  # deferred: they load grpc and the SDK's metrics
+    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter
 
-    exporters = [SdkMetricExporter(for_signal(otlp_endpoint(each), "metrics"), counters) for each in pushed]
-    return OtlpMetricsExporter(exporters, window_limits(config), scraped=scraped, counters=counters)
+    exporters = []
+    for key, each in pushed.items():
+        to = signal_endpoints(otlp_endpoint(each, key), ["metrics"], in_process=in_process)["metrics"]
+        exporters.append(SdkMetricExporter(to, counters, f"{each.name}.metrics"))
+    options: dict[str, Any] = {"scraped": scraped, "counters": counters, "instance_id": given.service_instance_id}
+    return OtlpMetricsExporter(exporters, window_limits(config), **options)
 
 
 def window_limits(config: EvalConfig) -> WindowLimits:
@@ -314,21 +330,22 @@ def window_limits(config: EvalConfig) -> WindowLimits:
 
 def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, SignalHistory]:
     """What the endpoint has accepted, by exporter."""
-    if config.exporters.otlp is None:
-        return {}
-    to, names = otlp_endpoint(config.exporters.otlp), [f"otlp.{signal}" for signal in ("logs", "spans")]
-    return {name: SignalHistory(key=key_of(to, name), before=before) for name in names}
+    return {
+        name: SignalHistory(key=key_of(otlp_endpoint(each, key), name), before=before)
+        for key, each in config.exporters.otlp_endpoints.items()
+        for name in (f"{each.name}.logs", f"{each.name}.spans")
+    }
 
 
 def _reliable(config: EvalConfig) -> list[Exporter]:
     """The exporters of a receiver that have a queue."""
     given, sync = config.exporters, config.storage is not None and config.storage.sync
     exporters: list[Exporter] = [_lines(given.jsonl, sync=sync)] if writes_lines(config) else []
-    if given.otlp:
+    for key, each in given.otlp_endpoints.items():
         from otel_eval.exporters.otlp import OtlpSignalExporter
 
-        to, signals = otlp_endpoint(given.otlp), [each for each in ("logs", "spans") if each in given.otlp.signals]
-        exporters.extend(OtlpSignalExporter(for_signal(to, signal), signal) for signal in signals)
+        to = otlp_endpoint(each, key)
+        exporters.extend(OtlpSignalExporter(for_signal(to, signal), signal, each.name) for signal in _results_in(each))
     return [*exporters, *_of_packages(config)]
 
 

@@ -81,11 +81,11 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
 
 def _exporters(config: EvalConfig) -> Iterator[str]:
     """The configured exporters with their targets; standard output is the default."""
-    jsonl, otlp, forward = config.exporters.jsonl, config.exporters.otlp, config.exporters.forward
+    jsonl, otlp, forward = config.exporters.jsonl, config.exporters.otlp_endpoints, config.exporters.forward
     if jsonl or not (otlp or forward or config.exporters.kafka):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
-    if otlp:
-        yield f"otlp {redacted_repr(otlp.endpoint)} ({', '.join(otlp.signals)})"
+    for each in otlp.values():
+        yield f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
     if config.exporters.kafka:
         yield f"kafka {config.exporters.kafka.topic}"
     if forward:

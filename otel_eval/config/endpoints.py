@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
 
 from otel_eval.config.annotations import MlflowTarget, PhoenixTarget
 from otel_eval.config.kafka import KafkaExporter, KafkaReceiver
 from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Count, Seconds, Size, Target
-from otel_eval.config.validation import Shape, did_you_mean, joined
+from otel_eval.config.validation import LIST, MAPPING, Shape, did_you_mean, joined, twice
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.endpoint import ClientTls
@@ -39,6 +39,7 @@ __all__ = [
 
 _MODE: Final = re.compile(r"0?6[0246][0246]", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
@@ -64,6 +65,12 @@ def _passed(signals: tuple[str, ...]) -> tuple[str, ...]:
 def _mode(text: str) -> str:
     if not _MODE.fullmatch(text):
         raise ValueError(f"{redacted_repr(text)} is not the permissions of a file its owner writes; write e.g. '0600' or '0640'")
+    return text
+
+
+def _exporter_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{redacted_repr(text)} is no name of an exporter; write letters, digits, _ and -")
     return text
 
 
@@ -199,6 +206,8 @@ def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
 class OtlpExporter(Shape):
     """Sends scores to an OTLP endpoint, usually a Collector."""
 
+    name: Annotated[str, AfterValidator(_exporter_name)] = "otlp"
+    """Its name in counters, log lines and the journal, before the signal; unique in a list of endpoints."""
     endpoint: Target
     """http:// or https:// URL. With http/protobuf the signal's path is added to it."""
     protocol: Literal["grpc", "http/protobuf"] = "grpc"
@@ -253,13 +262,30 @@ class ForwardExporter(Shape):
         yield from tls_without_https(self.tls, self.endpoint)
 
 
+def _form(given: Any) -> str:
+    return LIST if isinstance(given, list | tuple) else MAPPING
+
+
+def _some(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not given:
+        raise ValueError("the list is empty; name at least one endpoint or leave it out")
+    return given
+
+
+OtlpExporters = Annotated[
+    Annotated[OtlpExporter, Tag(MAPPING)] | Annotated[tuple[OtlpExporter, ...], AfterValidator(_some), Tag(LIST)],
+    Discriminator(_form),
+]
+"""One endpoint, or a list of them."""
+
+
 class Exporters(Shape):
     """Where scores go. An exporter of an installed package is configured under its name, with its own options."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}})
 
-    otlp: OtlpExporter | None = None
-    """An OTLP endpoint."""
+    otlp: OtlpExporters | None = None
+    """An OTLP endpoint, or a list of them with a `name` each."""
     jsonl: JsonlExporter | None = None
     """A file of JSON Lines, or stdout."""
     kafka: KafkaExporter | None = None
@@ -278,12 +304,20 @@ class Exporters(Shape):
     """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a retryable error (backpressure)."""
 
     @property
+    def otlp_endpoints(self) -> Mapping[str, OtlpExporter]:
+        """The OTLP endpoints, each by its place in the configuration."""
+        if isinstance(self.otlp, OtlpExporter):
+            return {"exporters.otlp": self.otlp}
+        return {f"exporters.otlp[{index}]": each for index, each in enumerate(self.otlp or ())}
+
+    @property
     def of_packages(self) -> Mapping[str, Any]:
         """The options of each exporter of an installed package, by its name."""
         return self.model_extra or {}
 
     def contradictions(self) -> Iterator[str]:
-        """What is wrong with exporters of packages."""
+        """OTLP endpoints of one name, and what is wrong with exporters of packages."""
+        yield from twice("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
         for name, options in self.of_packages.items():
             known = [*type(self).model_fields, *installed_exporters()]
             if name not in known:
@@ -326,7 +360,9 @@ class Telemetry(Shape):
     allowed_hosts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name in `endpoint`."""
     otlp: MetricsOtlp | None = None
-    """Sends the same metrics by OTLP."""
+    """Sends the metrics of the receiver itself by OTLP."""
+    service_instance_id: str | None = Field(default=None, min_length=1)
+    """`service.instance.id` of all metrics that are sent by OTLP, so that their series go on after a restart; unique."""
     log_format: Literal["text", "json"] = "text"
     """The format of log lines on stderr: text, or one JSON object a line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

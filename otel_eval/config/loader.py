@@ -155,7 +155,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
     Judges' URLs are refused earlier, when the configuration is read.
     """
     given = {
-        "exporters.otlp": config.exporters.otlp,
+        **config.exporters.otlp_endpoints,
         "exporters.forward": config.exporters.forward,
         "exporters.phoenix": config.exporters.phoenix,
         "exporters.mlflow": config.exporters.mlflow,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -12,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from otel_eval.config.endpoints import Exporters, Receivers, Signals, Telemetry
 from otel_eval.config.judges import AsyncScoring, JudgeSpec
 from otel_eval.config.units import Count, Plain, Seconds, Share, Size, Whole
-from otel_eval.config.validation import LIST, MAPPING, Shape
+from otel_eval.config.validation import LIST, MAPPING, Shape, twice
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import Scorer
 from otel_eval.redaction import redacted_repr
@@ -136,12 +135,12 @@ class Evaluation(Shape):
 
     def contradictions(self) -> Iterable[str]:
         """Scorers of one name."""
-        return _twice("scorers", [scorer.name for scorer in self.build()], _ANOTHER)
+        return twice("scorers", [scorer.name for scorer in self.build()], _ANOTHER)
 
     @classmethod
     def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
         """Scorers of one name, whether they can be used or not."""
-        return _twice("scorers", [_name_of(spec) for spec in _listed(given.get("scorers"))], _ANOTHER)
+        return twice("scorers", [_name_of(spec) for spec in _listed(given.get("scorers"))], _ANOTHER)
 
     # The last of the validators is around the others.
     @model_validator(mode="wrap")
@@ -271,13 +270,13 @@ class EvalConfig(Shape):
 
     def contradictions(self) -> Iterable[str]:
         """Evaluations of one name."""
-        return _twice("evaluations", [each.name for each in self.evaluations], _RENAME)
+        return twice("evaluations", [each.name for each in self.evaluations], _RENAME)
 
     @classmethod
     def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
         """Evaluations of one name, whether they can be used or not, and those made before whose judges are not there."""
         made = _listed(given.get("evaluations"))
-        return [*_unknown_judges(made), *_twice("evaluations", [_name_of(each) for each in made], _RENAME)]
+        return [*_unknown_judges(made), *twice("evaluations", [_name_of(each) for each in made], _RENAME)]
 
     @model_validator(mode="wrap")
     @classmethod
@@ -318,9 +317,3 @@ def _name_of(given: Any) -> Any:
 
     kind = given.get("type")
     return given.get("name") or (ALIASES.get(kind, kind) if isinstance(kind, str) else None)
-
-
-def _twice(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
-    for name, count in Counter(each for each in names if isinstance(each, str)).items():
-        if count > 1:
-            yield f"{key}: the name {redacted_repr(name)} is used twice; {remedy}"

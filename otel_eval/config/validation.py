@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -14,7 +15,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.redaction import redacted_repr
 from otel_eval.suggestions import nearest
 
-__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys"]
+__all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys", "twice"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -230,3 +231,10 @@ def _shape_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in typing.get_args(annotation) if (found := _shape_in(part))), None)
+
+
+def twice(key: str, names: Iterable[Any], remedy: str) -> Iterator[str]:
+    """A problem for each name that stands twice."""
+    for name, count in Counter(each for each in names if isinstance(each, str)).items():
+        if count > 1:
+            yield f"{key}: the name {redacted_repr(name)} is used twice; {remedy}"

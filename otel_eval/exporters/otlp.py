@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_eval.exporters.window import WindowLimits
     from otel_eval.model import Report
 
-__all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters"]
+__all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters", "signal_endpoints"]
 
 
 class _Collected:
@@ -111,13 +111,14 @@ class OtlpSignalExporter(Exporter):
     Args:
         to: the endpoint, as `for_signal` returns it.
         signal: logs or spans.
+        name: the endpoint's.
 
     Raises:
         ConfigError: a TLS file cannot be used.
     """
 
-    def __init__(self, to: Endpoint, signal: str) -> None:
-        self.name = f"otlp.{signal}"
+    def __init__(self, to: Endpoint, signal: str, name: str = "otlp") -> None:
+        self.name = f"{name}.{signal}"
         self._encoder: Final = RequestEncoder(signal)
         self._client: Final = OtlpClient(to, "traces" if signal == "spans" else signal)
 
@@ -181,6 +182,7 @@ def otlp_exporters(
     to: Endpoint,
     signals: Collection[str] = SIGNALS,
     *,
+    name: str = "otlp",
     counters: Counters | None = None,
     metrics_interval_s: float = METRICS_INTERVAL_S,
     window: WindowLimits | None = None,
@@ -192,11 +194,11 @@ def otlp_exporters(
     """One exporter per signal.
 
     Events and spans have the resource of the run; metrics have `service.name` otel-eval and what OTEL_RESOURCE_ATTRIBUTES and
-    OTEL_SERVICE_NAME contain. With `in_process`,
-    files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are left out with a warning: the
-    environment must not end a program.
+    OTEL_SERVICE_NAME contain.
 
     Args:
+        name: the endpoint's, in counters and warnings.
+        in_process: as `signal_endpoints`.
         dead_letters: opens what takes results that are refused permanently, for each signal; None: they are counted.
         retry: how long to wait between attempts.
         room_s: how long a full queue makes the program wait before results are dropped.
@@ -211,15 +213,25 @@ def otlp_exporters(
         place = redacted(to.endpoint)
         raise ConfigError(f"exporters.otlp.endpoint: {place!r} has no scheme; write e.g. 'http://{place}'")
     counted = counters if counters is not None else Counters()
+    return [
+        OtlpMetricsExporter(
+            [SdkMetricExporter(at, counted, f"{name}.metrics", retry)], window, interval_s=metrics_interval_s, counters=counted
+        )
+        if signal == "metrics"
+        else queue_of(OtlpSignalExporter(at, signal, name), counted, dead_letters(), retry, room_s)
+        for signal, at in signal_endpoints(to, signals, in_process=in_process).items()
+    ]
+
+
+def signal_endpoints(to: Endpoint, signals: Collection[str], *, in_process: bool) -> dict[str, Endpoint]:
+    """The endpoint for each signal, as `for_signal` returns it.
+
+    Args:
+        in_process: whether files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are left out with
+            a warning: the environment must not end a program.
+    """
     problems: set[str] | None = set() if in_process else None
     endpoints = {signal: for_signal(to, signal, problems) for signal in SIGNALS if signal in signals}
     for problem in sorted(problems or ()):
         _log.warning("%s; it is not used", problem)
-    return [
-        OtlpMetricsExporter(
-            [SdkMetricExporter(at, counted, retry=retry)], window, interval_s=metrics_interval_s, counters=counted
-        )
-        if signal == "metrics"
-        else queue_of(OtlpSignalExporter(at, signal), counted, dead_letters(), retry, room_s)
-        for signal, at in endpoints.items()
-    ]
+    return endpoints

@@ -140,6 +140,7 @@ class OtlpMetricsExporter(MetricsExporter):
         window: how far back the metrics' sliding windows reach; None for none.
         scraped: whether `collect` is used.
         interval_s: time between two exports.
+        instance_id: `service.instance.id`.
     """
 
     def __init__(
@@ -150,12 +151,13 @@ class OtlpMetricsExporter(MetricsExporter):
         scraped: bool = False,
         interval_s: float = METRICS_INTERVAL_S,
         counters: Counters | None = None,
+        instance_id: str | None = None,
     ) -> None:
         self._exporters: Final = tuple(exporters)
         self._scraped: Final = _reader(InMemoryMetricReader) if scraped else None
         readers: list[MetricReader] = [self._scraped] if self._scraped is not None else []
         readers += [_reader(PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters]
-        provider = MeterProvider(metric_readers=readers, resource=own_resource(), shutdown_on_exit=False)
+        provider = MeterProvider(metric_readers=readers, resource=own_resource(instance_id), shutdown_on_exit=False)
         name = exporters[0].name if len(exporters) == 1 else "metrics"
         super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
 
