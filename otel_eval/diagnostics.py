@@ -92,8 +92,10 @@ class Diagnostics:
             self._evaluations = engine.evaluations
             self._runs += 1
             self._matched += matched
+            if matched:
+                return
             called = f"service {redacted_repr(run.service)} agent {redacted_repr(run.agent)} span {redacted_repr(run.name)}"
-            if not matched and (called in self._unmatched or len(self._unmatched) < _MOST_SCOPES):
+            if called in self._unmatched or len(self._unmatched) < _MOST_SCOPES:
                 self._unmatched[called] += 1
 
     def _without_run(self, trace: ClosedTrace) -> None:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.assembly import evidence_of
-from otel_eval.construction import constructor
+from otel_eval.construction import constructor, copier
 from otel_eval.conventions import DROPPED, TABLES, Convention
 from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
 from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, LastEvaluation, Scorer, SpanReader
@@ -42,6 +42,7 @@ _SCORER_STEPS: Final = 20
 _ITEM_STEPS: Final = 2  # of a call or a span that a scorer looks at; what compares them with one another has limits of its own
 _new_result: Final = constructor(Result)
 _new_report: Final = constructor(Report)
+_with_completeness: Final = copier(Trajectory, "completeness")
 
 _Occasion = tuple[Mapping[str, Any], Evidence, Stamp]
 """The exported attributes of a run, the spans known of its trace, who evaluates it and when."""
@@ -213,7 +214,7 @@ def _perhaps_joined(run: Run, since_ns: int) -> Run:
     trajectory = run.trajectory
     if (trajectory.start_ns or 0) >= since_ns or trajectory.completeness not in _UNTROUBLED:
         return run
-    return replace(run, trajectory=replace(trajectory, completeness=Completeness.JOINED))
+    return replace(run, trajectory=_with_completeness(trajectory, Completeness.JOINED))
 
 
 def _first_root(trace: ClosedTrace) -> bytes:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from json.encoder import c_encode_basestring, c_make_encoder  # type: ignore[attr-defined]  # of CPython; other Pythons: None
 from typing import Any, Final
 
@@ -39,9 +40,14 @@ def rfc3339(ns: int | None) -> str | None:
         return None
     seconds, rest = divmod(ns, 10**9)
     try:
-        return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:09d}Z"
+        return f"{_second(seconds)}.{rest:09d}Z"
     except (OverflowError, OSError, ValueError):
         return None
+
+
+@lru_cache(maxsize=256)  # many runs begin, or are evaluated, in the same second
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def start_time(run: Trajectory) -> str | None:

@@ -236,6 +236,8 @@ class AgentPaths:
     def of(self, place: int, first: int) -> tuple[str, ...]:
         """Names of the agents around a span that are at `first` or below it, the nearest `MAX_ENCLOSING` of them."""
         agent = place if self._read.kinds[place] is Kind.AGENT else self._read.agent_above[place]
+        if agent == first:  # as in most runs
+            return (self._name(agent),) if self._name(agent) else ()
         if agent not in self._paths:
             self._paths[agent] = self._path(agent)
         places, names = self._paths[agent]

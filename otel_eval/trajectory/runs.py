@@ -45,7 +45,7 @@ class Origin(Enum):
     UNKNOWN = "its parent did not arrive; without flags it may be a span of this process or of another one"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, and `Run` neither: each trace makes some, at a third of the cost
 class Candidate:
     """A run: a range of places.
 
@@ -244,7 +244,7 @@ def _lost_run(read: ClassifiedTrace, fragments: list[_Tree], runs: list[Candidat
     return Candidate(earliest.top, earliest.last, earliest.missing, why, origin=earliest.origin, fragment=True, others=others)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """A trajectory, and which spans it was read from.
 

@@ -150,6 +150,8 @@ class Aligner:
             TooMuch: so many calls agree in part or ran in parallel that it would take too many steps.
         """
         criterion = self._criterion
+        if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._words or ()):
+            return self._alignment([], any_order=True)  # no call has an expected name
         sequential = any_order or (self._batches is None and not criterion.expectation.nested)
         if sequential and self._all_equal():
             return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
@@ -214,8 +216,6 @@ class Aligner:
         return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[attr-defined]
 
     def _by_words(self, wanted: Prepared, made: list[Hashable], *, any_order: bool) -> Pairs:
-        if wanted.masks.keys().isdisjoint(made):
-            return []
         expectation, ran = self._criterion.expectation, self._batches
         if any_order or (ran is None and not expectation.nested):
             return self._equal_words(wanted, made, any_order=any_order)
