@@ -174,6 +174,8 @@ class ClassifiedTrace:
 
     def nested_models(self, place: int) -> Sequence[int]:
         """The model spans directly below a model span: a framework's and its client's describe one model call."""
+        if len(self.models) == len(self.model_calls):
+            return ()
         if self._nested_models is None:
             self._nested_models = {}
             for model in self.models:

@@ -10,7 +10,6 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Final
 
 from otel_eval.conventions import Field, Finish, finish_of, finish_of_messages
@@ -176,8 +175,8 @@ class UnknownCalls:
         found = finish_of(table, attributes)
         if found is not Finish.UNKNOWN:
             return found
-        outputs = self._conversation.outputs(place, table)
-        return finish_of_messages(table, attributes, outputs, chain(view.events(), self._read.logs(place)))
+        outputs, events = self._conversation.outputs(place, table), [*view.events(), *self._read.logs(place)]
+        return finish_of_messages(table, attributes, outputs, events) if outputs or events else Finish.UNKNOWN
 
     def _scope_name(self, place: int) -> str:
         return self._read.envelopes[place].scope_name
