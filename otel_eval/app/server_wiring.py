@@ -260,6 +260,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     )
     journal = durable.onward if durable else None
     kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
+    kept["name_of"] = known_scorers(config).name_of if given.score_attributes else None
     forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)
     if journal is not None:
         journal.forward = forward

@@ -256,6 +256,8 @@ class ForwardExporter(Shape):
     """How requests are compressed."""
     max_queue_size: Size = 64 * 2**20
     """Bytes of each signal that may be queued. Beyond it clients get a retryable error."""
+    score_attributes: bool = False
+    """Whether the runs' spans have an attribute `otel_eval.score.NAME` for each score, beside the events."""
 
     def contradictions(self) -> Iterator[str]:
         """Files for TLS are for an endpoint that speaks it."""

@@ -74,6 +74,7 @@ SPANS_DIGEST: Final = "otel_eval.spans_digest"
 EVALUATOR_ID: Final = "otel_eval.evaluator.id"
 SCHEMA_VERSION: Final = "otel_eval.schema"
 RUN_ATTRIBUTES: Final = "otel_eval.attributes."  # before each key of an attribute of the run
+SCORE_ATTRIBUTES: Final = "otel_eval.score."  # before the name of each score on the run's own span
 DETAILS: Final = "otel_eval.details"
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str, separators=(",", ":"))  # making one costs more than using it
 

@@ -8,6 +8,7 @@ Source: opentelemetry-proto, trace.proto (Span.events = 11) and common.proto.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from otel_eval.exporters import attributes as names
@@ -15,9 +16,10 @@ from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped
 from otel_eval.otlp.attribute_encoding import encode_attributes
 from otel_eval.wire import sized
 
-__all__ = ["events_of"]
+__all__ = ["attributes_of", "events_of"]
 
 _EVENTS: Final = 11
+_SPAN_ATTRIBUTES: Final = 9
 _NAME: Final = sized(2, names.EVENT_NAME.encode())
 _ATTRIBUTES: Final = 3
 
@@ -28,6 +30,12 @@ def events_of(report: Report) -> bytes:
         b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _NAME + _run(report) + _pairs(names.occasion_attributes(report))
     )
     return b"".join([event(head, _kind(result), names.own_attributes(result)) for result in report.results])
+
+
+def attributes_of(report: Report, name_of: Callable[[Result], str]) -> bytes:
+    """One attribute of a span for each score, `otel_eval.score.` and its name: what a backend can filter spans by."""
+    scored = [(name_of(each), each.outcome.value) for each in report.results if isinstance(each.outcome, Scored)]
+    return encode_attributes(_SPAN_ATTRIBUTES, {f"{names.SCORE_ATTRIBUTES}{name}": float(value) for name, value in scored})
 
 
 def event(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:

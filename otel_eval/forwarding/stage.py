@@ -13,12 +13,12 @@ from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.forwarding.ack import Ack, ForwardJournal, Spans, UnsentRequest, checksum_of
-from otel_eval.forwarding.events import events_of
+from otel_eval.forwarding.events import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
 from otel_eval.forwarding.hold_filter import HoldFilter
 from otel_eval.forwarding.pending_spans import PendingSpan, PendingSpans
 from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
-from otel_eval.model import Report
+from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
 from otel_eval.retry import AcceptedBefore, RetryPolicy, SignalHistory
@@ -51,6 +51,7 @@ class Forwarder(Exporter):
         limit_bytes: of the queue of each signal.
         journal: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.
         before: what the backend has accepted in earlier processes.
+        name_of: names the attribute of each score; None: scores are events alone.
         retry: how long to wait between attempts.
 
     Raises:
@@ -69,9 +70,11 @@ class Forwarder(Exporter):
         signals: Collection[str] = (),
         journal: ForwardJournal | None = None,
         before: AcceptedBefore | None = None,
+        name_of: Callable[[Result], str] | None = None,
         retry: RetryPolicy = _DEFAULT,
     ) -> None:
         self._counters: Final = counters
+        self._name_of: Final = name_of
         self._journal: Final = journal
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
@@ -218,7 +221,7 @@ class Forwarder(Exporter):
             self._pending.hold([root])
             return
         span_id = root.span_id.hex()
-        events = b"".join([events_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
+        events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
         queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
 
     def told(self, reports: Iterable[Report]) -> None:
@@ -226,7 +229,7 @@ class Forwarder(Exporter):
         scores: dict[tuple[bytes, bytes], bytes] = {}
         for report in reports:
             key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
-            scores[key] = scores.get(key, b"") + events_of(report)
+            scores[key] = scores.get(key, b"") + self._fields_of(report)
         for (trace_id, span_id), events in scores.items():
             self._pending.told(trace_id, span_id, events)
 
@@ -252,9 +255,13 @@ class Forwarder(Exporter):
         placed = [self._place(report) for report in batch]
         return ExportResult.ok() if all(placed) else ExportResult("accepted")
 
+    def _fields_of(self, report: Report) -> bytes:
+        """What is appended to a run's own span."""
+        return events_of(report) + (attributes_of(report, self._name_of) if self._name_of else b"")
+
     def _place(self, report: Report) -> bool:
         run = report.trajectory
-        placed = self._pending.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), events_of(report))
+        placed = self._pending.score(bytes.fromhex(run.trace_id), bytes.fromhex(run.span_id), self._fields_of(report))
         if not placed:
             self._counters.add("forward.scores_unplaced", len(report.results))
         return placed

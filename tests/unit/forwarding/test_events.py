@@ -12,8 +12,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.exporters.attributes import event_attributes
-from otel_eval.forwarding.events import event, events_of
-from otel_eval.model import Report, Result, Scored, Stamp
+from otel_eval.forwarding.events import attributes_of, event, events_of
+from otel_eval.model import Report, Result, Scored, Skipped, Stamp
 from otel_eval.testing import trajectory
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(["x" * 127, "x" * 128, "é" * 20_000])
@@ -67,3 +67,15 @@ def test_events_are_at_the_end_of_the_run_with_the_attributes_of_other_exporters
         (found,) = Span.FromString(events_of(report)).events
         assert found.time_unix_nano == 30
         assert read(events_of(report)) == event_attributes(report, result)
+
+
+def test_scores_are_attributes_of_the_span_where_asked() -> None:
+    """Under the names that they have elsewhere; there is none for what has no score."""
+    shared: dict[str, Any] = {"evaluation": "e", "type": "t", "version": "1", "revision": 0, "result_id": "a" * 32}
+    results = (
+        Result(scorer="s", outcome=Scored(0.5, True), **shared),
+        Result(scorer="none", outcome=Skipped("unknown"), **shared),
+    )
+    report = Report(trajectory(trace_id="1" * 32, span_id="2" * 16), "e", 0, results)
+    span = Span.FromString(attributes_of(report, lambda result: f"e.{result.scorer}"))
+    assert [(each.key, each.value.double_value) for each in span.attributes] == [("otel_eval.score.e.s", 0.5)]
