@@ -4,8 +4,9 @@
 
 Server processes take the same requests of about 512 spans over gRPC from this process, in turn. The floor is a bare grpcio
 server that parses each request with protobuf (upb) and answers, with default malloc. Against it stands `otel-eval serve`
-with four scorers that read no content, and results written as JSON Lines. CPU is the server process's own, user and
-system, over everything: receiving, assembling and evaluating.
+with four scorers that read no content, and results written as JSON Lines. Where make collector built one, the Collector takes
+the same requests: its tail_sampling processor assembles traces and applies two policies that read each span. CPU is the server
+process's own, user and system, over everything: receiving, assembling and evaluating.
 
 Profiles: `lean` and `fat` synthetic traces, `failed` calls, several `agents`, the `recorded` traces of tests/traces in turn, and
 `arguments`: these with a scorer of arguments as well. Every trace has trace, span and call ids of its own.
@@ -23,6 +24,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import cycle
 from pathlib import Path
 
@@ -30,6 +33,11 @@ import grpc
 from shapes import ARGUMENTS, SCORERS, shapes
 
 from otel_eval.otlp import read_traces
+
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults")]
+from collector_build import built
+from collector_process import CollectorProcess
+from fault_rig.service import free_port
 
 STREAMS = 4
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -65,6 +73,19 @@ sys.stdin.read()
 server.stop(30)
 print(server.counts(), file=sys.stderr, flush=True)
 """
+
+TAIL_SAMPLING = {
+    "decision_wait": "1s",
+    "num_traces": 200_000,
+    "policies": [
+        {"name": "failed", "type": "status_code", "status_code": {"status_codes": ["ERROR"]}},
+        {
+            "name": "tool",
+            "type": "string_attribute",
+            "string_attribute": {"key": "gen_ai.tool.name", "values": ["search"]},
+        },
+    ],
+}
 
 SPANS_PER_REQUEST = 512
 WARM_UP = 10  # requests
@@ -127,23 +148,46 @@ def send(address: str, bodies: list[bytes]) -> None:
         thread.join()
 
 
-def run(command: list[str], requests: list[bytes], counts: list[int], *, wait_s: float) -> float:
-    """Spans per CPU-second of one server, from its ready line to the last result."""
+@contextmanager
+def started(command: list[str]) -> Iterator[tuple[str, int]]:
+    """Address and process id of a server of this project."""
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr
     assert server.stdin
-    address = server.stderr.readline().split("grpc=")[1].split()[0]
     try:
-        send(address, requests[:WARM_UP])
-        time.sleep(wait_s)
-        before = cpu_seconds(server.pid)
-        send(address, requests[WARM_UP:])
-        time.sleep(wait_s)
-        return sum(counts[WARM_UP:]) / (cpu_seconds(server.pid) - before)
+        yield server.stderr.readline().split("grpc=")[1].split()[0], server.pid
     finally:
         server.stdin.close()
         server.stderr.read()
         server.wait(60)
+
+
+@contextmanager
+def tail_sampling(folder: Path) -> Iterator[tuple[str, int]]:
+    """Address and process id of the Collector."""
+    address = f"127.0.0.1:{free_port()}"
+    pipeline = {"receivers": ["otlp"], "processors": ["tail_sampling"], "exporters": ["nop"]}
+    config = {
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": address, "max_recv_msg_size_mib": 64}}}},
+        "processors": {"tail_sampling": TAIL_SAMPLING},
+        "exporters": {"nop": {}},
+        "service": {"pipelines": {"traces": pipeline}},
+    }
+    path = folder / "collector.yaml"
+    path.write_text(json.dumps(config))
+    with CollectorProcess(path) as collector:
+        yield address, collector.running.pid
+
+
+def run(server: AbstractContextManager[tuple[str, int]], requests: list[bytes], counts: list[int], *, wait_s: float) -> float:
+    """Spans per CPU-second of one server, from its ready line to the last result."""
+    with server as (address, pid):
+        send(address, requests[:WARM_UP])
+        time.sleep(wait_s)
+        before = cpu_seconds(pid)
+        send(address, requests[WARM_UP:])
+        time.sleep(wait_s)
+        return sum(counts[WARM_UP:]) / (cpu_seconds(pid) - before)
 
 
 def main() -> None:
@@ -158,16 +202,20 @@ def main() -> None:
             results, config = Path(folder) / "results.jsonl", Path(folder) / "eval.json"
             config.write_text(json.dumps(config_of(profile, str(results))))
             floor, ours = [sys.executable, "-c", PARSE_ONLY], [sys.executable, "-c", OURS, str(config)]
-            rates: list[tuple[float, float]] = []
+            rates: list[tuple[float, float, float]] = []
             for _ in range(options.rounds):
-                rates.append((run(floor, requests, counts, wait_s=0.2), run(ours, requests, counts, wait_s=3.0)))
+                least = run(started(floor), requests, counts, wait_s=0.2)
+                own = run(started(ours), requests, counts, wait_s=3.0)
                 assert results.stat().st_size, "nothing was scored"
+                sampled = run(tail_sampling(Path(folder)), requests, counts, wait_s=3.0) if built() else 0.0
+                rates.append((least, own, sampled))
         size = sum(map(len, requests)) / sum(counts)
         middle = [statistics.median(each) / 1000 for each in zip(*rates, strict=True)]
-        ratio = statistics.median(own / least for least, own in rates)
+        ratio = statistics.median(own / least for least, own, _ in rates)
+        sampling = f"{middle[2]:.0f} k" if middle[2] else "not run: make collector builds the Collector"
         print(
             f"{profile:9} {size:6.0f} B a span, {sum(counts)} spans, {options.rounds} rounds: parse only {middle[0]:4.0f} k, "
-            f"scored {middle[1]:4.0f} k spans per CPU-second, ratio {ratio:.2f}",
+            f"scored {middle[1]:4.0f} k spans per CPU-second, ratio {ratio:.2f}; tail_sampling {sampling}",
             flush=True,
         )
 

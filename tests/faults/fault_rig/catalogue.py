@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import Final
 
 from fault_rig.outcome import Scenario
-from fault_rig.scenarios import attackers, crashing, descriptors, disk, ending, lethal, order, pressure, scorers, sinks, strangers
+from fault_rig.scenarios import (
+    attackers,
+    collectors,
+    crashing,
+    descriptors,
+    disk,
+    ending,
+    lethal,
+    order,
+    pressure,
+    scorers,
+    sinks,
+    strangers,
+)
 
 __all__ = ["SCENARIOS"]
 
 OUTAGE: Final = {"times": 1, "seconds": 1, "runs": 40}
 OUTAGES: Final = {"times": 2, "seconds": 10, "runs": 6000}
+BEHIND: Final = {"runs": 600, "seconds": 8}
 
 SCENARIOS: Final = (
     Scenario("SIGKILL at random instants", crashing.sigkill, {"times": 2, "runs": 3000}, {"times": 60, "runs": 100_000}),
@@ -78,4 +92,41 @@ SCENARIOS: Final = (
     Scenario("scorer that hangs", scorers.hanging, {"runs": 60}, {"runs": 2000}),
     Scenario("scorer that leaks files", descriptors.leaking, {"limit": 256, "runs": 20}, {"limit": 1024, "runs": 500}),
     Scenario("scorer that allocates", scorers.allocating, {"runs": 6}, {"runs": 50}),
+    Scenario(
+        "behind the Collector: SIGTERM of the evaluator",
+        collectors.restarted,
+        {"victim": "the evaluator", "end": "SIGTERM", "times": 2, **BEHIND},
+        {"victim": "the evaluator", "end": "SIGTERM", "times": 5, "runs": 3000, "seconds": 60},
+    ),
+    Scenario(
+        "behind the Collector: SIGKILL of the evaluator",
+        collectors.restarted,
+        {"victim": "the evaluator", "end": "SIGKILL", "times": 2, **BEHIND},
+        {"victim": "the evaluator", "end": "SIGKILL", "times": 10, "runs": 6000, "seconds": 100},
+    ),
+    Scenario(
+        "behind the Collector: SIGKILL of the Collector",
+        collectors.restarted,
+        {"victim": "Collector", "end": "SIGKILL", "times": 2, **BEHIND},
+        {"victim": "Collector", "end": "SIGKILL", "times": 10, "runs": 6000, "seconds": 100},
+    ),
+    Scenario(
+        "ring of three: SIGKILL of a member",
+        collectors.restarted,
+        {"victim": "one of three", "end": "SIGKILL", "times": 1, "members": 3, **BEHIND},
+        {"victim": "one of three", "end": "SIGKILL", "times": 10, "members": 3, "runs": 4000, "seconds": 100},
+    ),
+    Scenario("ring of three: a member never back", collectors.gone, {"runs": 200, "seconds": 3}, {"runs": 2000, "seconds": 30}),
+    Scenario(
+        "ring: one member more",
+        collectors.changed,
+        {"members": 2, "to": 3, **BEHIND},
+        {"members": 2, "to": 3, "runs": 4000, "seconds": 60},
+    ),
+    Scenario(
+        "ring: one member less",
+        collectors.changed,
+        {"members": 3, "to": 2, **BEHIND},
+        {"members": 3, "to": 2, "runs": 4000, "seconds": 60},
+    ),
 )

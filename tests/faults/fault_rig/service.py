@@ -157,7 +157,7 @@ class Service(ChildProcess):
         return int(found[1]) * 1024
 
     def metric(self, name: str) -> int:
-        """The sum of one of the receiver's own metrics over its labels."""
+        """The sum of one of the receiver's own metrics, without what Prometheus adds to its name, over its labels."""
         host, port = self.telemetry.rsplit(":", 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=10)
         try:
@@ -165,7 +165,7 @@ class Service(ChildProcess):
             text = connection.getresponse().read().decode()
         finally:
             connection.close()
-        found = re.findall(rf"^otel_eval_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+        found = re.findall(rf"^otel_eval_{name}(?:_total|_bytes|_seconds)?(?:{{.*}})? (\S+)$", text, re.MULTILINE)
         assert found, f"no metric {name}"
         return int(sum(map(float, found)))
 
