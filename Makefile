@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults examples dashboards audit collector clean
+.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples dashboards audit collector clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +31,13 @@ test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, wi
 	@$(BIN)/python -m pytest -q $(PARALLEL) -m slow $(QUICK)
 	@$(MAKE) --no-print-directory collector
 	@$(BIN)/python -m pytest -q tests/collector tests/faults tests/fuzz tests/distribution
+	@$(BIN)/python -m pytest -q tests/kafka
 	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
 	@$(MAKE) --no-print-directory sdk-range
 	@$(MAKE) --no-print-directory examples
 
 test-all: ## test, test-integration, other libraries, and faults and fuzz in their long forms; hours
-	@for part in test test-integration peers faults fuzz; do $(MAKE) --no-print-directory $$part || exit 1; done
+	@for part in test test-integration peers faults kafka fuzz; do $(MAKE) --no-print-directory $$part || exit 1; done
 
 lint: style types ## format, lint, types and layers, without the tests
 
@@ -79,6 +80,9 @@ faults: $(VENV)/.installed-dev ## do to the receiver what happens to receivers, 
 
 collector: ## build the OpenTelemetry Collector that tests start, once, into the user's cache; needs Go, downloads modules
 	@"$(PYTHON)" tests/helpers/collector_build.py
+
+kafka: $(VENV)/.installed-dev ## five minutes of members killed, added and paused on a real broker; needs Java, downloads its jars once
+	@$(BIN)/python tests/kafka
 
 SECONDS ?= 60
 fuzz: ## look for bytes that break a decoder or cost too much, SECONDS for each; downloads a fuzzer, or does without

@@ -1,0 +1,154 @@
+"""Members of a consumer group: `otel-eval serve` processes, each with a file of results, and the books over all of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+from fault_rig.books import Books, balance, rows_of, until
+from fault_rig.reference import CONVENTIONS, EVALUATION
+from fault_rig.service import QUICK, Service
+from fault_rig.traffic import Run
+
+__all__ = ["Group", "Ledger"]
+
+_SCORERS: Final = len(EVALUATION["scorers"])
+_OCCASION: Final = ("evaluated_at", "evaluator")
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What came of a load.
+
+    Attributes:
+        books: lost, duplicated, wrong, repeated.
+        contradicted: result ids that were given with two contents.
+    """
+
+    runs: int
+    books: Books
+    contradicted: int
+    seconds: float
+
+    @property
+    def balanced(self) -> bool:
+        """Whether nothing is lost, wrong or contradicted."""
+        return self.books.balanced and not self.contradicted
+
+    def __str__(self) -> str:
+        books = self.books
+        return (
+            f"runs {self.runs}, lost {books.lost}, wrong {books.wrong}, duplicated {books.duplicated}, ids with two contents "
+            f"{self.contradicted}, repeated {books.repeated}, {self.seconds:.0f} s"
+        )
+
+
+class Group:
+    """Members that read one topic.
+
+    Args:
+        folder: a folder for each member is made in it.
+        address: of the broker.
+        receiver: keys of `receivers.kafka` beside the rig's own.
+        exporters: in place of a file of results.
+    """
+
+    def __init__(
+        self, folder: Path, address: str, receiver: dict[str, Any] | None = None, exporters: dict[str, Any] | None = None
+    ) -> None:
+        self._folder, self._address, self._exporters = folder, address, exporters
+        self._receiver = receiver or {}
+        self._begun = time.monotonic()
+        self.members: list[Service] = []
+        self.topic = self._receiver.get("topic", "otlp_spans")
+
+    def add(self, count: int = 1) -> Service:
+        """Start further members; the last one."""
+        for _ in range(count):
+            folder = self._folder / f"member-{len(self.members)}"
+            folder.mkdir()
+            self.members.append(Service(self._configured(folder)).start())
+        return self.members[-1]
+
+    def _configured(self, folder: Path) -> Path:
+        timeouts = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+        kafka = {"brokers": [self._address], "initial_offset": "earliest", "margin": "20s", "options": timeouts, **self._receiver}
+        whole = {
+            "traces": QUICK,
+            "conventions": CONVENTIONS,
+            "evaluations": [EVALUATION],
+            "receivers": {"kafka": kafka},
+            "telemetry": {"endpoint": "127.0.0.1:0"},
+            "exporters": self._exporters or {"jsonl": {"path": str(folder / "results.jsonl")}},
+        }
+        path = folder / "eval.json"
+        path.write_text(json.dumps(whole))
+        return path
+
+    @property
+    def alive(self) -> list[Service]:
+        """The members that run."""
+        return [member for member in self.members if member.alive]
+
+    def pause(self, member: Service, for_s: float) -> None:
+        """SIGSTOP for a while: the group goes on without the member, which comes back with stale state."""
+        member.running.send_signal(signal.SIGSTOP)
+        time.sleep(for_s)
+        member.running.send_signal(signal.SIGCONT)
+
+    def lag(self) -> int:
+        """Records between the group's commits and the ends of the partitions."""
+        consumer = Consumer({"bootstrap.servers": self._address, "group.id": "otel-eval", "log_level": 0})
+        try:
+            numbers = consumer.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+            places = [TopicPartition(self.topic, number) for number in numbers]
+            ends = {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
+            return sum(ends[each.partition] - max(0, each.offset) for each in consumer.committed(places, timeout=10))
+        finally:
+            consumer.close()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The results in the files of all members."""
+        return [row for member in self.members for row in rows_of(member.results)]
+
+    def finish(self, runs: Sequence[Run], rows: Iterable[dict[str, Any]] | None = None, within_s: float = 60.0) -> Ledger:
+        """Wait until everything is read, scored and committed, end the members, and reconcile."""
+        assert until(lambda: self.lag() == 0, within_s, every_s=0.5), f"{self.lag()} records are left; {self.said()}"
+        for member in self.alive:
+            assert member.terminate() == 0
+        found = list(self.rows() if rows is None else rows)
+        return Ledger(
+            len(runs),
+            balance(runs, {run.number for run in runs}, found),
+            _contradicted(found),
+            time.monotonic() - self._begun,
+        )
+
+    def metric(self, name: str) -> int:
+        """The sum of a metric over the members that run."""
+        return sum(member.metric(name) for member in self.alive)
+
+    def said(self) -> list[str]:
+        """What the members logged."""
+        return [line for member in self.members for line in member.said()]
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.alive:
+            member.kill()
+
+
+def _contradicted(rows: Iterable[dict[str, Any]]) -> int:
+    contents: dict[str, set[str]] = {}
+    for row in rows:
+        content = json.dumps({key: value for key, value in row.items() if key not in _OCCASION}, sort_keys=True)
+        contents.setdefault(row["result_id"], set()).add(content)
+    return sum(len(each) > 1 for each in contents.values())

@@ -1,0 +1,51 @@
+"""Reads all records of a topic of results while a test goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+__all__ = ["ResultsReader"]
+
+
+class ResultsReader:
+    """Follows a topic from its beginning, outside of any group.
+
+    Args:
+        parsed: whether values are JSON.
+
+    Attributes:
+        keys: of the records, in the order in which they were read.
+        rows: their values.
+    """
+
+    def __init__(self, address: str, topic: str, *, parsed: bool = True) -> None:
+        self._consumer = Consumer(
+            {"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+        )
+        self._topic, self._parsed = topic, parsed
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.keys: list[bytes] = []
+        self.rows: list[Any] = []
+
+    def _run(self) -> None:
+        numbers = self._consumer.list_topics(self._topic, timeout=20).topics[self._topic].partitions
+        self._consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in numbers])
+        while not self._stopping.is_set():
+            for message in self._consumer.consume(500, 0.1):
+                if message.error() is None:
+                    self.keys.append(message.key())
+                    self.rows.append(json.loads(message.value()) if self._parsed else message.value())
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(20)

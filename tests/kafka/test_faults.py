@@ -1,0 +1,127 @@
+"""Whatever is done to members, broker and topics: no result is lost or wrong, and no result id has two contents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from fault_rig.books import until
+from kafka_rig.broker import Broker
+from kafka_rig.group import Group, Ledger
+from kafka_rig.results import ResultsReader
+from kafka_rig.traffic import Load
+
+RATE = 60.0
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic of its own, and no commits of another test's group."""
+    name = request.node.name.split("[")[0]
+    broker.create(name)
+    yield name
+    broker.delete(name)
+
+
+def balanced(ledger: Ledger) -> bool:
+    print(ledger)
+    assert not ledger.books.examples, ledger.books.examples
+    return ledger.balanced
+
+
+def test_members_that_are_killed_added_and_paused(broker: Broker, topic: str, tmp_path: Path) -> None:
+    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+        group.add(3)
+        load = Load(broker.producer(), topic, RATE).start()
+        time.sleep(4)
+        group.members[0].kill()
+        time.sleep(5)
+        group.add()
+        time.sleep(4)
+        group.pause(group.members[1], 5.0)
+        time.sleep(2)
+        group.members[2].terminate()
+        ledger = group.finish(load.stop())
+        assert balanced(ledger)
+        assert ledger.books.repeated > 0, "nothing was read twice: the faults did not hit"
+
+
+def test_two_handovers_within_the_margin(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """The second owner commits before it has read as much as the margin, and late spans of traces of the first one come."""
+    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+        load = Load(broker.producer(), topic, RATE, spread_s=(2.0, 4.0)).start()
+        for _ in range(3):
+            group.add()
+            time.sleep(5)
+            group.members[-1].kill()
+        group.add()
+        assert balanced(group.finish(load.stop()))
+
+
+def test_a_broker_that_restarts(broker: Broker, topic: str, tmp_path: Path) -> None:
+    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+        group.add(2)
+        load = Load(broker.producer(), topic, RATE).start()
+        time.sleep(4)
+        broker.stop()
+        time.sleep(3)
+        broker.start()
+        time.sleep(4)
+        assert balanced(group.finish(load.stop()))
+
+
+def test_a_topic_of_results_that_is_away(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """First it is not there at all, later it takes nothing because replicas are missing."""
+    results = f"{topic}_results"
+    exporters = {"kafka": {"brokers": [broker.address], "topic": results, "timeout": "2s"}}
+    with Group(tmp_path, broker.address, {"topic": topic}, exporters) as group:
+        group.add(2)
+        load = Load(broker.producer(), topic, RATE).start()
+        time.sleep(5)
+        broker.create(results, 3)
+        with ResultsReader(broker.address, results) as reader:
+            assert until(lambda: bool(reader.rows), 30)
+            set_config(broker, results, "min.insync.replicas", "2")
+            time.sleep(6)
+            set_config(broker, results, "min.insync.replicas", "1")
+            runs = load.stop()
+            expected = 4 * len(runs)
+            assert until(lambda: group.lag() == 0 and len({row["result_id"] for row in reader.rows}) >= expected, 60)
+            assert balanced(group.finish(runs, reader.rows))
+
+
+def set_config(broker: Broker, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = broker.admin()
+    admin.incremental_alter_configs([resource])[resource].result(20)
+
+
+@pytest.mark.parametrize("kind", ["file", "topic"])
+def test_poison_among_the_records(broker: Broker, topic: str, tmp_path: Path, kind: str) -> None:
+    """Half a message and other bytes; each is kept, and the offsets go on."""
+    dead: dict[str, Any] = (
+        {"dead_letter": str(tmp_path / "dead.jsonl")} if kind == "file" else {"dead_letter_topic": f"{topic}_dead"}
+    )
+    if kind == "topic":
+        broker.create(f"{topic}_dead", 1)
+    with Group(tmp_path, broker.address, {"topic": topic, **dead}) as group:
+        group.add()
+        load = Load(broker.producer(), topic, RATE, poison=50).start()
+        time.sleep(8)
+        runs = load.stop()
+        assert until(lambda: group.lag() == 0, 40)
+        malformed = group.metric("kafka_records_total")
+        assert balanced(group.finish(runs))
+    assert load.poisoned > 5
+    assert malformed == load.records + load.poisoned
+    if kind == "file":
+        assert len((tmp_path / "dead.jsonl").read_text().splitlines()) == load.poisoned
+    else:
+        with ResultsReader(broker.address, f"{topic}_dead", parsed=False) as reader:
+            assert until(lambda: len(reader.rows) == load.poisoned, 20)
+        broker.delete(f"{topic}_dead")

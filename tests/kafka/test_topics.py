@@ -1,0 +1,198 @@
+"""What topics can be: compacted, unknown, emptied, of more partitions than before, without keys."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+from fault_rig.books import until
+from fault_rig.traffic import body, run_of, trace_id
+from google.protobuf.json_format import MessageToDict
+from kafka_rig.broker import Broker
+from kafka_rig.group import Group
+from kafka_rig.results import ResultsReader
+from kafka_rig.traffic import Load
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_eval import merge_results
+from otel_eval.exporters.kafka import KafkaTopicExporter, key_of_row
+from otel_eval.exporters.result_rows import rows_of
+from otel_eval.model import Evidence, Report, Result, Scored, Stamp, Trajectory
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    name: str = request.node.name.split("[")[0]
+    broker.create(name)
+    yield name
+    broker.delete(name)
+
+
+def whole(broker: Broker, topic: str, numbers: range, **changes: Any) -> None:
+    """Write runs, each in one record."""
+    producer = broker.producer()
+    for number in numbers:
+        producer.produce(topic, body(run_of(number).spans()), **{"key": trace_id(number).hex(), **changes})
+    assert producer.flush(30) == 0
+
+
+def report(trace: int, evaluator: str, spans: int, value: float, revision: int = 0) -> Report:
+    outcome = Scored(value, passed=value >= 0.5)
+    made_of = f"{trace:016x}{revision:016x}"
+    result = Result(evaluation="e", scorer="s", type="t", version="1", outcome=outcome, revision=revision, result_id=made_of)
+    run = Trajectory(trace_id=f"{trace:032x}", span_id=f"{trace:016x}")
+    return Report(run, "e", revision, (result,), evidence=Evidence(spans, f"{spans:016x}"), stamp=Stamp(evaluator, 1))
+
+
+def test_a_compacted_topic_merges_as_the_whole_one(broker: Broker, tmp_path: Path) -> None:
+    """Two evaluators, of which one revised its results and both repeat them, saw different spans of every third trace."""
+    name = "compacted"
+    settings = {"cleanup_policy": "compact", "segment_ms": 200, "min_cleanable_dirty_ratio": 0.01, "max_compaction_lag_ms": 300}
+    broker.create(name, 3, delete_retention_ms=100, **settings)
+    exporter = KafkaTopicExporter({"bootstrap.servers": broker.address}, name)
+    reports = [report(trace, "a", 5, 0.25) for trace in range(60)]
+    reports += [report(trace, "a", 6, 0.75, revision=1) for trace in range(0, 60, 2)]
+    reports += [
+        report(trace, "b", *((3, 0.5) if trace % 3 == 0 else (6, 0.75) if trace % 2 == 0 else (5, 0.25))) for trace in range(60)
+    ]
+    with ResultsReader(broker.address, name) as everything:
+        for _ in range(4):
+            assert exporter.export(reports).status == "ok"
+            time.sleep(0.3)
+        assert until(lambda: len(everything.rows) >= 4 * len(reports), 20)
+        keys = {key_of_row(row) for each in reports for row in rows_of(each)}
+        assert until(lambda: _compacted(broker, name, exporter, reports) <= 2 * len(keys), 40)
+    exporter.close(1.0)
+    with ResultsReader(broker.address, name) as left:
+        assert until(lambda: keys <= set(left.keys), 20), "compaction keeps the last write of every key"
+        merged = merge_results(left.rows)
+    assert _values(merged) == _values(merge_results(everything.rows))
+    split = {int(row["trace_id"], 16) for row in merged if row.get("split")}
+    assert set(range(0, 60, 3)) <= split, "different evidence is kept"
+    # A revision of one evaluator that another one repeats is one key: what it revised is left, and looks like other evidence.
+    assert split <= {trace for trace in range(60) if trace % 3 == 0 or trace % 2 == 0}
+    broker.delete(name)
+
+
+def _compacted(broker: Broker, name: str, exporter: KafkaTopicExporter, reports: list[Report]) -> int:
+    """Records in the topic now; the active segment is never cleaned, so something is written to close it."""
+    exporter.export(reports[:3])
+    time.sleep(0.3)
+    with ResultsReader(broker.address, name) as reader:
+        until(lambda: False, 1.0)
+        return len(reader.rows)
+
+
+def _values(merged: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """The results that `merge_results` prefers."""
+    return [(row["trace_id"], row["scorer"], row["value"], row["spans_digest"]) for row in merged]
+
+
+def test_an_unknown_topic_is_named_and_read_once_it_is_there(broker: Broker, tmp_path: Path) -> None:
+    settings = {"topic": "later", "options": {"topic.metadata.refresh.interval.ms": 1000}}
+    with Group(tmp_path, broker.address, settings) as group:
+        member = group.add()
+        assert until(lambda: any("later" in line and "nknown topic" in line for line in member.said()), 20), member.said()
+        assert member.metric("kafka_errors_total") > 0
+        broker.create("later", 2)
+        whole(broker, "later", range(40))
+        assert until(lambda: len(group.rows()) == 160, 40), member.said()
+        assert group.finish([run_of(number) for number in range(40)]).balanced
+    broker.delete("later")
+
+
+def test_records_that_were_deleted_before_they_were_read(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """One line, a counter, and reading goes on with what is left."""
+    whole(broker, topic, range(300))
+    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+        group.add()
+        assert until(lambda: group.lag() == 0, 30)
+        assert group.members[0].terminate() == 0
+        whole(broker, topic, range(300, 400))
+        admin = broker.admin()
+        ends = {n: group_end(broker, topic, n) for n in range(6)}
+        for future in admin.delete_records([TopicPartition(topic, n, end) for n, end in ends.items()]).values():
+            future.result(20)
+        whole(broker, topic, range(400, 500))
+        member = group.add()
+        assert until(lambda: group.lag() == 0, 30)
+        assert member.metric("kafka_offsets_out_of_range_total") == len([n for n in ends if ends[n] > 0])
+        assert any("out of range" in line and "retention" in line for line in member.said())
+        found = {row["trace_id"]: row for row in group.rows()}
+    assert {trace_id(number).hex() for number in [*range(300), *range(400, 500)]} == set(found)
+    assert {found[trace_id(number).hex()]["completeness"] for number in range(400, 500)} == {"joined"}
+
+
+def group_end(broker: Broker, topic: str, number: int) -> int:
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "ends", "log_level": 0})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1])
+    finally:
+        consumer.close()
+
+
+def test_partitions_that_were_added_between_two_owners_are_noticed(broker: Broker, topic: str, tmp_path: Path) -> None:
+    whole(broker, topic, range(50))
+    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+        group.add()
+        assert until(lambda: group.lag() == 0, 30)
+        group.members[0].terminate()
+        admin = broker.admin()
+        admin.create_partitions([NewPartitions(topic, 8)])[topic].result(20)
+        member = group.add()
+        assert until(lambda: "8 partitions and had 6" in "".join(member.said()), 30), member.said()
+        assert member.metric("kafka_partition_count_changes_total") > 0
+
+
+def test_records_without_keys_are_refused_or_accepted(broker: Broker, topic: str, tmp_path: Path) -> None:
+    whole(broker, topic, range(40), key=None)
+    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+        member = group.add()
+        assert until(lambda: group.lag() == 0, 30)
+        assert member.metric("kafka_records_total") == 40
+        assert sum("partition_traces_by_id" in line for line in member.said()) == 1
+        assert not group.rows()
+        member.terminate()
+        accepting = Group(tmp_path, broker.address, {"topic": topic, "unkeyed": "accept", "group_id": "otel-eval-2"})
+        accepting.members = group.members
+        accepting.add()
+        assert until(lambda: len(group.rows()) == 160, 30)
+
+
+def test_json_is_read_and_otlp_events_are_written(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """With what the Collector calls `otlp_json` and `otlp_proto`."""
+    producer = broker.producer()
+    for number in range(20):
+        request = MessageToDict(ExportTraceServiceRequest.FromString(body(run_of(number).spans())))
+        for span in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+            for name in {"traceId", "spanId", "parentSpanId"} & span.keys():
+                span[name] = base64.b64decode(span[name]).hex()
+        producer.produce(topic, json.dumps(request), trace_id(number).hex())
+    producer.flush(20)
+    results = f"{topic}_results"
+    broker.create(results, 2)
+    exporters = {"kafka": {"brokers": [broker.address], "topic": results, "encoding": "otlp_proto"}}
+    with Group(tmp_path, broker.address, {"topic": topic, "encoding": "otlp_json"}, exporters) as group:
+        group.add()
+        with ResultsReader(broker.address, results, parsed=False) as reader:
+            assert until(lambda: len(reader.rows) == 80, 40), group.said()
+            events = [ExportLogsServiceRequest.FromString(each) for each in reader.rows]
+    ids = {event.resource_logs[0].scope_logs[0].log_records[0].trace_id for event in events}
+    assert ids == {trace_id(number) for number in range(20)}
+    broker.delete(results)
+
+
+def test_a_load_stops_at_the_last_record_of_a_run(broker: Broker, topic: str) -> None:
+    """The rig itself: as many records as it counts are in the topic."""
+    load = Load(broker.producer(), topic, 50.0, poison=10, spread_s=(0.2, 0.5)).start()
+    time.sleep(1.0)
+    assert load.stop()
+    assert sum(group_end(broker, topic, number) for number in range(6)) == load.records + load.poisoned
