@@ -27,6 +27,7 @@ static PyObject *str_raw_presence, *str_short;
 #include "c/spans/framing.h"
 #include "c/writing/buffer.h"
 #include "c/writing/pairs.h"
+#include "c/writing/splitting.h"
 #include "c/spans/recorded.h"
 #include "c/spans/cutting.h"
 #include "c/spans/weighing.h"
@@ -56,6 +57,9 @@ static PyMethodDef functions[] = {
     {"find_spans", find_spans, METH_VARARGS,
      "find_spans(body, start, stop, wanted): (ranges of the wanted spans among a scope's fields, ranges of what is no span,\n"
      "number of spans), or None if a field is unusual."},
+    {"split", split, METH_VARARGS,
+     "split(body, count, id_field): as many requests by the trace ids of their members, b\"\" where there is none; or None if the\n"
+     "body cannot be read."},
     {"weigh", weigh, METH_VARARGS, "weigh(body, costs, enough): bytes that the request becomes, counted up to enough."},
     {NULL, NULL, 0, NULL},
 };

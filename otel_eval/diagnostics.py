@@ -19,7 +19,7 @@ from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import Completeness, Report, Trajectory
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext"]
+__all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext", "expect_no_spans"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -251,13 +251,14 @@ def _check_all() -> None:
             _watch(each)  # it is younger than the timer
 
 
-def _note_fork() -> None:
+def expect_no_spans() -> None:
+    """No span may arrive in this process because others get them: it forked workers, or is one of several."""
     global _has_forked
     _has_forked = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_note_fork)
+    os.register_at_fork(after_in_parent=expect_no_spans)
 
 
 _REMEMBERED: Final = 256  # runs and tool spans whose times are compared

@@ -5,12 +5,14 @@ Source: protobuf.dev/programming-guides/encoding.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-__all__ = ["read_varint", "sized", "varint"]
+__all__ = ["Field", "fields", "read_varint", "sized", "varint"]
 
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
+_FIXED: Final = {1: 8, 5: 4}  # bytes by the kind of the field
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
@@ -46,3 +48,44 @@ def varint(number: int) -> bytes:
 def sized(number: int, content: bytes) -> bytes:
     """A length-delimited field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+class Field(NamedTuple):
+    """Where a field stands: its number, -1 if it has no length, its tag, its content, its end."""
+
+    number: int
+    start: int
+    content: int
+    stop: int
+
+
+def fields(body: bytes, at: int, end: int) -> Iterator[Field]:
+    """The fields from `at` to `end`.
+
+    Raises:
+        ValueError: a field is cut short or of an unknown kind.
+    """
+    while at < end:
+        start = at
+        tag, at = _number(body, at)
+        kind = tag & 7
+        if kind == 2:
+            size, at = _number(body, at)
+            stop = at + size
+        elif kind == 0:
+            _, stop = _number(body, at)
+        elif kind in _FIXED:
+            stop = at + _FIXED[kind]
+        else:
+            raise ValueError("a field of an unknown kind")
+        if stop > end:
+            raise ValueError("a field is cut short")
+        yield Field(tag >> 3 if kind == 2 else -1, start, at, stop)
+        at = stop
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    try:
+        return read_varint(body, at)
+    except IndexError:
+        raise ValueError("a field is cut short") from None

@@ -20,7 +20,7 @@ from otel_eval.admin.prometheus import Family
 from otel_eval.descriptors import soft_limit
 from otel_eval.versions import build_info
 
-__all__ = ["PREFIX", "SelfMetric", "collect_self_metrics", "process_metrics", "self_families"]
+__all__ = ["GAUGES", "PREFIX", "SelfMetric", "collect_self_metrics", "process_metrics", "self_families"]
 
 PREFIX: Final = "otel_eval_"
 _RECEIVER: Final = (("receiver", "otlp"),)
@@ -64,11 +64,13 @@ _NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "forward.unsupported": ("exporter_unsupported", ""),
     "forward.waiting_bytes": ("exporter_queue_size", "By"),
     "storage.bytes": ("storage_size", "By"),
+    "workers.cpu_seconds": ("workers_cpu_seconds", "s"),
+    "workers.memory_rss": ("workers_memory_rss", "By"),
     "receiver.certificate_not_after": ("receiver_certificate_not_after", "s"),
     "exporter.certificate_not_after": ("exporter_certificate_not_after", "s"),
 }
 _LABELS: Final = {"signal": "data_type"}
-_GAUGES: Final = frozenset(
+GAUGES: Final = frozenset(
     {
         "open_traces",
         "held_bytes",
@@ -87,8 +89,11 @@ _GAUGES: Final = frozenset(
         "exporter.certificate_not_after",
         "exports.unsupported",
         "forward.unsupported",
+        "workers.up",
+        "workers.memory_rss",
     }
 )
+"""Counts of what is the case now; all others only rise."""
 _FAILURES: Final = ("bad_requests", "oversized_requests", "unauthenticated_requests", "internal_errors")
 _LABELLED: Final = re.compile(r"([^{]+)\{(.*)\}", re.DOTALL)
 _PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
@@ -130,7 +135,7 @@ def _read(key: str, value: Any) -> Iterator[SelfMetric]:
     elif isinstance(value, int | float):
         name, labels = _split(key)
         full_name, unit = _NAMES.get(name, (_plain(name), ""))
-        yield SelfMetric(PREFIX + full_name, labels, value, unit, gauge=name in _GAUGES)
+        yield SelfMetric(PREFIX + full_name, labels, value, unit, gauge=name in GAUGES)
 
 
 def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:

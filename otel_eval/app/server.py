@@ -12,7 +12,7 @@ from otel_eval.admin.prometheus import Family, families_of
 from otel_eval.app.expected_results import ExpectedResults
 from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.scorer_isolation import Guard
-from otel_eval.app.server_wiring import AdminServices, forward_of, max_attributes_of, receiver_of
+from otel_eval.app.server_wiring import AdminServices, MakeReceiver, forward_of, max_attributes_of, receiver_of
 from otel_eval.app.wiring import (
     certificate_ends,
     engine_of,
@@ -22,7 +22,7 @@ from otel_eval.app.wiring import (
     metrics_of,
     writes_lines,
 )
-from otel_eval.config import EvalConfig
+from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
 from otel_eval.diagnostics import Diagnostics
@@ -38,6 +38,7 @@ from otel_eval.sources.receiver.idle_memory import IdleMemory
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.pending_results import PendingResults
 from otel_eval.storage.recovery import Recovery
+from otel_eval.storage.split import claim_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.sources.receiver import Relay
 
-__all__ = ["Server"]
+__all__ = ["NEEDS_RESTART", "Server"]
 
-_NEEDS_RESTART: Final = ("traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
+NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
 
 _REQUESTS: Final = (
     "requests",
@@ -87,13 +88,16 @@ class Server:
     """`otel-eval serve` as an object.
 
     Args:
-        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout.
+        config: its `receivers`, `traces`, `evaluations` and `exporters`; without exporters results go to stdout. Of its
+            `workers` this is one process: `app.workers.front.FrontServer` starts several.
+        receive: makes the receiver.
+        has_pages: whether it serves its admin pages itself.
 
     Raises:
-        ConfigError: an exporter cannot be opened.
+        ConfigError: an exporter cannot be opened, or storage holds traces of several workers.
     """
 
-    def __init__(self, config: EvalConfig) -> None:
+    def __init__(self, config: EvalConfig, receive: MakeReceiver = receiver_of, *, has_pages: bool = True) -> None:
         self._config: Final = config
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
@@ -104,6 +108,8 @@ class Server:
         self._pending_results: PendingResults | None = None
         engine = self._engine_of(config)
         self._certificate_ends: Final = certificate_ends(config)
+        if config.storage:
+            claim_split(config.storage.directory, 1)
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = forward_of(config, engine, self._counters, self._durable)
         accepted = self._durable.accepted if self._durable else None
@@ -132,23 +138,24 @@ class Server:
             watch=self._diagnostics.evaluated,
         )
         relay = _relay(self._forward, self._pipeline, self._durable)
-        self._receiver: Final = receiver_of(
-            config.receivers.otlp, _Intake(self._pipeline, self._expected), relay, lambda: self._readiness().ready
-        )
+        intake = _Intake(self._pipeline, self._expected)
+        self._receiver: Final = receive(config.receivers.otlp, intake, relay, lambda: self.readiness().ready)
         self._memory: Final = IdleMemory(
             lambda: self._receiver.counters.get("requests"),
             lambda: self._pipeline.held_bytes,
             self._pipeline.compact,
         )
         self._kafka: Final = self._kafka_of(config) if config.receivers.kafka else None
-        self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
+        pages = config.telemetry if has_pages else Telemetry(endpoint=None)
+        self.admin: Final = AdminServices(pages, self.counts, self.readiness, self.scores)
 
     def _between(self) -> None:
         self._memory.look()
         if self._expected is not None:
             self._expected.look()
 
-    def _scores(self) -> Iterator[Family]:
+    def scores(self) -> Iterator[Family]:
+        """The metrics of results, for a scrape."""
         return families_of(self._metrics.collect() if self._metrics else None)
 
     def _kafka_of(self, config: EvalConfig) -> KafkaIntake:
@@ -164,7 +171,8 @@ class Server:
         otlp: list[Source] = [self._receiver] if self._config.receivers.otlp else []
         return [*otlp, self._kafka.source] if self._kafka else otlp
 
-    def _readiness(self) -> Readiness:
+    def readiness(self) -> Readiness:
+        """Whether requests are taken and evaluated."""
         now = self._pipeline.evaluation()
         shown = {"state": now.state, "for_s": round(now.for_s, 1), "trace_id": now.trace_id}
         shown |= {"slowest_s": round(now.slowest_s, 3), "slowest_trace_id": now.slowest_trace_id}
@@ -360,7 +368,7 @@ class Server:
         if self._kafka:
             self._kafka.use_engine(self._engine_of(config) if self._config.receivers.otlp else engine, later)
         self._engine, self._later = engine, later
-        return [key for key in _NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
+        return [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
     def counts(self) -> dict[str, Any]:
         """The counters of every part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.admin import AdminServer, Readiness
 from otel_eval.app.score_exporters import known_scorers, score_endpoints
@@ -14,7 +14,8 @@ from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
-from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpServer, Relay, Tls
+from otel_eval.sources.interface import Source
+from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls
 
 if TYPE_CHECKING:
     from otel_eval.admin.prometheus import Family
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminServices",
+    "MakeReceiver",
+    "Receiver",
     "check",
     "forward_of",
     "max_attributes_of",
@@ -41,20 +44,48 @@ def max_attributes_of(config: EvalConfig) -> int:
     return (config.receivers.otlp or OtlpReceiver()).max_attributes
 
 
-def receiver_of(given: OtlpReceiver | None, intake: Consumer, relay: Relay | None, ready: Callable[[], bool]) -> OtlpServer:
-    """The receiver, not listening yet; without a transport if it is off.
+class Receiver(Source, Protocol):
+    """The source that answers requests."""
+
+    counters: Counters
+
+    def fit(self, limit: int | None) -> None:
+        """Before the start: take no more connections than a limit of open files has room for."""
+        ...
+
+    def start(self) -> Bound:
+        """Begin to take requests.
+
+        Raises:
+            ConfigError: an address cannot be had.
+        """
+        ...
+
+    def not_after(self) -> dict[str, int]:
+        """The last second of each certificate, since the epoch."""
+        ...
+
+
+MakeReceiver = Callable[[OtlpReceiver | None, Consumer, "Relay | None", Callable[[], bool]], Receiver]
+"""From the configuration, what takes the requests, what forwards them, and whether evaluation makes progress."""
+
+
+def receiver_of(
+    given: OtlpReceiver | None, intake: Consumer | None, relay: Relay | None, ready: Callable[[], bool], **more: Any
+) -> OtlpServer:
+    """The receiver, not listening yet, without a transport if it is off; `more` as `OtlpServer` has it.
 
     Raises:
         ConfigError: a token cannot be had.
     """
     if given is None:
-        return OtlpServer(grpc=None, http=None, consumer=intake)
+        return OtlpServer(grpc=None, http=None, consumer=intake, **more)
     grpc, http = given.protocols.grpc, given.protocols.http
     return OtlpServer(
         grpc=grpc.endpoint if grpc else None,
         http=http.endpoint if http else None,
         consumer=intake,
-        max_body_bytes=max(each.max_message_size for each in (grpc, http) if each),
+        max_body_bytes=max_message_size(given),
         max_inflight_bytes=given.max_inflight_size,
         max_attributes=given.max_attributes,
         grpc_tls=_tls(grpc.tls if grpc else None),
@@ -62,7 +93,13 @@ def receiver_of(given: OtlpReceiver | None, intake: Consumer, relay: Relay | Non
         tokens=_tokens(given.auth),
         relay=relay,
         ready=ready,
+        **more,
     )
+
+
+def max_message_size(given: OtlpReceiver) -> int:
+    """The greater one of the two protocols' limits."""
+    return max(each.max_message_size for each in (given.protocols.grpc, given.protocols.http) if each)
 
 
 def verify(given: OtlpReceiver) -> None:
@@ -180,6 +217,10 @@ def check(config: EvalConfig) -> None:
 
         readings.append(partial(judges_of, config))
     readings.append(partial(_check_datasets, config))
+    if config.workers > 1:
+        from otel_eval.app.worker_config import refuse_unshared  # deferred: few configurations have it
+
+        readings.append(partial(refuse_unshared, config))
     collect_errors(readings)
 
 

@@ -13,12 +13,15 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from otel_eval.cli.log_format import configure_logging, early_log_format, write_line, writes_json
 from otel_eval.errors import OtelEvalError
+
+if TYPE_CHECKING:
+    from otel_eval.config import EvalConfig
 
 __all__ = ["OutputClosed", "cli", "main"]
 
@@ -77,7 +80,8 @@ def cli(context: click.Context) -> None:
 @cli.command()
 @click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
 @click.option("--drain", "drains", is_flag=True, help="Do not listen: score and deliver what storage kept, then exit.")
-def serve(config: str | None, drains: bool) -> int:
+@click.option("--workers", type=click.IntRange(1, 256), help="Processes that evaluate; overrides `workers` of the file.")
+def serve(config: str | None, drains: bool, workers: int | None) -> int:
     """Receive OTLP spans and score each run.
 
     Prints one line when it is ready: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores pending traces, delivers the scores and
@@ -87,7 +91,11 @@ def serve(config: str | None, drains: bool) -> int:
     from otel_eval.cli.serving import drain, run
     from otel_eval.config import load
 
-    return drain(load(config)) if drains else run(lambda: load(config), config)
+    def read() -> EvalConfig:
+        given = load(config)
+        return given.model_copy(update={"workers": workers}) if workers else given
+
+    return drain(read()) if drains else run(read, config)
 
 
 @cli.command()

@@ -20,7 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
-__all__ = ["JsonFormatter", "RateLimitFilter", "configure_logging", "early_log_format", "write_line", "writes_json"]
+__all__ = [
+    "JsonFormatter",
+    "RateLimitFilter",
+    "configure_logging",
+    "configure_worker_logging",
+    "early_log_format",
+    "write_line",
+    "writes_json",
+]
 
 _log = logging.getLogger("otel_eval")
 
@@ -97,6 +105,26 @@ def configure_logging(form: str, level: str = "info") -> None:
     _log.setLevel(logging.DEBUG if debugs else logging.getLevelNamesMapping()[level.upper()])
     if form == "json":
         _everything_as_json()
+
+
+class _NumberFilter(logging.Filter):
+    """Begins log lines with the number of the worker."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._prefix: Final = f"worker {number}: "
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = f"{self._prefix}{record.msg}"
+        return True
+
+
+def configure_worker_logging(form: str, level: str, number: int) -> None:
+    """Set up logging in a new process that is one of several workers."""
+    logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_NumberFilter(number))
+    configure_logging(form, level)
 
 
 def _everything_as_json() -> None:

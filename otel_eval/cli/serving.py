@@ -8,9 +8,10 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from otel_eval.cli.log_format import configure_logging, write_line
+from otel_eval.cli.log_format import configure_logging, configure_worker_logging, write_line
 from otel_eval.config import EvalConfig, refuse_credentials
 from otel_eval.errors import ConfigError, OtelEvalError
 from otel_eval.redaction import redacted_repr
@@ -18,6 +19,7 @@ from otel_eval.versions import build_info
 
 if TYPE_CHECKING:
     from otel_eval.app.server import Server
+    from otel_eval.app.workers.front import FrontServer
 
 __all__ = ["drain", "run"]
 
@@ -38,7 +40,6 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     """
     # gRPC's core writes a line for each broken handshake and bad header, without our rate limit: any client could flood the log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from otel_eval.app.server import Server
     from otel_eval.app.server_wiring import check
 
     config = read()
@@ -46,7 +47,7 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
     stop_requests = _StopRequests()
     signals = _signals(stop_requests)  # before anything listens, so that a signal during the start is not lost
-    server = Server(config)
+    server = _server_of(config)
     stop_requests.on_first(server.note_stop)
     bound = server.start()
     try:
@@ -68,6 +69,17 @@ def run(read: Callable[[], EvalConfig], source: str | None = None) -> int:
             write_line(f"not all scores were computed and delivered within {STOP_S:g} s; some failed with timeout or are lost")
         watchdog.cancel()
     return 0
+
+
+def _server_of(config: EvalConfig) -> Server | FrontServer:
+    if config.workers > 1:
+        from otel_eval.app.workers.front import FrontServer
+
+        telemetry = config.telemetry
+        return FrontServer(config, partial(configure_worker_logging, telemetry.log_format, telemetry.log_level))
+    from otel_eval.app.server import Server
+
+    return Server(config)
 
 
 def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
@@ -129,7 +141,7 @@ def _signals(stop_requests: _StopRequests) -> socket.socket:
     return ours
 
 
-def _reload(server: Server, read: Callable[[], EvalConfig]) -> None:
+def _reload(server: Server | FrontServer, read: Callable[[], EvalConfig]) -> None:
     """Switch to the current configuration file; keep the running configuration if the file is invalid."""
     try:
         kept = server.reload(read())
@@ -157,21 +169,27 @@ def drain(config: EvalConfig) -> int:
         ConfigError: no storage is configured, or a URL holds credentials.
     """
     from otel_eval.app.server import Server
+    from otel_eval.storage.split import directories_of, release_split
 
     if config.storage is None:
         raise ConfigError("storage: missing, but --drain scores what storage kept; add it or leave --drain out")
     refuse_credentials(config)
     configure_logging(config.telemetry.log_format, config.telemetry.log_level)
     stopped = threading.Event()
-    server = Server(config)
+    stop_requests = _StopRequests()
 
-    def stop(*_: object) -> None:
-        server.note_stop()
+    def stop(number: int, _: object) -> None:
+        stop_requests(number)
         stopped.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
         signal.signal(number, stop)
-    if server.drain(stopped):
-        return 0
-    write_line("stopped before everything was delivered; the rest stays in storage")
-    return 1
+    for directory in directories_of(config.storage.directory):
+        kept = config.model_copy(update={"storage": config.storage.model_copy(update={"directory": str(directory)})})
+        server = Server(kept)
+        stop_requests.on_first(server.note_stop)
+        if not server.drain(stopped):
+            write_line("stopped before everything was delivered; the rest stays in storage")
+            return 1
+    release_split(config.storage.directory)
+    return 0

@@ -19,6 +19,7 @@ from otel_eval.redaction import redacted_repr
 __all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Storage", "Traces", "Window", "scorer_of"]
 
 
+MOST_WORKERS: Final = 256
 _ANOTHER: Final = "give one of them another name"
 _RENAME: Final = "rename one of them"
 
@@ -251,6 +252,8 @@ class EvalConfig(Shape):
     """Where `otel-eval serve` takes spans from."""
     exporters: Exporters = Exporters()
     """Where scores go. `otel-eval serve` writes to stdout when none is named."""
+    workers: Count = 1
+    """Processes of `otel-eval serve` that evaluate. From 2 on one more receives and splits requests by trace id."""
     storage: Storage | None = None
     """The journal of `otel-eval serve`, so that nothing is lost in a crash. Left out: everything is in memory."""
     telemetry: Telemetry = Telemetry()
@@ -269,8 +272,12 @@ class EvalConfig(Shape):
         return given if isinstance(given, Conventions) else Conventions(tables=given)
 
     def contradictions(self) -> Iterable[str]:
-        """Evaluations of one name."""
-        return twice("evaluations", [each.name for each in self.evaluations], _RENAME)
+        """Evaluations of one name, and more workers than any machine has use for."""
+        many = [f"workers: {self.workers} is more than {MOST_WORKERS}; set it to the number of cores or less"]
+        return [
+            *twice("evaluations", [each.name for each in self.evaluations], _RENAME),
+            *(many if self.workers > MOST_WORKERS else ()),
+        ]
 
     @classmethod
     def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:

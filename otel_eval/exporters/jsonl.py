@@ -9,11 +9,11 @@ import re
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.errors import ConfigError
@@ -21,6 +21,9 @@ from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
+
+with suppress(ImportError):  # Windows
+    from fcntl import LOCK_EX, LOCK_UN, flock
 
 __all__ = ["OWNER_ONLY", "ChangedLinesExporter", "JsonLinesExporter", "JsonLinesFile"]
 
@@ -66,7 +69,9 @@ class JsonLinesFile:
                 sys.stdout.write(lines.decode("utf-8", "replace"))
                 sys.stdout.flush()
             else:
-                _append(self._file, lines)
+                with _locked(self._file):
+                    _cut_torn_line(self._file)
+                    _append(self._file, lines)
 
     def sync(self) -> None:
         """Hand the file to the disk.
@@ -126,10 +131,20 @@ def _opened(path: Path, key: str, mode: int) -> io.RawIOBase:
         raise ConfigError(
             f"{key}: {str(path)!r} cannot be written ({reason}); name a file in a writable folder, or '-'"
         ) from None
-    if file.seekable():
-        _cut_torn_line(file)
     # A buffer has a lock of its own, which a thread may hold when the process forks, and lines that the child would write again.
     return file.detach()
+
+
+@contextmanager
+def _locked(file: io.RawIOBase) -> Iterator[None]:
+    """Keep other processes from appending meanwhile: workers, or agents, may share a file."""
+    with suppress(OSError, NameError):  # a file system without locks; Windows
+        flock(file.fileno(), LOCK_EX)
+    try:
+        yield
+    finally:
+        with suppress(OSError, NameError):
+            flock(file.fileno(), LOCK_UN)
 
 
 def _created(mode: int, path: str, flags: int) -> int:
@@ -143,25 +158,28 @@ def _created(mode: int, path: str, flags: int) -> int:
     return handle
 
 
-def _cut_torn_line(file: IO[bytes]) -> None:
+def _cut_torn_line(file: io.RawIOBase) -> None:
     """Remove what a crash left of a last line of ours, so that the next line does not continue it; end a line of another's."""
-    end = file.seek(0, os.SEEK_END)
+    end = file.seek(0, os.SEEK_END) if file.seekable() else 0
+    if not end or _read(file, end - 1, 1) == b"\n":
+        return
     keep = end
     while keep > 0:
         start = max(0, keep - _BLOCK)
-        file.seek(start)
-        newline = file.read(keep - start).rfind(b"\n")
+        newline = _read(file, start, keep - start).rfind(b"\n")
         if newline >= 0:
             keep = start + newline + 1
             break
         keep = start
-    if keep == end:
-        return
-    file.seek(keep)
-    if file.read(len(_BEGINNING)) == _BEGINNING:
+    if _read(file, keep, len(_BEGINNING)) == _BEGINNING:
         file.truncate(keep)
     else:
-        file.write(b"\n")
+        _append(file, b"\n")
+
+
+def _read(file: io.RawIOBase, at: int, size: int) -> bytes:
+    file.seek(at)
+    return file.read(size) or b""
 
 
 class JsonLinesExporter(Exporter):

@@ -7,19 +7,18 @@ Source: opentelemetry-proto, trace.proto: resource_spans = 1, scope_spans = 2, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from otel_eval.native import extension
-from otel_eval.wire import read_varint, sized, varint
+from otel_eval.wire import Field, fields, sized, varint
 
 __all__ = ["SpanContainer", "remove_spans", "wrap_spans"]
 
 _GROUP: Final = 1
 _SCOPE: Final = 2
 _SPAN: Final = 2
-_FIXED: Final = {1: 8, 5: 4}
 _CACHED_BYTES: Final = 16 * 1024
 
 
@@ -51,7 +50,7 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
     left = list(spans)
     containers: list[SpanContainer] = []
     out = _Pieces(body)
-    for field in _fields(body, 0, len(body)):
+    for field in fields(body, 0, len(body)):
         if left and field.number == _GROUP:
             _add_group(out, body, field, left, containers)
         else:
@@ -84,49 +83,13 @@ class _Pieces:
         self.size += len(head) + inner.size
 
 
-class _Field(NamedTuple):
-    """Where a field stands: its tag, its content, its end."""
-
-    number: int
-    start: int
-    content: int
-    stop: int
-
-
-def _fields(body: bytes, at: int, end: int) -> Iterator[_Field]:
-    while at < end:
-        start = at
-        tag, at = _number(body, at)
-        kind = tag & 7
-        if kind == 2:
-            size, at = _number(body, at)
-            stop = at + size
-        elif kind == 0:
-            _, stop = _number(body, at)
-        elif kind in _FIXED:
-            stop = at + _FIXED[kind]
-        else:
-            raise ValueError("a field of an unknown kind")
-        if stop > end:
-            raise ValueError("a field is cut short")
-        yield _Field(tag >> 3 if kind == 2 else -1, start, at, stop)
-        at = stop
-
-
-def _number(body: bytes, at: int) -> tuple[int, int]:
-    try:
-        return read_varint(body, at)
-    except IndexError:
-        raise ValueError("a field is cut short") from None
-
-
-def _add_group(out: _Pieces, body: bytes, group: _Field, left: list[bytes], containers: list[SpanContainer]) -> None:
+def _add_group(out: _Pieces, body: bytes, group: Field, left: list[bytes], containers: list[SpanContainer]) -> None:
     """The group without what is taken from it: as it was, rewritten, or not at all."""
     kept = _Pieces(body)
     around: list[bytes] = []
     found: list[tuple[bytes, int]] = []  # a scope's container, and how many spans were taken from it
     spans_left = False
-    for field in _fields(body, group.content, group.stop):
+    for field in fields(body, group.content, group.stop):
         rest, container, taken = _part_scope(body, field, left) if left and field.number == _SCOPE else (None, b"", 0)
         if taken:
             found.append((container, taken))
@@ -145,7 +108,7 @@ def _add_group(out: _Pieces, body: bytes, group: _Field, left: list[bytes], cont
         out.nest(_GROUP, kept)
 
 
-def _part_scope(body: bytes, scope: _Field, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
+def _part_scope(body: bytes, scope: Field, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
     """The scope's content without what is taken (None: none is left, or none was taken), its container, how many."""
     spans, others, count = find_spans(body, scope.content, scope.stop, left)
     kept = _Pieces(body)
@@ -179,7 +142,7 @@ def find_spans_python(body: bytes, start: int, stop: int, wanted: list[bytes]) -
     found: list[tuple[int, int]] = []
     others: list[tuple[int, int]] = []
     count = 0
-    for field in _fields(body, start, stop):
+    for field in fields(body, start, stop):
         if field.number != _SPAN:
             others.append((field.start, field.stop))
             continue

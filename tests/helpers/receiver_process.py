@@ -91,10 +91,10 @@ class Served:
         """What this life wrote to stderr so far."""
         return (self.folder / "said").read_text()
 
-    def post(self, body: bytes, what: str = "traces") -> int:
+    def post(self, body: bytes, what: str = "traces", kind: str = "application/x-protobuf") -> int:
         """The status; 0 if nothing listens."""
         asked = urllib.request.Request(
-            f"http://{self.address}/v1/{what}", data=body, headers={"Content-Type": "application/x-protobuf"}, method="POST"
+            f"http://{self.address}/v1/{what}", data=body, headers={"Content-Type": kind}, method="POST"
         )
         try:
             with _OPENER.open(asked, timeout=10) as answer:

@@ -30,6 +30,7 @@ from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = [
+    "DecodingHandler",
     "ExportHandler",
     "ExportResponse",
     "ExportStatus",
@@ -61,29 +62,16 @@ _RETRY_S: Final = 1.0
 
 
 class ExportHandler:
-    """Takes requests for a consumer, or a relay in its place, and counts their outcomes.
+    """Takes requests and counts their outcomes. What is done with a body is up to subclasses.
 
     Args:
         most_bytes: that one request may take while it is read, its body not counted.
-        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span.
     """
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        memory_limiter: MemoryLimiter,
-        counters: Counters,
-        relay: Relay | None = None,
-        *,
-        most_bytes: int,
-        max_attributes: int,
-    ) -> None:
-        self._consumer = consumer
-        self._relay = relay
+    def __init__(self, memory_limiter: MemoryLimiter, counters: Counters, *, most_bytes: int) -> None:
         self._memory_limiter = memory_limiter
         self._counters = counters
         self._most = most_bytes
-        self._max_attributes = max_attributes
 
     def is_open(self) -> bool:
         """Whether requests are taken."""
@@ -118,6 +106,58 @@ class ExportHandler:
             return ExportResponse(ExportStatus.RETRYABLE, str(error), retry_after_s=error.retry_after_s)
 
     def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
+        """Ask for the room that reading will take.
+
+        Raises:
+            Overloaded: there is none now.
+            RequestTooLarge: it takes more than one request may.
+        """
+        raise NotImplementedError
+
+    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
+        try:
+            return self._hand_over(transport, signal, encoding, body)
+        except (InputError, Overloaded, RequestTooLarge):
+            raise
+        except Exception:  # noqa: BLE001 - a fault here must cost no data: the client keeps it and retries
+            add_counts(self._counters, transport, internal_errors=1)
+            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry", retry_after_s=_RETRY_S)
+
+    def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
+        """Do what is to be done with the body.
+
+        Raises:
+            InputError: it is invalid.
+            Overloaded: there is no room now.
+            RequestTooLarge: it can never be taken.
+        """
+        raise NotImplementedError
+
+
+class DecodingHandler(ExportHandler):
+    """Splits requests into spans and log records for a consumer, or a relay in its place.
+
+    Args:
+        most_bytes: that one request may take while it is read, its body not counted.
+        max_attributes: of a span, an event, a link, a log record, a resource, a scope, and events or links of a span.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        memory_limiter: MemoryLimiter,
+        counters: Counters,
+        relay: Relay | None = None,
+        *,
+        most_bytes: int,
+        max_attributes: int,
+    ) -> None:
+        super().__init__(memory_limiter, counters, most_bytes=most_bytes)
+        self._consumer = consumer
+        self._relay = relay
+        self._max_attributes = max_attributes
+
+    def _reserve(self, signal: Signal, encoding: Encoding, body: bytes, reservation: Reservation) -> None:
         """Ask for the room that reading and evaluating will take, before anything is read."""
         weight = json_decoded_size(body) if encoding is Encoding.JSON else protobuf_decoded_size(signal, body, self._most)
         if weight > self._most:
@@ -129,19 +169,13 @@ class ExportHandler:
         is_evaluated = encoding is Encoding.PROTOBUF and signal is not Signal.METRICS
         reservation.grow(weight + content_size(body) if is_evaluated else weight)
 
-    def _take(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
-        try:
-            if self._relay is not None:
-                return self._pass_on(self._relay, transport, signal, encoding, body)
-            if signal is Signal.METRICS:
-                return self._discard(transport, encoding, body)
-            batch = read_request(RawRequest(signal, encoding, body), self._max_attributes)
-            return self._acknowledge(transport, signal, batch, lambda: self._keep(signal, batch), batch.rejected)
-        except (InputError, Overloaded):
-            raise
-        except Exception:  # noqa: BLE001 - a fault here must cost no data: the client keeps it and retries
-            add_counts(self._counters, transport, internal_errors=1)
-            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry", retry_after_s=_RETRY_S)
+    def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
+        if self._relay is not None:
+            return self._pass_on(self._relay, transport, signal, encoding, body)
+        if signal is Signal.METRICS:
+            return self._discard(transport, encoding, body)
+        batch = read_request(RawRequest(signal, encoding, body), self._max_attributes)
+        return self._acknowledge(transport, signal, batch, lambda: self._keep(signal, batch), batch.rejected)
 
     def _discard(self, transport: str, encoding: Encoding, body: bytes) -> ExportResponse:
         """Metrics are taken so that an agent that sends them logs no errors, and are of no use here."""

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
@@ -17,13 +18,13 @@ from otel_eval.errors import ConfigError
 from otel_eval.sources.interface import Consumer
 from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.counters import counts_by_transport
-from otel_eval.sources.receiver.export_handler import ExportHandler, Relay
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, Relay
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
 from otel_eval.sources.receiver.tls import Certificates, Tls
 
-__all__ = ["Bound", "OtlpServer"]
+__all__ = ["Bound", "OtlpServer", "most_bytes"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -51,6 +52,7 @@ class OtlpServer:
     Args:
         grpc, http: "host:port", port 0 for a free one; None turns the transport off.
         consumer: takes the requests.
+        handler: makes what deals with requests from `memory_limiter`, `counters` and `most_bytes`, in the place of `consumer`.
         max_body_bytes: of one request, as sent and unpacked. The protocol's specification recommends 64 MiB.
         max_inflight_bytes: of all requests that are being received and decoded, with what they take meanwhile; beyond it
             clients are asked to retry. One request that takes more, and four times its limit, is refused permanently.
@@ -74,7 +76,8 @@ class OtlpServer:
         *,
         grpc: str | None,
         http: str | None,
-        consumer: Consumer,
+        consumer: Consumer | None = None,
+        handler: Callable[..., ExportHandler] | None = None,
         max_body_bytes: int = 64 * _MIB,
         max_inflight_bytes: int = 256 * _MIB,
         max_attributes: int = 4096,
@@ -100,11 +103,11 @@ class OtlpServer:
         self._grpc_limits = GrpcLimits(max_body_bytes, max_inflight_bytes, grpc_threads, grpc_connections, grpc_idle_s, request_s)
         self._limits = HttpLimits(max_body_bytes, http_connections, idle_s, request_s)
         self._memory_limiter = MemoryLimiter(max_inflight_bytes)
-        # What a body of the greatest size becomes that holds ordinary spans, whatever may be in flight at one time.
-        most = max(max_inflight_bytes, _GROWTH * max_body_bytes)
-        self._handler = ExportHandler(
-            consumer, self._memory_limiter, self.counters, relay, most_bytes=most, max_attributes=max_attributes
-        )
+        most = most_bytes(max_inflight_bytes, max_body_bytes)
+        if handler is None:
+            assert consumer is not None, "a receiver needs a consumer or a handler"
+            handler = partial(DecodingHandler, consumer, relay=relay, max_attributes=max_attributes)
+        self._handler = handler(memory_limiter=self._memory_limiter, counters=self.counters, most_bytes=most)
         self._grpc: OtlpGrpcServer | None = None
         self._http: OtlpHttpServer | None = None
 
@@ -210,6 +213,11 @@ class OtlpServer:
 
     def close(self, timeout_s: float) -> None:
         """Nothing is left to do: requests were acknowledged when they were taken."""
+
+
+def most_bytes(max_inflight_bytes: int, max_body_bytes: int) -> int:
+    """What one request may take: what a body of the greatest size becomes that holds ordinary spans, whatever is in flight."""
+    return max(max_inflight_bytes, _GROWTH * max_body_bytes)
 
 
 def _parsed(protocol: str, address: str) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from otel_eval.otlp import content_size, json_decoded_size, protobuf_decoded_siz
 from otel_eval.otlp.requests import Encoding, Signal
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
@@ -82,7 +82,7 @@ class Receiver:
         self._exporter = exporter = JsonLinesExporter(results)
         self.pipeline = Pipeline(engine, lambda report: exporter.export([report]), Limits())
         admission = MemoryLimiter(_MOST)
-        self._exchange = ExportHandler(
+        self._exchange = DecodingHandler(
             _Intake(self.pipeline), admission, Counters(), most_bytes=_MOST, max_attributes=_ATTRIBUTES
         )
 

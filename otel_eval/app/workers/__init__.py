@@ -1,0 +1,1 @@
+"""`otel-eval serve --workers N`: one process that receives, N that evaluate."""

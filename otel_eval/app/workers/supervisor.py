@@ -1,0 +1,329 @@
+"""Keeps one worker process running: starts it, looks at it each second, and starts it again when it ended."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import wait
+from typing import Any, Final, NamedTuple
+
+from otel_eval.admin import Readiness
+from otel_eval.admin.prometheus import Family
+from otel_eval.admin.self_metrics import GAUGES
+from otel_eval.app.workers.channel import Kind, limit_waits, receive, send
+from otel_eval.app.workers.totals import total_counts
+from otel_eval.app.workers.worker import work
+from otel_eval.config import EvalConfig
+from otel_eval.counters import named_count
+from otel_eval.errors import Overloaded
+from otel_eval.retry import Backoff, RetryPolicy
+from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
+
+__all__ = ["Worker", "WorkerProcess"]
+
+_log = logging.getLogger("otel_eval")
+
+_LOOK_S: Final = 1.0
+_ANSWER_S: Final = 2.0  # for a worker to tell how it is
+_PART_S: Final = 30.0  # for a worker to take a part of a request, its disk included
+_HEALTHY_S: Final = 60.0  # a worker that lived longer is started again without delay
+_ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
+_POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=30.0)
+
+
+class WorkerProcess:
+    """One life of a worker, and the connections to it.
+
+    Args:
+        arguments: of `work`, without the control socket.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._control, theirs = socket.socketpair()
+        context = multiprocessing.get_context("spawn")  # gRPC and threads do not survive a fork
+        name = f"otel-eval-worker-{arguments[0]}"
+        self.process: Final = context.Process(target=work, args=(*arguments, theirs), name=name)
+        self._idle: Final[deque[socket.socket]] = deque()
+        self.began: Final = time.monotonic()
+        with theirs:
+            self.process.start()
+
+    def await_ready(self) -> None:
+        """Wait until it takes requests.
+
+        Raises:
+            ConfigError: it cannot start with this configuration.
+            OSError: it ended.
+        """
+        kind, payload = receive(self._control)
+        if kind == Kind.FAILED:
+            raise pickle.loads(payload)
+
+    def _connect(self, limit_s: float) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        limit_waits(ours, limit_s)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"c"], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        return ours
+
+    def begin(self, kind: int, body: bytes) -> socket.socket:
+        """Send a part of a request; what is returned is for `finish`.
+
+        Raises:
+            OSError: the worker ended or hangs.
+        """
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect(_PART_S)
+        try:
+            send(connection, kind, body)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def finish(self, connection: socket.socket) -> tuple[int, bytes]:
+        """The answer; raises as `begin` does. The connection must not be used after that."""
+        try:
+            answer = receive(connection)
+        except OSError:
+            connection.close()
+            raise
+        self._idle.append(connection)
+        return answer
+
+    def ask(self, kind: Kind, limit_s: float, what: object = None) -> Any:
+        """Have something done.
+
+        Raises:
+            OSError: the worker ended or hangs.
+            Exception: what it raised.
+        """
+        with self._connect(limit_s) as connection:
+            send(connection, kind, pickle.dumps(what))
+            answer, payload = receive(connection)
+        found = pickle.loads(payload)
+        if answer == Kind.FAILED:
+            raise found
+        return found
+
+    def leave(self) -> None:
+        """Close the control socket: the worker stops. Safe to repeat."""
+        self._control.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for its end, and kill it if that takes longer."""
+        self.leave()
+        self.process.join(timeout_s)
+        if self.process.is_alive():
+            _log.warning("%s did not stop in time and is killed", self.process.name)
+            self.process.kill()
+            self.process.join()
+
+
+class UnderWay(NamedTuple):
+    """A part of a request that was sent to a process over a connection."""
+
+    process: WorkerProcess
+    connection: socket.socket
+
+
+class Worker:
+    """One place of a worker, and the process that fills it.
+
+    Args:
+        number: from 1.
+        config: this worker's own.
+        instance: `service.instance.id` of its metrics.
+        prepare: sets up logging in the process.
+    """
+
+    def __init__(self, number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None]) -> None:
+        self.number: Final = number
+        self._config = config
+        self._instance, self._prepare = instance, prepare
+        self._process: WorkerProcess | None = None
+        self._ready: WorkerProcess | None = None  # it, while it takes requests
+        self._stopping: Final = threading.Event()
+        self._backoff = Backoff(_POLICY, self._stopping)
+        self._thread: Final = threading.Thread(target=self._keep, name=f"otel-eval-worker-{number}", daemon=True)
+        self._restarts = 0
+        self._counts: Mapping[str, Any] = {}  # of the process, as it told last
+        self._ended: Mapping[str, Any] = {}  # what processes counted that have ended
+        self._readiness = Readiness(False, "it starts")
+
+    # ------------------------------------------------------------------ for requests
+
+    def begin_part(self, kind: int, body: bytes) -> UnderWay:
+        """Send a part of a request; what is returned is for `finish_part`.
+
+        Raises:
+            Overloaded: there is no process that takes it now.
+        """
+        process = self._running()
+        try:
+            return UnderWay(process, process.begin(kind, body))
+        except OSError:
+            raise Overloaded(f"worker {self.number} does not take requests now; retry later") from None
+
+    def finish_part(self, part: UnderWay) -> ExportResponse:
+        """The answer; raises as `begin_part` does."""
+        try:
+            _, payload = part.process.finish(part.connection)
+        except OSError:
+            raise Overloaded(f"worker {self.number} ended while it took a request; retry later") from None
+        return pickle.loads(payload) if payload else _ACCEPTED
+
+    def _running(self) -> WorkerProcess:
+        if self._ready is None:
+            raise Overloaded(f"worker {self.number} does not run now; retry later")
+        return self._ready
+
+    # ------------------------------------------------------------------ life
+
+    def begin(self) -> WorkerProcess:
+        """Start the process, without waiting for it."""
+        self._process = WorkerProcess(self.number, self._config, self._instance, self._prepare)
+        return self._process
+
+    def await_ready(self) -> None:
+        """Wait until it takes requests, and keep it running from then on.
+
+        Raises:
+            ConfigError: it cannot start with this configuration.
+            OSError: it ended.
+        """
+        assert self._process is not None
+        self._process.await_ready()
+        self._open(self._process)
+        self._thread.start()
+
+    def _open(self, process: WorkerProcess) -> None:
+        self._ready = process
+        self._look(process)
+
+    def _keep(self) -> None:
+        while not self._stopping.is_set():
+            assert self._process is not None
+            if not wait([self._process.process.sentinel], _LOOK_S):
+                self._look(self._process)
+            elif not self._stopping.is_set():
+                self._restart(self._process)
+
+    def _look(self, process: WorkerProcess) -> None:
+        try:
+            self._counts, self._readiness = process.ask(Kind.LOOK, _ANSWER_S)
+        except Exception as error:  # noqa: BLE001 - it may be ending, or hang
+            self._readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
+
+    def _restart(self, process: WorkerProcess) -> None:
+        self._ready = None
+        self._readiness = Readiness(False, "it ended and is started again")
+        process.end(0.0)
+        self._keep_counts()
+        _log.warning("worker %d ended (%s) and is started again", self.number, _reason(process.process.exitcode))
+        if time.monotonic() - process.began > _HEALTHY_S:
+            self._backoff = Backoff(_POLICY, self._stopping)
+        self._backoff.wait()
+        if self._stopping.is_set():
+            return
+        self._restarts += 1
+        fresh = self.begin()
+        try:
+            fresh.await_ready()
+        except Exception as error:  # noqa: BLE001 - it is started again until it runs
+            self._readiness = Readiness(False, f"it cannot start: {error}")
+            _log.warning("worker %d cannot start: %s", self.number, error)
+            fresh.leave()
+            fresh.process.join()
+        else:
+            self._open(fresh)
+
+    def _keep_counts(self) -> None:
+        """Counters of the service must not fall because a process that counted ended."""
+        counted = {key: value for key, value in self._counts.items() if key.partition("{")[0] not in GAUGES}
+        self._ended = total_counts([self._ended, counted])
+        self._counts = {}
+
+    def reload(self, config: EvalConfig) -> None:
+        """Use another configuration now, and after the next start.
+
+        Raises:
+            ConfigError: it cannot be used; then the running one is kept.
+        """
+        self._running().ask(Kind.RELOAD, _PART_S, config)
+        self._config = config
+
+    def ask_to_stop(self, timeout_s: float) -> Callable[[], bool]:
+        """Have it stop; what is returned waits for that: False if not everything was evaluated and delivered."""
+        self._stopping.set()
+        process, self._ready = self._process, None
+        done: list[bool] = []
+
+        def stop() -> None:
+            if process is None:  # it was never begun
+                return
+            try:
+                finished, (self._counts, self._readiness) = process.ask(Kind.STOP, timeout_s + _ANSWER_S, timeout_s)
+                done.append(finished)
+            except Exception as error:  # noqa: BLE001 - it is ended in any case
+                _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
+
+        thread = threading.Thread(target=stop, daemon=True)
+        thread.start()
+
+        def stopped() -> bool:
+            thread.join(timeout_s + _ANSWER_S)
+            if process is not None:
+                process.end(_ANSWER_S)
+            return done == [True]
+
+        return stopped
+
+    def leave(self) -> None:
+        """Have the process stop by itself, without waiting."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.leave()
+
+    # ------------------------------------------------------------------ for the operator
+
+    @property
+    def readiness(self) -> Readiness:
+        """Whether it works, as it told a second ago."""
+        return self._readiness
+
+    def scores(self) -> list[Family]:
+        """The metrics of results in its process; none if it does not answer."""
+        try:
+            found: list[Family] = self._running().ask(Kind.SCORES, _ANSWER_S)
+        except (OSError, RuntimeError, Overloaded):
+            return []
+        return found
+
+    def counts(self) -> dict[str, Any]:
+        """What its processes counted, as they told a second ago."""
+        label = {"worker": str(self.number)}
+        own = {named_count("workers.up", label): int(self._ready is not None)}
+        own[named_count("workers.restarts", label)] = self._restarts
+        return total_counts([self._ended, self._counts]) | own
+
+
+def _reason(code: int | None) -> str:
+    if code is not None and code < 0:
+        return signal.Signals(-code).name
+    return f"exit code {code}"

@@ -1,0 +1,192 @@
+"""One worker process: the server without listeners, which takes its part of each request from the front."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from otel_eval.admin.prometheus import Family
+from otel_eval.app.server import Server
+from otel_eval.app.server_wiring import Receiver, max_message_size
+from otel_eval.app.workers.channel import PARTS, Kind, receive, send
+from otel_eval.config import EvalConfig, OtlpReceiver
+from otel_eval.counters import Counters, named_count
+from otel_eval.diagnostics import expect_no_spans
+from otel_eval.errors import ConfigError
+from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.sources.receiver import Bound, Consumer, Relay
+from otel_eval.sources.receiver.counters import counts_by_transport
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus
+from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
+from otel_eval.sources.receiver.process_memory import resident
+from otel_eval.sources.receiver.server import most_bytes
+
+__all__ = ["PartReceiver", "work"]
+
+_OF_ITEMS: Final = ("_spans", "_logs", "_metrics", "internal_errors")  # counters; the front counts requests
+_STOP_S: Final = 10.0  # to end in when the front is gone
+_MARGIN_S: Final = 2.0
+
+
+class PartReceiver:
+    """The receiver of a worker: parts of requests come from the front."""
+
+    def __init__(self, given: OtlpReceiver, consumer: Consumer, relay: Relay | None) -> None:
+        self.counters = Counters()
+        self._memory_limiter: Final = MemoryLimiter(given.max_inflight_size)
+        most = most_bytes(given.max_inflight_size, max_message_size(given))
+        limits = {"most_bytes": most, "max_attributes": given.max_attributes}
+        self._handler: Final = DecodingHandler(consumer, self._memory_limiter, self.counters, relay, **limits)
+        self._started = False
+
+    def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
+        """Deal with a part of a request that came by that transport."""
+        return self._handler.answer(transport, signal, Encoding.PROTOBUF, len(body), lambda _: body)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are taken."""
+        return self._started and not self._memory_limiter.closed
+
+    def fit(self, limit: int | None) -> None:
+        """Nothing: the front limits the connections."""
+
+    def start(self) -> Bound:
+        """Take requests; there is no address."""
+        self._started = True
+        return Bound(None, None)
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """Refuse what is new at once, and let what runs end within `grace_s` seconds."""
+        self._memory_limiter.close()
+        self._memory_limiter.wait_idle(grace_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is left to do: parts were acknowledged when they were taken."""
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What was in requests; the front counts the requests."""
+        return {name: counts for name, counts in counts_by_transport(self.counters).items() if name.endswith(_OF_ITEMS)}
+
+    def not_after(self) -> dict[str, int]:
+        """No certificates."""
+        return {}
+
+
+class _Worker:
+    def __init__(self, number: int, config: EvalConfig) -> None:
+        self._number: Final = number
+        self._stop: Final = threading.Lock()  # one stops it
+        self._stopped: bool | None = None
+        self._receiver: PartReceiver | None = None
+        self._server: Final = Server(config, self._make, has_pages=False)
+
+    def _make(self, given: OtlpReceiver | None, consumer: Consumer, relay: Relay | None, _: Callable[[], bool]) -> Receiver:
+        self._receiver = PartReceiver(given or OtlpReceiver(), consumer, relay)
+        return self._receiver
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        with self._stop:
+            if self._stopped is None:
+                self._stopped = self._server.stop(timeout_s)
+            return self._stopped
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer what comes over one connection, to its end."""
+        with connection:
+            try:
+                while True:
+                    send(connection, *self._answer(*receive(connection)))
+            except OSError:  # the front closed it
+                return
+
+    def _answer(self, kind: int, payload: bytes) -> tuple[Kind, bytes]:
+        if kind < len(PARTS):
+            assert self._receiver is not None
+            answer = self._receiver.take(*PARTS[kind], payload)
+            is_plain = answer.status is ExportStatus.ACCEPTED and not answer.message
+            return Kind.DONE, b"" if is_plain else pickle.dumps(answer)
+        asked: dict[int, Callable[[], Any]] = {
+            Kind.LOOK: self._look,
+            Kind.SCORES: self._scores,
+            Kind.RELOAD: lambda: self._server.reload(pickle.loads(payload)),
+            Kind.STOP: lambda: (self.stop(pickle.loads(payload)), self._look()),
+        }
+        try:
+            return Kind.DONE, pickle.dumps(asked[kind]())
+        except Exception as error:  # noqa: BLE001 - the front reports it
+            return Kind.FAILED, pickle.dumps(error if isinstance(error, ConfigError) else RuntimeError(type(error).__name__))
+
+    def _look(self) -> Any:
+        used, label = os.times(), {"worker": str(self._number)}
+        own = {
+            named_count("workers.cpu_seconds", label): round(used.user + used.system, 2),
+            named_count("workers.memory_rss", label): resident(),
+        }
+        return self._server.counts() | own, self._server.readiness()
+
+    def _scores(self) -> list[Family]:
+        """The metrics of results, with the number of this worker: averages of several cannot be added up."""
+        label = {"worker": str(self._number)}
+        return [
+            replace(each, rows=[(suffix, {**labels, **label}, value) for suffix, labels, value in each.rows])
+            for each in self._server.scores()
+        ]
+
+
+def work(number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None], control: socket.socket) -> None:
+    """Run a worker to its end: until the front closes the control socket, or is gone.
+
+    Args:
+        number: of this worker, from 1.
+        config: this worker's own.
+        instance: `service.instance.id` of its metrics, which must not be those of another worker.
+        prepare: called first with the number, to set up logging.
+        control: where descriptors of connections come from.
+    """
+    # The front stops its workers. Signals to the whole group of processes must not end them while it hands over requests.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda *_: None)
+    given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    os.environ["OTEL_RESOURCE_ATTRIBUTES"] = f"{given}{',' if given else ''}service.instance.id={instance}"
+    prepare(number)
+    expect_no_spans()
+    _run(number, config, control)
+    sys.stderr.flush()
+    os._exit(0)  # a scorer that does not return must not keep the process
+
+
+def _run(number: int, config: EvalConfig, control: socket.socket) -> None:
+    try:
+        worker = _Worker(number, config)
+        worker.start()
+    except Exception as error:  # noqa: BLE001 - the front reports it
+        why = error if isinstance(error, ConfigError) else ConfigError(f"worker {number}: {type(error).__name__}: {error}")
+        return send(control, Kind.FAILED, pickle.dumps(why))
+    send(control, Kind.DONE)
+    while (connection := _accept(control)) is not None:
+        threading.Thread(target=worker.serve, args=(connection,), name="otel-eval-part", daemon=True).start()
+    watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))
+    watchdog.daemon = True
+    watchdog.start()
+    worker.stop(_STOP_S)
+    return None
+
+
+def _accept(control: socket.socket) -> socket.socket | None:
+    """A connection from the front; None if the front closed the control socket, or is gone."""
+    try:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+    except OSError:
+        return None
+    return socket.socket(fileno=descriptors[0]) if message else None

@@ -1,0 +1,91 @@
+"""CPU a span of `otel-eval serve` with several workers, against one process: everything of all processes, user and system.
+
+    python tests/bench/workers.py [--rounds 3] [--spans 100000] [--workers 1 2 3] [profiles]
+
+Load, profiles and configuration are those of `receiver.py`. Wanted are at most 25 % more than with one process for `lean` and
+10 % for `recorded`. All processes run on one CPU, the sender on the others: on CPUs that share a core, the same work takes more
+time when both are busy, which is no cost of ours. The least of the rounds is compared: other load only adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from receiver import WARM_UP, config_of, cpu_seconds, requests_of, send
+
+
+def processes_of(pid: int) -> list[int]:
+    """The process and its children."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(int(each) for file in children for each in file.read_text().split())]
+
+
+def measured(config: Path, requests: list[bytes], spans: int) -> tuple[float, float]:
+    """Microseconds of CPU a span: of all processes, and of the first alone."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})  # the server inherits it
+    server = subprocess.Popen(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)], stderr=subprocess.PIPE, text=True
+    )
+    os.sched_setaffinity(0, cpus - {min(cpus)} or cpus)
+    assert server.stderr
+    try:
+        found = None
+        while not (found := re.match(r"ready grpc=(\S+)", line := server.stderr.readline())):
+            assert line, "it did not start"
+        pids = processes_of(server.pid)
+        send(found[1], requests[:WARM_UP])
+        time.sleep(3)
+        before = [cpu_seconds(pid) for pid in pids]
+        send(found[1], requests[WARM_UP:])
+        time.sleep(3)
+        used = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
+        os.sched_setaffinity(0, cpus)
+        return sum(used) / spans * 1e6, used[0] / spans * 1e6
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--spans", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("profiles", nargs="*", default=["lean", "recorded"])
+    options = parser.parse_args()
+    for profile in options.profiles:
+        requests, counts = requests_of(profile, options.spans)
+        spans = sum(counts[WARM_UP:])
+        found: dict[int, list[tuple[float, float]]] = {each: [] for each in options.workers}
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder) / "eval.json"
+            for _ in range(options.rounds):
+                for workers in options.workers:  # in turn, because the machine is not always equally fast
+                    results = Path(folder) / "results.jsonl"
+                    config.write_text(json.dumps({**config_of(profile, str(results)), "workers": workers}))
+                    found[workers].append(measured(config, requests, spans))
+                    assert results.stat().st_size, "nothing was scored"
+                    results.unlink()
+        least = min(whole for whole, _ in found[options.workers[0]])
+        for workers, rounds in found.items():
+            whole, front = min(rounds)
+            middle = statistics.median(each for each, _ in rounds)
+            print(
+                f"{profile:9} workers {workers}: {whole:5.1f} µs of CPU a span ({whole / least - 1:+.0%}; median {middle:.1f}), "
+                f"of which the receiving process {front:.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

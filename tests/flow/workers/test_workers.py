@@ -1,0 +1,216 @@
+"""`otel-eval serve` with several workers: the results of one process, one admin address, and workers that end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from receiver_process import request, twice, whole
+
+from otel_eval.app.server import Server
+from otel_eval.app.workers.front import FrontServer
+from otel_eval.config import load
+from otel_eval.errors import ConfigError
+
+Serving = Callable[..., Any]
+METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+BOTH = {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}}
+
+
+def values(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Outcome and value of each trace."""
+    return {row["trace_id"]: (row["outcome"], row["value"]) for row in rows}
+
+
+def test_results_are_those_of_one_process(served: Serving, tmp_path: Path):
+    """Runs over several requests, many traces in one request, by gRPC, HTTP and JSON."""
+    several = served(receivers=BOTH)
+    several.start()
+    parts = [request(*((trace, span, parent, tool) for trace in range(1, 21))) for span, parent, tool in tree()]
+    for number, body in enumerate(parts):
+        send(several, body, "grpc" if number % 2 else "json")
+    several.insist(whole(100, tools=5))
+    rows = several.wait_for(21)
+    assert several.end(signal.SIGTERM) == 0, several.said()
+    assert twice(rows) == {}
+    assert values(rows) == {f"{n:032x}": ("scored", 1.0) for n in range(1, 21)} | {f"{100:032x}": ("scored", 0.0)}
+    assert len({row["evaluator"] for row in rows}) == 2
+
+
+def tree() -> list[tuple[int, int, str]]:
+    """(span, parent, tool) of a run; the run's own span is the last."""
+    return [(2, 1, "search"), (3, 1, "search"), (4, 1, "search"), (1, 0, "")]
+
+
+def send(served: Any, body: bytes, way: str) -> None:
+    """By gRPC, or as JSON over HTTP."""
+    if way == "grpc":
+        address = served.said().split("grpc=")[1].split()[0]
+        with grpc.insecure_channel(address) as channel:
+            channel.unary_unary(METHOD)(body, timeout=10)
+        return
+    document = json_format.MessageToDict(ExportTraceServiceRequest.FromString(body))
+    for group in document["resourceSpans"]:
+        for span in (span for scope in group["scopeSpans"] for span in scope["spans"]):
+            for key in {"traceId", "spanId", "parentSpanId"} & span.keys():
+                span[key] = bytes_of(span[key]).hex()
+    assert served.post(json.dumps(document).encode(), kind="application/json") == 200
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes of an id, which the library writes in base64."""
+    import base64
+
+    return base64.b64decode(text)
+
+
+def test_one_admin_address_adds_up(served: Serving, until: Callable[[Callable[[], bool]], None]):
+    """Spans, results and scores of both workers; workers by number; ready while both are."""
+    one = served()
+    one.start()
+    for trace in range(1, 11):
+        one.insist(whole(trace))
+    one.wait_for(10)
+    until(lambda: one.metric("exporter_sent_results_total") == 10)
+    assert one.metric("receiver_accepted_spans_total") == 40
+    assert one.metric("receiver_requests_total") == 10
+    assert one.metric("workers_up") == 2
+    assert one.metric("score_count") == 10
+    assert one.page("/readyz") == "ready\n"
+    status = json.loads(one.page("/status"))
+    assert status["evaluation"]["workers_ready"] == "2 of 2"
+    assert status["counts"]["accepted_spans"] == {"http": 40}
+
+
+def test_unusable_spans_are_rejected_in_one_partial_success(served: Serving):
+    """Each worker rejects some; the numbers add up, and the others are accepted."""
+    one = served(receivers=BOTH)
+    one.start()
+    message = ExportTraceServiceRequest.FromString(request(*((trace, 1, 0, "") for trace in range(1, 9))))
+    for span in message.resource_spans[0].scope_spans[0].spans[:4]:
+        span.span_id = b""
+    address = one.said().split("grpc=")[1].split()[0]
+    with grpc.insecure_channel(address) as channel:
+        answer = channel.unary_unary(METHOD)(message.SerializeToString(), timeout=10)
+    partial = ExportTraceServiceResponse.FromString(answer).partial_success
+    assert (partial.rejected_spans, "span id" in partial.error_message) == (4, True)
+    assert one.post(b"\x0a\xff") == 400
+    one.wait_for(4)
+
+
+def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, until: Callable[[Callable[[], bool]], None]):
+    """What was acknowledged is in its storage; its part of a request is refused while it is away, and counted once."""
+    one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
+    one.start()
+    before = one.workers()
+    assert len(before) == 2
+    for trace in range(1, 21):
+        one.insist(request(*((trace, span, 1, "search") for span in (2, 3))))
+    os.kill(before[0], signal.SIGKILL)
+    for trace in range(1, 21):
+        one.insist(request((trace, 1, 0, "")))
+    rows = one.wait_for(20)
+    assert values(rows) == {f"{n:032x}": ("scored", 1.0) for n in range(1, 21)}
+    until(lambda: len(one.workers()) == 2)
+    assert set(before) & set(one.workers()) == {before[1]}
+    until(lambda: one.metric("workers_restarts_total") == 1)
+    until(lambda: one.page("/readyz") == "ready\n")
+    assert one.end(signal.SIGTERM) == 0
+    assert "worker 1 ended (SIGKILL) and is started again" in one.said()
+    assert twice(one.rows()) == {}
+
+
+def test_workers_end_when_the_front_is_killed(served: Serving, until: Callable[[Callable[[], bool]], None]):
+    """And the next start takes what they had."""
+    one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
+    one.start()
+    workers = one.workers()
+    for trace in range(1, 11):
+        one.insist(request((trace, 2, 1, "search")))
+    one.end(signal.SIGKILL)
+    until(lambda: not any(map(is_alive, workers)))
+    one.start()
+    for trace in range(1, 11):
+        one.insist(request((trace, 1, 0, "")))
+    assert values(one.wait_for(10)) == {f"{n:032x}": ("scored", 1.0) for n in range(1, 11)}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_another_number_of_workers_needs_a_drain(served: Serving):
+    """Traces in flight belong to the old number."""
+    one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
+    one.start()
+    for trace in range(1, 11):
+        one.insist(whole(trace))
+    assert one.end(signal.SIGTERM) == 0
+    one.config["workers"] = 3
+    one.start(awaited=False)
+    assert one.process.wait(30) == 2
+    assert one.said().startswith("otel-eval: workers: 3, but storage.directory")
+    one.start("--drain", awaited=False)
+    assert one.process.wait(30) == 0, one.said()
+    assert len(one.wait_for(10)) == 10
+    one.start()
+    assert len(one.workers()) == 3
+    assert one.end(signal.SIGTERM) == 0
+
+
+def test_a_reload_reaches_every_worker(served: Serving, until: Callable[[Callable[[], bool]], None]):
+    """And a worker that is started again has the new evaluations too."""
+    one = served()
+    one.start()
+    one.config["evaluations"] = [{"name": "new", "scorers": [{"type": "tool_errors"}]}]
+    (one.folder / "eval.json").write_text(json.dumps(one.config))
+    one.process.send_signal(signal.SIGHUP)
+    until(lambda: "reload: done" in one.said())
+    os.kill(one.workers()[1], signal.SIGKILL)
+    until(lambda: one.metric("workers_restarts_total") == 1)
+    for trace in range(1, 11):
+        one.insist(whole(trace))
+    assert {row["evaluation"] for row in one.wait_for(10)} == {"new"}
+
+
+def test_what_cannot_be_shared_is_refused(tmp_path: Path):
+    """Standard output, and functions that no other process can load."""
+    with pytest.raises(ConfigError, match="2 workers cannot share standard output; name a file, or set workers to 1"):
+        FrontServer(load({"workers": 2}))
+    jsonl = {"jsonl": {"path": str(tmp_path / "results.jsonl")}}
+    judges = {"house": local_function()}
+    with pytest.raises(ConfigError, match="workers: 2 processes need a configuration that can be pickled"):
+        FrontServer(load({"workers": 2, "exporters": jsonl, "judges": judges}))
+
+
+def local_function() -> Any:
+    """A coroutine function that cannot be pickled."""
+
+    async def judge(prompt: str) -> str:
+        return "1"
+
+    return judge
+
+
+def test_a_worker_that_cannot_start_ends_the_start(tmp_path: Path):
+    """With its own message; nothing is left running."""
+    storage = {"directory": str(tmp_path / "kept")}
+    receivers = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
+    given = {"exporters": {"jsonl": {"path": str(tmp_path / "results.jsonl")}}, "receivers": receivers}
+    other = Server(load({**given, "storage": {"directory": str(tmp_path / "kept" / "worker-2")}}))
+    front = FrontServer(load({**given, "storage": storage, "workers": 2}))
+    with pytest.raises(ConfigError, match="worker-2' is in use by another process"):
+        front.start()
+    other.stop(1.0)
