@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import random
 import re
 import statistics
@@ -89,10 +90,11 @@ def shapes() -> dict[str, Callable[[random.Random], bytes]]:
 
 
 def recorded(text: str) -> Callable[[random.Random], bytes]:
-    """Copies of a recorded document in which every id of a trace, span or call is another."""
+    """Copies of a recorded document in which every id of a trace, span or call is another; a resource is of one process."""
+    of_process = {found for each in json.loads(text)["resourceSpans"] for found in ID.findall(json.dumps(each["resource"]))}
 
     def copy(rng: random.Random) -> bytes:
-        fresh: dict[str, str] = {}
+        fresh = {old: old for old in of_process}
 
         def of(match: re.Match[str]) -> str:
             old = match[0]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from otel_eval.interfaces import Frame
 from otel_eval.testing import FakeEnvelope
-from otel_eval.trajectory.span_tree import span_tree_of
+from otel_eval.trajectory.classify import span_tree_of
 
 IDS = [bytes([number]) * 8 for number in range(1, 9)]
 ENVELOPE = FakeEnvelope("shop", "scope")
