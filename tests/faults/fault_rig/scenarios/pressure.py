@@ -129,9 +129,9 @@ def endless_trace(folder: Path, *, seconds: float, runs: int) -> Outcome:
 
 def _agree(service: Service, sender: Sender) -> None:
     """What the receiver says it refused is what the sender was refused, and what it took what was acknowledged."""
-    assert service.metric("receiver_refused_requests") == sender.told["refused"]
-    assert service.metric("receiver_accepted_spans") == sender.taken
-    assert service.metric("receiver_internal_errors") == 0
+    assert service.metric("receiver_refused_requests_total") == sender.told["refused"]
+    assert service.metric("receiver_accepted_spans_total") == sender.taken
+    assert service.metric("receiver_internal_errors_total") == 0
 
 
 def _of(service: Service, run: Run) -> list[dict[str, Any]]:
