@@ -31,24 +31,33 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     to = score_endpoints(config)
     if not to:
         return []
+    from otel_eval.exporters.langfuse import LangfuseExporter
     from otel_eval.exporters.mlflow import MlflowExporter  # deferred: they load the HTTP client
     from otel_eval.exporters.phoenix import PhoenixExporter
 
-    known, phoenix, mlflow = known_scorers(config), config.exporters.phoenix, config.exporters.mlflow
+    exporting, known = config.exporters, known_scorers(config)
+    plain = replace(known, summarized=frozenset())
+    phoenix, mlflow, langfuse = exporting.phoenix, exporting.mlflow, exporting.langfuse
     exporters: list[Exporter] = []
     if phoenix:
         given: dict[str, Any] = {"unscored": phoenix.unscored, "trace_annotations": phoenix.trace_annotations}
-        exporters.append(PhoenixExporter(to["phoenix"], replace(known, summarized=frozenset()), **given))
+        exporters.append(PhoenixExporter(to["phoenix"], plain, **given))
     if mlflow:
-        known = known if mlflow.evaluation_passed else replace(known, summarized=frozenset())
         given = {"unscored": mlflow.unscored, "experiment": mlflow.experiment, "max_wait_s": mlflow.max_wait}
-        exporters.append(MlflowExporter(to["mlflow"], known, **given))
+        exporters.append(MlflowExporter(to["mlflow"], known if mlflow.evaluation_passed else plain, **given))
+    if langfuse:
+        exporters.append(LangfuseExporter(to["langfuse"], plain, unscored=langfuse.unscored))
     return exporters
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
     """Where they send to, by exporter."""
-    given: dict[str, AnnotationEndpoint | None] = {"phoenix": config.exporters.phoenix, "mlflow": config.exporters.mlflow}
+    exporters = config.exporters
+    given: dict[str, AnnotationEndpoint | None] = {
+        "phoenix": exporters.phoenix,
+        "mlflow": exporters.mlflow,
+        "langfuse": exporters.langfuse,
+    }
     return {name: _endpoint(name, each) for name, each in given.items() if each}
 
 

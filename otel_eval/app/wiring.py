@@ -168,6 +168,8 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     Raises:
         ConfigError: one cannot be opened.
     """
+    for problem in exposed_credentials(config):
+        _log.warning("%s", problem)
     exporters: list[Exporter] = []
     if config.exporters.jsonl:
         exporters.append(_lines(config.exporters.jsonl))
@@ -175,8 +177,6 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
         # Deferred: the exporters load grpc, which a file of results has no need of.
         from otel_eval.exporters.otlp import otlp_exporters
 
-        for problem in exposed_credentials(config):
-            _log.warning("%s", problem)
         given: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "in_process": True}
         for key, each in config.exporters.otlp_endpoints.items():
             exporters.extend(otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **given))
@@ -295,7 +295,7 @@ def export_queues_of(
 def writes_lines(config: EvalConfig) -> bool:
     """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
     exporters = config.exporters
-    others = (exporters.otlp, exporters.forward, exporters.kafka, exporters.phoenix, exporters.mlflow, exporters.of_packages)
+    others = (exporters.otlp, exporters.forward, exporters.kafka, score_endpoints(config), exporters.of_packages)
     return exporters.jsonl is not None or not any(others)
 
 

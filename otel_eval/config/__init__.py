@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from otel_eval.config.annotations import MlflowTarget, PhoenixTarget
+from otel_eval.config.annotations import LangfuseTarget, MlflowTarget, PhoenixTarget
 from otel_eval.config.endpoints import (
     Auth,
     Exporters,
@@ -42,6 +42,7 @@ __all__ = [
     "JudgeEndpoint",
     "KafkaExporter",
     "KafkaReceiver",
+    "LangfuseTarget",
     "Match",
     "MetricsOtlp",
     "MlflowTarget",

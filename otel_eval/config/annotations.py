@@ -11,7 +11,7 @@ from otel_eval.config.units import Seconds, Target
 from otel_eval.config.validation import Shape
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["AnnotationEndpoint", "MlflowTarget", "PhoenixTarget"]
+__all__ = ["AnnotationEndpoint", "LangfuseTarget", "MlflowTarget", "PhoenixTarget"]
 
 
 class AnnotationEndpoint(Shape):
@@ -41,6 +41,10 @@ class PhoenixTarget(AnnotationEndpoint):
 
     trace_annotations: bool = False
     """Whether scores of outermost runs are annotations of their trace, too."""
+
+
+class LangfuseTarget(AnnotationEndpoint):
+    """Sends scores to Langfuse. Written from its documentation; not tried against the live service."""
 
 
 class MlflowTarget(AnnotationEndpoint):

@@ -159,6 +159,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
         "exporters.forward": config.exporters.forward,
         "exporters.phoenix": config.exporters.phoenix,
         "exporters.mlflow": config.exporters.mlflow,
+        "exporters.langfuse": config.exporters.langfuse,
         "telemetry.otlp": config.telemetry.otlp,
     }
     return [

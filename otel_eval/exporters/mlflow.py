@@ -10,11 +10,10 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any, Final
 
 from otel_eval.exporters.annotations import AnnotationExporter, response_result
-from otel_eval.exporters.scores import KnownScorers, Score, key_of
+from otel_eval.exporters.scores import KnownScorers, Score
 from otel_eval.model import Failed, Scored
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.http_client import HttpResponse
@@ -59,7 +58,7 @@ class MlflowExporter(AnnotationExporter):
         """Update the assessment, or create it."""
         (score,) = scores
         run = score.report.trajectory
-        path, key = f"/api/3.0/mlflow/traces/tr-{run.trace_id}/assessments", _assessment_id(score)
+        path, key = f"/api/3.0/mlflow/traces/tr-{run.trace_id}/assessments", f"a-{score.digest}"
         assessment = _assessment(score)
 
         def update() -> HttpResponse:
@@ -86,11 +85,6 @@ def _is_absent(response: HttpResponse) -> bool:
         answer = json.loads(response.content)
         return isinstance(answer, dict) and answer.get("error_code") == _ABSENT
     return False
-
-
-def _assessment_id(score: Score) -> str:
-    digest = sha256("\0".join(key_of(score.report, score.result)).encode("utf-8", "replace")).hexdigest()
-    return f"a-{digest[:32]}"
 
 
 def _assessment(score: Score) -> dict[str, Any]:

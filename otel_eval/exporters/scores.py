@@ -77,6 +77,11 @@ class Score:
     by_judge: bool
 
     @property
+    def digest(self) -> str:
+        """32 hexadecimal digits that name the score, the same for each revision."""
+        return sha256("\0".join(key_of(self.report, self.result)).encode("utf-8", "replace")).hexdigest()[:32]
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What describes the result: no content."""
         result, outcome = self.result, self.result.outcome

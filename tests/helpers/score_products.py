@@ -1,4 +1,4 @@
-"""Phoenix and MLflow at the level of sockets: they answer scores as the real servers were measured to answer them."""
+"""Products at the level of sockets: Phoenix and MLflow answer as the real servers were measured, Langfuse as documented."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["HANG", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
+__all__ = ["HANG", "FakeLangfuse", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
 
 HANG: Final = -1
 """In `FakeProduct.script`: no response until the product is closed."""
@@ -137,6 +137,32 @@ class FakeMlflow(FakeProduct):
         names = {"assessmentName": "assessment_name"}
         self.assessments[key] |= {names.get(each, each): given[names.get(each, each)] for each in mask.split(",")}
         return 200, {"assessment": self.assessments[key]}
+
+
+class FakeLangfuse(FakeProduct):
+    """Scores by their id, as its documentation has it.
+
+    Attributes:
+        scores: what is stored.
+        poison: names at which the server fails with 500.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: dict[str, dict[str, Any]] = {}
+        self.poison: set[str] = set()
+
+    def answer(self, method: str, path: str, body: Any) -> Answer:
+        """Create or update a score; its trace need not be there."""
+        if (method, path) != ("POST", "/api/public/scores"):
+            return 404, {"message": "Not Found"}
+        if body["name"] in self.poison:
+            return 500, {"message": "Internal Server Error"}
+        kinds = {"NUMERIC": (int, float), "CATEGORICAL": str}
+        if not isinstance(body["value"], kinds[body["dataType"]]):
+            return 400, {"message": "Invalid request data"}
+        self.scores[body["id"]] = body
+        return 200, {"id": body["id"]}
 
 
 @contextmanager

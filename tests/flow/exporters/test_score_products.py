@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from receiver_process import Served, request, whole
-from score_products import HANG, FakeMlflow, FakePhoenix, FakeProduct, serving
+from score_products import HANG, FakeLangfuse, FakeMlflow, FakePhoenix, FakeProduct, serving
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
@@ -292,6 +292,7 @@ LONG = "x" * 150
         ),
         ({"phoenix": PHOENIX}, {"name": "note"}, "the scorer 'note' of 'e' has a name that Phoenix keeps for notes; give it"),
         ({"mlflow": {"endpoint": "http://h"}}, {"name": LONG * 2}, "characters, not 1 to 200; shorten it"),
+        ({"langfuse": {"endpoint": "http://me:pw@h"}}, {}, "exporters.langfuse.endpoint: the URL holds a user"),
         ({"mlflow": {"endpoint": "http://h", "max_wait": "soon"}}, {}, "exporters.mlflow.max_wait: 'soon' is not a duration"),
         (
             {"mlflow": {"endpoint": "http://h", "evaluation_passed": True}},
@@ -310,6 +311,14 @@ def test_a_configuration_that_cannot_be_used_is_refused_in_one_line(
     assert problem in str(refused.value)
     assert len(refused.value.problems) == 1
     assert "pw" not in str(refused.value)
+
+
+def test_scores_arrive_in_langfuse(tmp_path: Path) -> None:
+    """Configured like the others."""
+    with serving(FakeLangfuse()) as langfuse:
+        given = {"evaluations": EVALUATIONS, "exporters": {"langfuse": {"endpoint": langfuse.url}}}
+        list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
+        assert {each["name"]: each["value"] for each in langfuse.scores.values()} == {"tool_call_count": 1.0, "tool_errors": 1.0}
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")])

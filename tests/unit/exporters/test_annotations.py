@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_products import HANG, FakeMlflow, FakePhoenix, serving
+from score_products import HANG, FakeLangfuse, FakeMlflow, FakePhoenix, serving
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.langfuse import LangfuseExporter
 from otel_eval.exporters.mlflow import MlflowExporter
 from otel_eval.exporters.phoenix import PhoenixExporter
 from otel_eval.exporters.scores import KnownScorers
@@ -33,16 +34,22 @@ FAST = RetryPolicy(first_s=0.01, longest_s=0.05, last_s=0.01)
 NONE = KnownScorers()
 
 
-@pytest.fixture(params=["phoenix", "mlflow"])
+@pytest.fixture(params=[FakePhoenix, FakeMlflow, FakeLangfuse])
 def product(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Each product."""
-    with serving(FakePhoenix() if request.param == "phoenix" else FakeMlflow()) as running:
+    with serving(request.param()) as running:
         yield running
 
 
 @pytest.fixture
 def phoenix() -> Iterator[FakePhoenix]:
     with serving(FakePhoenix()) as running:
+        yield running
+
+
+@pytest.fixture
+def langfuse() -> Iterator[FakeLangfuse]:
+    with serving(FakeLangfuse()) as running:
         yield running
 
 
@@ -65,7 +72,8 @@ def _closed() -> Iterator[None]:
 
 def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = None, **options: Any) -> Any:
     """The exporter to this product."""
-    kind = PhoenixExporter if isinstance(product, FakePhoenix) else MlflowExporter
+    kinds = {FakePhoenix: PhoenixExporter, FakeMlflow: MlflowExporter, FakeLangfuse: LangfuseExporter}
+    kind: Any = kinds[type(product)]
     _MADE.append(kind(Endpoint(endpoint=product.url, **(to or {})), known, **options))
     return _MADE[-1]
 
@@ -101,6 +109,8 @@ def stored(product: Any) -> dict[Any, Any]:
             (key[0], each["name"]): each["result"]["label"] if each["result"]["score"] is None else each["result"]["score"]
             for key, each in product.annotations.items()
         }
+    if isinstance(product, FakeLangfuse):
+        return {(each["observationId"], each["name"]): each["value"] for each in product.scores.values()}
     return {
         (each["span_id"], each["assessment_name"]): each["feedback"].get("value", "not_evaluated")
         for each in product.assessments.values()
@@ -165,6 +175,25 @@ def test_mlflow_gets_an_assessment_with_an_id_of_its_own_choice(mlflow: FakeMlfl
             "completeness": "remote_parent", "revision": "0", "result_id": f"{0:032x}",
         },
     }  # fmt: skip
+
+
+def test_langfuse_gets_a_score_of_the_runs_observation(langfuse: FakeLangfuse):
+    """Its id is the same for each revision, so that the score is updated."""
+    exporter = made(langfuse)
+    for revision in (0, 1):
+        exporter.export([make_report("scored", revision=revision)])
+    [(key, score)] = langfuse.scores.items()
+    assert key == "otel-eval-" + sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    assert score | {"metadata": score["metadata"]["revision"]} == {
+        "id": key,
+        "traceId": TRACE,
+        "observationId": SPAN,
+        "name": "scored",
+        "value": 0.75,
+        "dataType": "NUMERIC",
+        "comment": "3 of 4 in order",
+        "metadata": 1,
+    }
 
 
 def test_mlflow_updates_an_assessment_that_another_client_created_meanwhile(mlflow: FakeMlflow):
@@ -251,7 +280,8 @@ def test_texts_are_valid_and_short(product: Any):
     sent = json.dumps(product.requests[-1][2])
     body = product.requests[-1][2]
     [name] = {name for _, name in stored(product)}
-    explanation = body["data"][0]["result"]["explanation"] if "data" in body else body["assessment"]["rationale"]
+    given = body.get("assessment", body)
+    explanation = body["data"][0]["result"]["explanation"] if "data" in body else given.get("rationale") or given.get("comment")
     assert (name, "\\u0000" in sent, "\\ud8" in sent) == ("ab?", False, False)
     assert 4000 < len(explanation.encode()) <= 4096
 
