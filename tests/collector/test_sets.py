@@ -12,6 +12,7 @@ import pytest
 from collector_process import CollectorProcess
 from collector_sets import CollectorSet
 from fault_rig.service import Service
+from kafka_rig.broker import Broker, missing
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
@@ -152,3 +153,21 @@ def test_an_inline_stage(stage: Callable[[str], Stage], tmp_path: Path) -> None:
     wait_until(lambda: collector.log.read_text().count("Name: gen_ai.evaluation.result") == results, SETTLED_S)
     assert member.metric("receiver_accepted_spans") == len(SPANS)
     assert member.metric("receiver_own_spans") == 0
+
+
+def test_kafka(stage: Callable[[str], Stage], tmp_path: Path) -> None:
+    """Two processes share the partitions; each trace is evaluated by one of them."""
+    if why := missing():
+        pytest.skip(f"not run: {why}")
+    this = stage("kafka")
+    with Broker(tmp_path / "broker") as broker:
+        this.ports[9092] = int(broker.address.rsplit(":", 1)[1])
+        broker.create("otlp_spans")
+        members = [this.member(number) for number in range(2)]
+        wait_until(lambda: [member.metric("kafka_partitions", absent=0) for member in members] == [3, 3], SETTLED_S)
+        collector, results = this.collector(), len(replayed(this.copy("eval.yaml"), tmp_path))
+        send(this.ports[4317], SPANS)
+        wait_until(lambda: collector.metric("receiver_accepted_log_records", receiver="otlp/scores") >= results, SETTLED_S)
+        assert total(members, "kafka_spans") == len(SPANS)
+        assert total(members, "scorer_results") == results
+        assert collector.metric("receiver_accepted_log_records", receiver="otlp/scores") == results

@@ -51,5 +51,5 @@ def test_what_leads_to_an_evaluator_does_not_give_up(path: Path) -> None:
 def test_an_evaluator_keeps_what_it_acknowledged(folder: Path) -> None:
     """Otherwise a restart loses open traces, and their counters cannot be read."""
     ours = load(folder / "eval.yaml")
-    assert ours.storage is not None
+    assert ours.storage is not None or ours.receivers.kafka is not None
     assert ours.telemetry.endpoint

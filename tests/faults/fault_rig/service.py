@@ -156,8 +156,12 @@ class Service(ChildProcess):
         assert found
         return int(found[1]) * 1024
 
-    def metric(self, name: str) -> int:
-        """The sum of one of the receiver's own metrics, without what Prometheus adds to its name, over its labels."""
+    def metric(self, name: str, *, absent: int | None = None) -> int:
+        """The sum of one of the receiver's own metrics, without what Prometheus adds to its name, over its labels.
+
+        Raises:
+            AssertionError: there is none, and no value for when it is `absent`.
+        """
         host, port = self.telemetry.rsplit(":", 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=10)
         try:
@@ -166,8 +170,8 @@ class Service(ChildProcess):
         finally:
             connection.close()
         found = re.findall(rf"^otel_eval_{name}(?:_total|_bytes|_seconds)?(?:{{.*}})? (\S+)$", text, re.MULTILINE)
-        assert found, f"no metric {name}"
-        return int(sum(map(float, found)))
+        assert found or absent is not None, f"no metric {name}"
+        return int(sum(map(float, found))) if found else absent or 0
 
     def said(self) -> list[str]:
         """Lines on stderr but for those of the start."""
