@@ -12,7 +12,7 @@ from otel_eval.config import load
 
 FOLDER = Path(__file__).parents[2] / "collector_config"
 COLLECTORS = sorted(FOLDER.glob("*/collector*.yaml"))
-SETS = sorted(path.parent for path in FOLDER.glob("*/eval.yaml"))
+EVALUATORS = sorted(FOLDER.glob("*/eval*.yaml"))
 
 
 def read(path: Path) -> Any:
@@ -47,9 +47,9 @@ def test_what_leads_to_an_evaluator_does_not_give_up(path: Path) -> None:
             assert reliable["sending_queue"]["queue_size"] >= 20_000
 
 
-@pytest.mark.parametrize("folder", SETS, ids=lambda folder: folder.name)
-def test_an_evaluator_keeps_what_it_acknowledged(folder: Path) -> None:
+@pytest.mark.parametrize("path", EVALUATORS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_evaluator_keeps_what_it_acknowledged(path: Path) -> None:
     """Otherwise a restart loses open traces, and their counters cannot be read."""
-    ours = load(folder / "eval.yaml")
+    ours = load(path)
     assert ours.storage is not None or ours.receivers.kafka is not None
     assert ours.telemetry.endpoint

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 SCHEMA = config_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 CASES = [json.loads(line) for line in (ROOT / "tests/conformance/cases.jsonl").read_text(encoding="utf-8").splitlines()]
-FILES = sorted([*ROOT.glob("collector_config/*/eval.yaml"), *ROOT.glob("examples/*.yaml")])
+FILES = sorted([*ROOT.glob("collector_config/*/eval*.yaml"), *ROOT.glob("examples/*.yaml")])
 
 
 def problems(*scorers: Any, **more: Any) -> list[str]:
