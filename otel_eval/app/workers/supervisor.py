@@ -33,9 +33,9 @@ _log = logging.getLogger("otel_eval")
 _LOOK_S: Final = 1.0
 _ANSWER_S: Final = 2.0  # for a worker to tell how it is
 _PART_S: Final = 30.0  # for a worker to take a part of a request, its disk included
-_HEALTHY_S: Final = 60.0  # a worker that lived longer is started again without delay
+_HEALTHY_S: Final = 10.0  # a worker that lived longer is started again without delay
 _ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
-_POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=30.0)
+_POLICY: Final = RetryPolicy(first_s=0.2, factor=2.0, longest_s=10.0)
 
 
 class WorkerProcess:

@@ -37,6 +37,12 @@ SCENARIOS: Final = (
     Scenario(
         "SIGKILL between score and delivery", crashing.killed_at, {"steps": 2, "runs": 10_000}, {"rounds": 4, "runs": 100_000}
     ),
+    Scenario(
+        "SIGKILL of a worker",
+        crashing.worker_killed,
+        {"times": 2, "runs": 200, "workers": 2},
+        {"times": 20, "runs": 5000, "workers": 3},
+    ),
     Scenario("SIGKILL while passing on", crashing.passing_on, {"times": 3, "runs": 3000}, {"times": 60, "runs": 50_000}),
     Scenario("scorer that ends the process", lethal.lethal, {"traces": 2, "runs": 60}, {"traces": 12, "runs": 5000}),
     Scenario("torn segment", disk.torn, {"times": 1, "runs": 30}, {"times": 10, "runs": 200}),

@@ -142,6 +142,12 @@ class Service(ChildProcess):
 
         return confine
 
+    def workers(self) -> list[int]:
+        """The process ids of its workers."""
+        tasks = Path(f"/proc/{self.running.pid}/task").glob("*/children")
+        children = [int(pid) for file in tasks for pid in file.read_text().split()]
+        return [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
     def rss(self) -> int:
         """Bytes of memory that it holds; the highest ever seen is kept."""
         pages = int(Path(f"/proc/{self.running.pid}/statm").read_text().split()[1])

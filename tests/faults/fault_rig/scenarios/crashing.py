@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -18,7 +20,7 @@ from fault_rig.service import Service, configuration
 from fault_rig.sink import Backend
 from fault_rig.traffic import Run, run_of
 
-__all__ = ["killed_at", "passing_on", "sigkill"]
+__all__ = ["killed_at", "passing_on", "sigkill", "worker_killed"]
 
 STEPS: Final = (
     "os:pwritev",  # a record of the journal
@@ -77,6 +79,32 @@ def sigkill(folder: Path, *, times: int, runs: int, mixed: bool = False) -> Outc
     figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.told['lost']} requests without an answer sent again"
     figures += f", {books.repeated} results delivered twice under their id"
     return Outcome("SIGKILL under load, then a new start" + (", spans in any order" if mixed else ""), times, books, figures)
+
+
+def worker_killed(folder: Path, *, times: int, runs: int, workers: int) -> Outcome:
+    """SIGKILL of one of several workers under load; the service starts it again while the others go on.
+
+    The spans of the runs come in any order and in different requests, so that runs lie on both sides of a kill.
+    """
+    rng = random.Random(times)
+    sent = [run_of(number) for number in range(runs)]
+    settle = {"decision_wait": "300ms", "decision_wait_partial": "60s", "idle_timeout": "60s", "grace_period": "1h"}
+    config = configuration(folder, traces=settle, workers=workers, storage={"directory": str(folder / "kept")})
+    requests = shuffled(sent, seed=runs, at_once=20)
+    with Service(config) as service:
+        with _under_load(service, sent, requests, times * 1.5 * 4 / len(requests)) as sender:
+            for number in range(times):
+                time.sleep(rng.random())
+                os.kill(rng.choice(service.workers()), signal.SIGKILL)
+                assert until(lambda done=number + 1: service.metric("workers_restarts_total") == done, 30), service.said()
+            assert until(lambda: len(sender.acknowledged) == runs, 60 + runs * 0.02), sender.told
+        assert scored(service, sender.acknowledged, 60), service.said()
+        time.sleep(1.0)
+        assert service.terminate() == 0
+    books = balance(sent, sender.acknowledged, rows_of(service.results), revisions=True)
+    figures = f"{len(sender.acknowledged)} runs acknowledged, {sender.told['refused']} requests refused and sent again"
+    figures += f", {books.repeated} results delivered twice under their id"
+    return Outcome(f"SIGKILL of one of {workers} workers under load, spans in any order", times, books, figures)
 
 
 def killed_at(folder: Path, *, runs: int, rounds: int = 1, steps: int = 1000) -> Outcome:
