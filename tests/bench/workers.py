@@ -2,6 +2,8 @@
 
     python tests/bench/workers.py [--rounds 3] [--spans 100000] [--workers 1 2 3] [profiles]
 
+First what handing over costs by itself, then all of it.
+
 Load, profiles and configuration are those of `receiver.py`. Wanted are at most 25 % more than with one process for `lean` and
 10 % for `recorded`. All processes run on one CPU, the sender on the others: on CPUs that share a core, the same work takes more
 time when both are busy, which is no cost of ours. The least of the rounds is compared: other load only adds.
@@ -13,14 +15,21 @@ import argparse
 import json
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from receiver import WARM_UP, config_of, cpu_seconds, requests_of, send
+
+from otel_eval.app.workers import channel
+from otel_eval.app.workers.splitting import split_request
+from otel_eval.otlp.requests import Signal
 
 
 def processes_of(pid: int) -> list[int]:
@@ -56,6 +65,39 @@ def measured(config: Path, requests: list[bytes], spans: int) -> tuple[float, fl
         server.communicate(timeout=60)
 
 
+def handing_over(requests: list[bytes], workers: int) -> float:
+    """CPU seconds of both sides for splitting requests, sending parts and answering them, not for what workers do with them."""
+    ends = [socket.socketpair() for _ in range(workers)]
+    child = os.fork()
+    if child == 0:
+        for ours, theirs in ends:
+            ours.close()
+            threading.Thread(target=answering, args=(theirs,)).start()
+        for thread in threading.enumerate()[1:]:
+            thread.join()
+        os._exit(0)
+    before = time.process_time()
+    for body in requests:
+        used = [(ours, part) for (ours, _), part in zip(ends, split_request(body, Signal.TRACES, workers), strict=True) if part]
+        for ours, part in used:
+            channel.send(ours, 0, part)
+        for ours, _ in used:
+            channel.receive(ours)
+    spent = time.process_time() - before
+    for pair in ends:
+        for each in pair:
+            each.close()
+    _, _, usage = os.wait4(child, 0)
+    return spent + usage.ru_utime + usage.ru_stime
+
+
+def answering(connection: socket.socket) -> None:
+    """Answer each part as a worker does that takes it."""
+    with connection, suppress(OSError):
+        while channel.receive(connection):
+            channel.send(connection, channel.Kind.DONE)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
@@ -66,6 +108,9 @@ def main() -> None:
     for profile in options.profiles:
         requests, counts = requests_of(profile, options.spans)
         spans = sum(counts[WARM_UP:])
+        for workers in options.workers:
+            least = min(handing_over(requests, workers) for _ in range(9)) / sum(counts) * 1e6
+            print(f"{profile:9} workers {workers}: handing over a span takes {least:.2f} µs of CPU", flush=True)
         found: dict[int, list[tuple[float, float]]] = {each: [] for each in options.workers}
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "eval.json"
