@@ -31,8 +31,9 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     to = score_endpoints(config)
     if not to:
         return []
-    from otel_eval.exporters.langfuse import LangfuseExporter
-    from otel_eval.exporters.mlflow import MlflowExporter  # deferred: they load the HTTP client
+    from otel_eval.exporters.langfuse import LangfuseExporter  # deferred: they load the HTTP client
+    from otel_eval.exporters.langsmith import LangsmithExporter
+    from otel_eval.exporters.mlflow import MlflowExporter
     from otel_eval.exporters.phoenix import PhoenixExporter
 
     exporting, known = config.exporters, known_scorers(config)
@@ -47,6 +48,9 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
         exporters.append(MlflowExporter(to["mlflow"], known if mlflow.evaluation_passed else plain, **given))
     if langfuse:
         exporters.append(LangfuseExporter(to["langfuse"], plain, unscored=langfuse.unscored))
+    if langsmith := exporting.langsmith:
+        given = {"unscored": langsmith.unscored, "max_wait_s": langsmith.max_wait}
+        exporters.append(LangsmithExporter(to["langsmith"], plain, **given))
     return exporters
 
 
@@ -57,6 +61,7 @@ def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
         "phoenix": exporters.phoenix,
         "mlflow": exporters.mlflow,
         "langfuse": exporters.langfuse,
+        "langsmith": exporters.langsmith,
     }
     return {name: _endpoint(name, each) for name, each in given.items() if each}
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from otel_eval.config.annotations import LangfuseTarget, MlflowTarget, PhoenixTarget
+from otel_eval.config.annotations import LangfuseTarget, LangsmithTarget, MlflowTarget, PhoenixTarget
 from otel_eval.config.endpoints import (
     Auth,
     Exporters,
@@ -43,6 +43,7 @@ __all__ = [
     "KafkaExporter",
     "KafkaReceiver",
     "LangfuseTarget",
+    "LangsmithTarget",
     "Match",
     "MetricsOtlp",
     "MlflowTarget",

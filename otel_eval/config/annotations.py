@@ -11,7 +11,7 @@ from otel_eval.config.units import Seconds, Target
 from otel_eval.config.validation import Shape
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["AnnotationEndpoint", "LangfuseTarget", "MlflowTarget", "PhoenixTarget"]
+__all__ = ["AnnotationEndpoint", "LangfuseTarget", "LangsmithTarget", "MlflowTarget", "PhoenixTarget"]
 
 
 class AnnotationEndpoint(Shape):
@@ -45,6 +45,13 @@ class PhoenixTarget(AnnotationEndpoint):
 
 class LangfuseTarget(AnnotationEndpoint):
     """Sends scores to Langfuse. Written from its documentation; not tried against the live service."""
+
+
+class LangsmithTarget(AnnotationEndpoint):
+    """Sends scores to LangSmith as feedback. Written from its documentation; not tried against the live service."""
+
+    max_wait: Seconds = 600.0
+    """How long a score waits for a run that LangSmith does not have yet. Then it goes to the dead-letter file."""
 
 
 class MlflowTarget(AnnotationEndpoint):

@@ -160,6 +160,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
         "exporters.phoenix": config.exporters.phoenix,
         "exporters.mlflow": config.exporters.mlflow,
         "exporters.langfuse": config.exporters.langfuse,
+        "exporters.langsmith": config.exporters.langsmith,
         "telemetry.otlp": config.telemetry.otlp,
     }
     return [

@@ -1,4 +1,4 @@
-"""Products at the level of sockets: Phoenix and MLflow answer as the real servers were measured, Langfuse as documented."""
+"""Products at the level of sockets: Phoenix and MLflow answer as the real servers were measured, the others as documented."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["HANG", "FakeLangfuse", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
+__all__ = ["HANG", "FakeLangfuse", "FakeLangsmith", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
 
 HANG: Final = -1
 """In `FakeProduct.script`: no response until the product is closed."""
@@ -163,6 +163,43 @@ class FakeLangfuse(FakeProduct):
             return 400, {"message": "Invalid request data"}
         self.scores[body["id"]] = body
         return 200, {"id": body["id"]}
+
+
+class FakeLangsmith(FakeProduct):
+    """Feedback by its id, as its documentation has it.
+
+    Attributes:
+        feedback: what is stored.
+        runs: ids of the runs that are there; None: every one is.
+        poison: names at which the server fails with 500.
+        racing: creates the feedback itself before the next POST does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.feedback: dict[str, dict[str, Any]] = {}
+        self.runs: set[str] | None = None
+        self.poison: set[str] = set()
+        self.racing = False
+
+    def answer(self, method: str, path: str, body: Any) -> Answer:
+        """Create or update feedback on a run that is there."""
+        key = path.removeprefix("/api/v1/feedback").removeprefix("/")
+        if method == "PATCH":
+            if key not in self.feedback:
+                return 404, {"detail": "Feedback not found"}
+            self.feedback[key] |= body
+            return 200, self.feedback[key]
+        if (method, path) != ("POST", "/api/v1/feedback") or (self.runs is not None and body["run_id"] not in self.runs):
+            return 404, {"detail": "Run not found"}
+        if body["key"] in self.poison:
+            return 500, {"detail": "Internal Server Error"}
+        if self.racing:
+            self.racing, self.feedback[body["id"]] = False, {"key": body["key"], "run_id": body["run_id"]}
+        if body["id"] in self.feedback:
+            return 409, {"detail": "Conflict"}
+        self.feedback[body["id"]] = body
+        return 200, body
 
 
 @contextmanager

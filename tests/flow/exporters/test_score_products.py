@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from receiver_process import Served, request, whole
-from score_products import HANG, FakeLangfuse, FakeMlflow, FakePhoenix, FakeProduct, serving
+from score_products import HANG, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, FakeProduct, serving
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
@@ -313,12 +313,15 @@ def test_a_configuration_that_cannot_be_used_is_refused_in_one_line(
     assert "pw" not in str(refused.value)
 
 
-def test_scores_arrive_in_langfuse(tmp_path: Path) -> None:
-    """Configured like the others."""
-    with serving(FakeLangfuse()) as langfuse:
-        given = {"evaluations": EVALUATIONS, "exporters": {"langfuse": {"endpoint": langfuse.url}}}
+def test_scores_arrive_in_langfuse_and_langsmith(tmp_path: Path) -> None:
+    """Configured like the others, and several at once."""
+    with serving(FakeLangfuse()) as langfuse, serving(FakeLangsmith()) as langsmith:
+        exporters = {"langfuse": {"endpoint": langfuse.url}, "langsmith": {"endpoint": langsmith.url}}
+        given = {"evaluations": EVALUATIONS, "exporters": exporters}
         list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
-        assert {each["name"]: each["value"] for each in langfuse.scores.values()} == {"tool_call_count": 1.0, "tool_errors": 1.0}
+        scores = {each["name"]: each["value"] for each in langfuse.scores.values()}
+        feedback = {each["key"]: each["score"] for each in langsmith.feedback.values()}
+        assert scores == feedback == {"tool_call_count": 1.0, "tool_errors": 1.0}
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")])

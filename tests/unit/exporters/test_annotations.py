@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_products import HANG, FakeLangfuse, FakeMlflow, FakePhoenix, serving
+from score_products import HANG, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, serving
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.langfuse import LangfuseExporter
+from otel_eval.exporters.langsmith import LangsmithExporter
 from otel_eval.exporters.mlflow import MlflowExporter
 from otel_eval.exporters.phoenix import PhoenixExporter
 from otel_eval.exporters.scores import KnownScorers
@@ -34,7 +35,7 @@ FAST = RetryPolicy(first_s=0.01, longest_s=0.05, last_s=0.01)
 NONE = KnownScorers()
 
 
-@pytest.fixture(params=[FakePhoenix, FakeMlflow, FakeLangfuse])
+@pytest.fixture(params=[FakePhoenix, FakeMlflow, FakeLangfuse, FakeLangsmith])
 def product(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Each product."""
     with serving(request.param()) as running:
@@ -50,6 +51,12 @@ def phoenix() -> Iterator[FakePhoenix]:
 @pytest.fixture
 def langfuse() -> Iterator[FakeLangfuse]:
     with serving(FakeLangfuse()) as running:
+        yield running
+
+
+@pytest.fixture
+def langsmith() -> Iterator[FakeLangsmith]:
+    with serving(FakeLangsmith()) as running:
         yield running
 
 
@@ -72,7 +79,12 @@ def _closed() -> Iterator[None]:
 
 def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = None, **options: Any) -> Any:
     """The exporter to this product."""
-    kinds = {FakePhoenix: PhoenixExporter, FakeMlflow: MlflowExporter, FakeLangfuse: LangfuseExporter}
+    kinds = {
+        FakePhoenix: PhoenixExporter,
+        FakeMlflow: MlflowExporter,
+        FakeLangfuse: LangfuseExporter,
+        FakeLangsmith: LangsmithExporter,
+    }
     kind: Any = kinds[type(product)]
     _MADE.append(kind(Endpoint(endpoint=product.url, **(to or {})), known, **options))
     return _MADE[-1]
@@ -111,6 +123,9 @@ def stored(product: Any) -> dict[Any, Any]:
         }
     if isinstance(product, FakeLangfuse):
         return {(each["observationId"], each["name"]): each["value"] for each in product.scores.values()}
+    if isinstance(product, FakeLangsmith):
+        shown = [(each, each["value"] if each["score"] is None else each["score"]) for each in product.feedback.values()]
+        return {(each["run_id"].replace("-", "")[16:], each["key"]): value for each, value in shown}
     return {
         (each["span_id"], each["assessment_name"]): each["feedback"].get("value", "not_evaluated")
         for each in product.assessments.values()
@@ -194,6 +209,25 @@ def test_langfuse_gets_a_score_of_the_runs_observation(langfuse: FakeLangfuse):
         "comment": "3 of 4 in order",
         "metadata": 1,
     }
+
+
+def test_langsmith_gets_feedback_on_the_run_of_the_span(langsmith: FakeLangsmith):
+    """Its id is chosen here; the run's id is that of the span, with zeros in front."""
+    langsmith.runs = set()
+    exporter = made(langsmith)
+    assert exporter.export([make_report("scored")]).deferred == ((0, 0),)
+    langsmith.runs, langsmith.racing = None, True
+    exporter.export([make_report("scored", revision=1)])
+    [(key, feedback)] = langsmith.feedback.items()
+    assert key.replace("-", "") == sha256(f"{TRACE}\0{SPAN}\0policy\0scored".encode()).hexdigest()[:32]
+    assert feedback == {
+        "run_id": f"00000000-0000-0000-{SPAN[:4]}-{SPAN[4:]}",
+        "key": "scored",
+        "score": 0.75,
+        "value": None,
+        "comment": "3 of 4 in order",
+    }
+    assert [method for method, _, _ in langsmith.requests] == ["PATCH", "POST", "PATCH", "POST", "PATCH"]
 
 
 def test_mlflow_updates_an_assessment_that_another_client_created_meanwhile(mlflow: FakeMlflow):
@@ -281,7 +315,8 @@ def test_texts_are_valid_and_short(product: Any):
     body = product.requests[-1][2]
     [name] = {name for _, name in stored(product)}
     given = body.get("assessment", body)
-    explanation = body["data"][0]["result"]["explanation"] if "data" in body else given.get("rationale") or given.get("comment")
+    annotated = body["data"][0]["result"] if "data" in body else {}
+    explanation = annotated.get("explanation") or given.get("rationale") or given.get("comment")
     assert (name, "\\u0000" in sent, "\\ud8" in sent) == ("ab?", False, False)
     assert 4000 < len(explanation.encode()) <= 4096
 
