@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
@@ -80,8 +81,18 @@ def _lines(family: Family) -> Iterator[str]:
 
 
 def _labels(labels: Mapping[str, Any]) -> str:
-    pairs = ",".join(f'{_OTHERS.sub("_", key)}="{str(value).translate(_ESCAPED)}"' for key, value in labels.items())
+    pairs = ",".join([f"{_key(key)}={_value(str(value))}" for key, value in labels.items()])
     return "{" + pairs + "}" if pairs else ""
+
+
+@lru_cache(256)
+def _key(name: str) -> str:
+    return _OTHERS.sub("_", name)
+
+
+@lru_cache(4096)  # the series of a histogram have all labels but one in common
+def _value(text: str) -> str:
+    return f'"{text.translate(_ESCAPED)}"'
 
 
 def families_of(collected: Any) -> Iterator[Family]:

@@ -52,6 +52,8 @@ def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
             }
         ),
     }
+    if instance := config.telemetry.service_instance_id:
+        own["telemetry"] = config.telemetry.model_copy(update={"service_instance_id": f"{instance}-{number}"})
     if storage:
         directory = str(worker_directory(storage.directory, number))
         own["storage"] = storage.model_copy(update={"directory": directory, "max_size": storage.max_size // workers})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
     MetricExporter,
@@ -120,7 +120,7 @@ class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
 METRICS_INTERVAL_S: Final = 5.0
 
 
-_MAX_SETS: Final = 5000
+_MAX_SETS: Final = 2000  # more make a scrape of more than 70,000 series, which takes seconds
 
 
 def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -157,7 +157,9 @@ class OtlpMetricsExporter(MetricsExporter):
         self._scraped: Final = _reader(InMemoryMetricReader) if scraped else None
         readers: list[MetricReader] = [self._scraped] if self._scraped is not None else []
         readers += [_reader(PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters]
-        provider = MeterProvider(metric_readers=readers, resource=own_resource(instance_id), shutdown_on_exit=False)
+        # The text of a scrape has no exemplars, and to choose one takes longer than to count.
+        exemplars: dict[str, Any] = {} if exporters else {"exemplar_filter": AlwaysOffExemplarFilter()}
+        provider = MeterProvider(readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars)
         name = exporters[0].name if len(exporters) == 1 else "metrics"
         super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
 

@@ -21,6 +21,7 @@ from otel_eval.counters import Counters
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
+from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
 from otel_eval.exporters.spans import SpanExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.scorers.failures import ToolErrors
@@ -278,7 +279,9 @@ def test_the_calls_of_a_run_count_once_however_many_evaluations_report_it(report
 def test_made_up_tool_names_do_not_make_endless_series(report: Reports):
     """Beyond the limit a label's value is "other"."""
     calls = [call(f"tool {n}", span_id=f"{n:016x}") for n in range(10)]
-    points = measured(report("scored", calls=calls), max_values=3)["otel_eval.tool.calls"]
+    counters = Counters()
+    points = measured(report("scored", calls=calls), max_values=3, counters=counters)["otel_eval.tool.calls"]
+    assert counters.get("metrics.over_limit", limit="values") == 7
     assert {point.attributes["gen_ai.tool.name"]: point.value for point in points} == {
         "tool 0": 1,
         "tool 1": 1,
@@ -326,6 +329,22 @@ def test_expected_results_are_0_before_the_first_one(report: Reports):
     (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
     found = of_results({metric.name: metric.data.data_points}, *LABELS[:1], "gen_ai.evaluation.name", "gen_ai.agent.name")
     assert found == {(label, "tool_errors", "helpdesk"): 0 for label in ("pass", "fail", "not_evaluated")}
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["provider of ours", "provider of the program"])
+def test_the_sdk_keeps_every_series_that_is_made(own: bool):
+    """Newer ones put what is beyond a limit of theirs together, without labels."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    exporter = OtlpMetricsExporter([], scraped=True) if own else MetricsExporter(provider)
+    for agent in range(200):
+        for service in range(15):
+            exporter.expect("policy", [ToolErrors()], f"service {service}", f"agent {agent}")
+    data = exporter.collect() if isinstance(exporter, OtlpMetricsExporter) else reader.get_metrics_data()
+    points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    assert all("gen_ai.evaluation.name" in point.attributes for point in points)
+    assert len(points) == 4 * (2000 if own else 450)
+    exporter.close(1.0)
 
 
 def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
