@@ -35,6 +35,7 @@ class ReadTable:
         self._encoded = convention.json_encoded
         self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._masks = convention.masks
+        self._wanted: dict[tuple[Field, ...], Wanted] = {}
         self._title = convention.title
         self._span_names = tuple(glob(each) for each in convention.span_name)
         self._agent_names = tuple(glob(each) for each in convention.agent_span_name)
@@ -67,8 +68,11 @@ class ReadTable:
         return frozenset(keys) | {mark for key, mark in self.convention.truncated.items() if key in keys}
 
     def keys_wanted(self, *fields: Field) -> Wanted:
-        """The attributes of these fields."""
-        return Wanted(self._keys(*fields))
+        """The attributes of these fields; the same object for the same fields, so that sources prepare its look-up once."""
+        known = self._wanted.get(fields)
+        if known is None:
+            known = self._wanted[fields] = Wanted(self._keys(*fields))
+        return known
 
     def value(self, read: Mapping[str, Any], wanted: Field) -> Any:
         """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""

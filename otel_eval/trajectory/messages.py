@@ -217,7 +217,9 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
             continue
         value = _row_value(row, attributes, table, read.steps)
         if value is not None:
-            found.add(row.side, read_messages(_new_messages(value, first_new)), conclusive=row.conclusive)
+            is_decoded = not isinstance(value, str) and not row.key.endswith(".")
+            messages = read_messages(_new_messages(value, first_new), plain=is_decoded)
+            found.add(row.side, messages, conclusive=row.conclusive)
     for event in chain(view.events(), logs):
         read.steps.take(_EVENT_STEPS)
         for side, mentions in histories.of_event(event):
