@@ -1,0 +1,151 @@
+"""CPU per span of `otel-eval serve` that reads a topic, against the same spans over gRPC; needs Java.
+
+    python tests/bench/kafka.py [--rounds 3] [--spans 100000] [profiles]
+
+Both get the same traces, with the scorers and profiles of receiver.py: over gRPC in requests of about 512 spans, from the topic
+in records of one trace each, as the Collector writes them with `partition_traces_by_id`; `pieces`: lean traces in records of five
+spans, which for gRPC are joined to larger requests as the Collector's batch processor does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import cycle
+from pathlib import Path
+
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults", "kafka")]
+
+from fault_rig.books import until
+from kafka_rig.broker import Broker, missing
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from receiver import OURS, PROFILES, config_of, cpu_seconds, send, started
+from shapes import shapes
+
+from otel_eval.otlp import read_traces
+
+TRACES_PER_REQUEST = 25
+
+
+def traces_of(profile: str, spans: int) -> list[list[bytes]]:
+    """Traces with so many spans in all, each as the values of its records."""
+    made, rng = shapes(), random.Random(7)
+    synthetic = {name for names in PROFILES.values() for name in names}
+    names = ["lean"] if profile == "pieces" else PROFILES[profile] or [name for name in made if name not in synthetic]
+    kinds, found, count = cycle(names), [], 0
+    while count < spans:
+        trace = made[next(kinds)](rng)
+        count += len(read_traces(trace).spans)
+        found.append(pieces(trace) if profile == "pieces" else [trace])
+    return found
+
+
+def pieces(trace: bytes) -> list[bytes]:
+    """A trace in requests of five spans."""
+    request = ExportTraceServiceRequest.FromString(trace)
+    spans = [span for scope in request.resource_spans[0].scope_spans for span in scope.spans]
+    found = []
+    for at in range(0, len(spans), 5):
+        part = ExportTraceServiceRequest()
+        group = part.resource_spans.add(resource=request.resource_spans[0].resource)
+        group.scope_spans.add(scope=request.resource_spans[0].scope_spans[0].scope).spans.extend(spans[at : at + 5])
+        found.append(part.SerializeToString())
+    return found
+
+
+def by_grpc(folder: Path, traces: list[list[bytes]]) -> float:
+    """CPU seconds of the process."""
+    path = folder / "grpc.json"
+    path.write_text(json.dumps(config_of("recorded", str(folder / "grpc.jsonl"))))
+    starts = range(0, len(traces), TRACES_PER_REQUEST)
+    bodies = [b"".join(value for trace in traces[at : at + TRACES_PER_REQUEST] for value in trace) for at in starts]
+    with started([sys.executable, "-c", OURS, str(path)]) as (address, pid):
+        before = cpu_seconds(pid)
+        send(address, bodies)
+        assert finished(folder / "grpc.jsonl"), "not everything was scored"
+        return cpu_seconds(pid) - before
+
+
+def by_kafka(folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]) -> float:
+    """The same, from a topic that a producer fills meanwhile."""
+    kafka = {"brokers": [broker.address], "topic": topic, "initial_offset": "earliest"}
+    config = config_of("recorded", str(folder / "kafka.jsonl")) | {"receivers": {"kafka": kafka}}
+    path = folder / "kafka.json"
+    path.write_text(json.dumps(config))
+    broker.create(topic)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "otel_eval", "serve", "--config", str(path)],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert server.stderr
+        assert server.stderr.readline().startswith("ready")
+        before = cpu_seconds(server.pid)
+        write(broker, topic, traces)
+        assert finished(folder / "kafka.jsonl"), "not everything was scored"
+        return cpu_seconds(server.pid) - before
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+def write(broker: Broker, topic: str, traces: list[list[bytes]]) -> None:
+    producer = broker.producer()
+    for trace in traces:
+        key = read_traces(trace[0]).spans[0][0].hex()
+        for value in trace:
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+    assert producer.flush(120) == 0
+
+
+def finished(results: Path) -> bool:
+    """Whether results came, and no more in three seconds; the file is looked at once in a while, because that is not our CPU."""
+    sizes: list[int] = []
+
+    def done() -> bool:
+        sizes.append(results.stat().st_size)
+        return len(sizes) > 3 and sizes[-4] == sizes[-1] > 0
+
+    return until(done, 300, every_s=1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--spans", type=int, default=100_000)
+    parser.add_argument("profiles", nargs="*", help="lean, pieces and recorded if none is given")
+    options = parser.parse_args()
+    if reason := missing():
+        return print(f"not run: {reason}")
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
+        for profile in options.profiles or ["lean", "pieces", "recorded"]:
+            traces = traces_of(profile, options.spans)
+            spans = sum(len(read_traces(value).spans) for trace in traces for value in trace)
+            rounds = []
+            for number in range(options.rounds):
+                place = Path(folder) / f"{profile}-{number}"
+                place.mkdir()
+                rounds.append((by_grpc(place, traces), by_kafka(place, broker, f"{profile}-{number}", traces)))
+            grpc, kafka = (statistics.median(each) / spans * 1e6 for each in zip(*rounds, strict=True))
+            ratio = statistics.median(kafka / grpc for grpc, kafka in rounds)
+            print(
+                f"{profile:9} {spans} spans: gRPC {grpc:.1f} us, Kafka {kafka:.1f} us of CPU a span, ratio {ratio:.2f}",
+                flush=True,
+            )
+    return None
+
+
+if __name__ == "__main__":
+    main()
