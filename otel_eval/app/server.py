@@ -161,9 +161,10 @@ class Server:
     def _kafka_of(self, config: EvalConfig) -> KafkaIntake:
         from otel_eval.app.kafka import KafkaIntake  # deferred: the package for Kafka is an extra
 
-        engine = self._engine_of(config) if config.receivers.otlp else self._engine  # one engine works on one thread
+        engine = self._engine_of(config)  # of its own: an engine works on one thread
+        note = self._expected.note if self._expected is not None else lambda _: None
         hooks = {"final": self._outlet.final, "watch": self._diagnostics.evaluated}
-        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._emit, **hooks)
+        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._emit, note, **hooks)
 
     @property
     def _sources(self) -> list[Source]:
@@ -366,7 +367,7 @@ class Server:
             self._expected.use_engine(engine)
             self._expected.start()
         if self._kafka:
-            self._kafka.use_engine(self._engine_of(config) if self._config.receivers.otlp else engine, later)
+            self._kafka.use_engine(self._engine_of(config), later)
         self._engine, self._later = engine, later
         return [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
 
