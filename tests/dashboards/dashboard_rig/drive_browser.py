@@ -1,7 +1,8 @@
 """Follow steps in Chromium and take pictures. Runs in the environment that has playwright, with the steps on standard input.
 
-A step is a list: `["open", url]`, `["click", selector]`, `["fill", selector, text]`, `["press", key]`, `["scroll", selector]`,
-`["wait", selector]`, `["shot", file]`. A selector is one of playwright. The clicks of each picture are printed.
+A step is a list: `["open", url]`, `["click", selector]`, `["type", text]`, `["press", key]`,
+`["scroll", selector]`, `["wait", selector]`, `["gone", selector]`, `["shot", file]`.
+A selector is one of playwright.
 """
 
 from __future__ import annotations
@@ -41,16 +42,14 @@ def _follow(page: Any, action: str, *words: str) -> None:
             page.goto(words[0], wait_until="load")
         case "wait":
             page.locator(words[0]).first.wait_for()
+        case "gone":
+            page.locator(words[0]).first.wait_for(state="detached")
         case "click":
             page.locator(words[0]).first.click()
-        case "hover":
-            page.locator(words[0]).first.hover()
         case "scroll":
             page.locator(words[0]).first.scroll_into_view_if_needed()
-        case "fill":
-            page.locator(words[0]).first.fill(words[1])
         case "type":
-            page.keyboard.type(words[0])
+            page.keyboard.insert_text(words[0])  # at once: an editor that completes names loses keys on a busy machine
         case "press":
             page.keyboard.press(words[0])
         case "shot":
@@ -64,7 +63,9 @@ def _reduce(path: Path) -> None:
 
     with Image.open(path) as picture:
         height = round(picture.height * WIDTH / picture.width)
-        picture.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS).quantize(COLOURS).save(path, optimize=True)
+        small = picture.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
+        # MAXCOVERAGE keeps the colours of thin lines, which the default gives up for shades of large areas.
+        small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

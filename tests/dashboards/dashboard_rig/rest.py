@@ -10,7 +10,7 @@ from typing import Any
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def call(url: str, body: Any = None, *, method: str | None = None, timeout_s: float = 20.0) -> tuple[int, Any]:
+def call(url: str, body: Any = None, *, method: str | None = None, timeout_s: float = 120.0) -> tuple[int, Any]:
     """Status and decoded body; status 0 if nothing listens or answers."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"}, method=method)
