@@ -31,7 +31,8 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     to = score_endpoints(config)
     if not to:
         return []
-    from otel_eval.exporters.langfuse import LangfuseExporter  # deferred: they load the HTTP client
+    from otel_eval.exporters.datadog import DatadogExporter  # deferred: they load the HTTP client
+    from otel_eval.exporters.langfuse import LangfuseExporter
     from otel_eval.exporters.langsmith import LangsmithExporter
     from otel_eval.exporters.mlflow import MlflowExporter
     from otel_eval.exporters.phoenix import PhoenixExporter
@@ -51,6 +52,8 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     if langsmith := exporting.langsmith:
         given = {"unscored": langsmith.unscored, "max_wait_s": langsmith.max_wait}
         exporters.append(LangsmithExporter(to["langsmith"], plain, **given))
+    if datadog := exporting.datadog:
+        exporters.append(DatadogExporter(to["datadog"], plain, ml_app=datadog.ml_app))
     return exporters
 
 
@@ -62,6 +65,7 @@ def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
         "mlflow": exporters.mlflow,
         "langfuse": exporters.langfuse,
         "langsmith": exporters.langsmith,
+        "datadog": exporters.datadog,
     }
     return {name: _endpoint(name, each) for name, each in given.items() if each}
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from otel_eval.config.annotations import LangfuseTarget, LangsmithTarget, MlflowTarget, PhoenixTarget
+from otel_eval.config.annotations import DatadogTarget, LangfuseTarget, LangsmithTarget, MlflowTarget, PhoenixTarget
 from otel_eval.config.endpoints import (
     Auth,
     Exporters,
@@ -32,6 +32,7 @@ from otel_eval.config.tls import TlsFiles
 __all__ = [
     "AsyncScoring",
     "Auth",
+    "DatadogTarget",
     "EvalConfig",
     "Evaluation",
     "Exporters",

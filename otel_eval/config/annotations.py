@@ -11,7 +11,7 @@ from otel_eval.config.units import Seconds, Target
 from otel_eval.config.validation import Shape
 from otel_eval.redaction import redacted_repr
 
-__all__ = ["AnnotationEndpoint", "LangfuseTarget", "LangsmithTarget", "MlflowTarget", "PhoenixTarget"]
+__all__ = ["AnnotationEndpoint", "DatadogTarget", "LangfuseTarget", "LangsmithTarget", "MlflowTarget", "PhoenixTarget"]
 
 
 class AnnotationEndpoint(Shape):
@@ -41,6 +41,19 @@ class PhoenixTarget(AnnotationEndpoint):
 
     trace_annotations: bool = False
     """Whether scores of outermost runs are annotations of their trace, too."""
+
+
+class DatadogTarget(AnnotationEndpoint):
+    """Sends scores to Datadog as external evaluations. Written from its documentation; not tried against the live service."""
+
+    ml_app: str = Field(min_length=1, max_length=193)
+    """The name of the LLM application to which the spans belong."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Datadog cannot replace a score by none."""
+        yield from super().contradictions()
+        if self.unscored:
+            yield "unscored: true is not possible for Datadog, which takes values and labels only; leave it out"
 
 
 class LangfuseTarget(AnnotationEndpoint):

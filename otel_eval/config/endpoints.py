@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
 
-from otel_eval.config.annotations import LangfuseTarget, LangsmithTarget, MlflowTarget, PhoenixTarget
+from otel_eval.config.annotations import DatadogTarget, LangfuseTarget, LangsmithTarget, MlflowTarget, PhoenixTarget
 from otel_eval.config.kafka import KafkaExporter, KafkaReceiver
 from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Count, Seconds, Size, Target
@@ -300,6 +300,8 @@ class Exporters(Shape):
     """Langfuse, as scores; not tried against the live service."""
     langsmith: LangsmithTarget | None = None
     """LangSmith, as feedback; not tried against the live service."""
+    datadog: DatadogTarget | None = None
+    """Datadog, as external evaluations; not tried against the live service."""
     forward: ForwardExporter | None = None
     """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
     dead_letter: str | None = None

@@ -161,6 +161,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
         "exporters.mlflow": config.exporters.mlflow,
         "exporters.langfuse": config.exporters.langfuse,
         "exporters.langsmith": config.exporters.langsmith,
+        "exporters.datadog": config.exporters.datadog,
         "telemetry.otlp": config.telemetry.otlp,
     }
     return [

@@ -93,6 +93,8 @@ class AnnotationExporter(Exporter):
     waits_for_access: ClassVar[bool] = True
     max_scores: ClassVar[int] = 1
     """Scores in one request."""
+    replaces: ClassVar[bool] = True
+    """Whether the product replaces a score that is sent again; if not, only what has a value or a label is sent."""
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class AnnotationExporter(Exporter):
                 place = (at, number)
                 if self._revisions.get(key_of(report, result), 0) > result.revision:
                     state.not_sent["superseded"] += 1
-                elif not (shows_something(result) or result.revision or self._unscored):
+                elif not (shows_something(result) or (self.replaces and (result.revision or self._unscored))):
                     state.not_sent["unscored"] += 1
                 elif problem := problem_of(report, result, self._known.name_of(result)):
                     state.refuse(place, problem)

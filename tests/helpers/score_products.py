@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["HANG", "FakeLangfuse", "FakeLangsmith", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
+__all__ = ["HANG", "FakeDatadog", "FakeLangfuse", "FakeLangsmith", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
 
 HANG: Final = -1
 """In `FakeProduct.script`: no response until the product is closed."""
@@ -200,6 +200,28 @@ class FakeLangsmith(FakeProduct):
             return 409, {"detail": "Conflict"}
         self.feedback[body["id"]] = body
         return 200, body
+
+
+class FakeDatadog(FakeProduct):
+    """Evaluations, as its documentation has it.
+
+    Attributes:
+        metrics: what is stored.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics: list[dict[str, Any]] = []
+
+    def answer(self, method: str, path: str, body: Any) -> Answer:
+        """Store all or nothing."""
+        if (method, path) != ("POST", "/api/intake/llm-obs/v2/eval-metric"):
+            return 404, {"errors": ["not found"]}
+        metrics = body["data"]["attributes"]["metrics"]
+        if any(f"{each['metric_type']}_value" not in each for each in metrics):
+            return 400, {"errors": ["no value"]}
+        self.metrics += metrics
+        return 202, {}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from receiver_process import Served, request, whole
-from score_products import HANG, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, FakeProduct, serving
+from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, FakeProduct, serving
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
@@ -292,6 +292,12 @@ LONG = "x" * 150
         ),
         ({"phoenix": PHOENIX}, {"name": "note"}, "the scorer 'note' of 'e' has a name that Phoenix keeps for notes; give it"),
         ({"mlflow": {"endpoint": "http://h"}}, {"name": LONG * 2}, "characters, not 1 to 200; shorten it"),
+        ({"datadog": {"endpoint": "http://h"}}, {}, "exporters.datadog.ml_app: is missing; add it"),
+        (
+            {"datadog": {"endpoint": "http://h", "ml_app": "a", "unscored": True}},
+            {},
+            "exporters.datadog.unscored: true is not possible",
+        ),
         ({"langfuse": {"endpoint": "http://me:pw@h"}}, {}, "exporters.langfuse.endpoint: the URL holds a user"),
         ({"mlflow": {"endpoint": "http://h", "max_wait": "soon"}}, {}, "exporters.mlflow.max_wait: 'soon' is not a duration"),
         (
@@ -313,15 +319,17 @@ def test_a_configuration_that_cannot_be_used_is_refused_in_one_line(
     assert "pw" not in str(refused.value)
 
 
-def test_scores_arrive_in_langfuse_and_langsmith(tmp_path: Path) -> None:
+def test_scores_arrive_in_products_that_are_known_from_their_documentation(tmp_path: Path) -> None:
     """Configured like the others, and several at once."""
-    with serving(FakeLangfuse()) as langfuse, serving(FakeLangsmith()) as langsmith:
-        exporters = {"langfuse": {"endpoint": langfuse.url}, "langsmith": {"endpoint": langsmith.url}}
+    with serving(FakeLangfuse()) as langfuse, serving(FakeLangsmith()) as langsmith, serving(FakeDatadog()) as datadog:
+        exporters: dict[str, Any] = {"langfuse": {"endpoint": langfuse.url}, "langsmith": {"endpoint": langsmith.url}}
+        exporters["datadog"] = {"endpoint": datadog.url, "ml_app": "shop"}
         given = {"evaluations": EVALUATIONS, "exporters": exporters}
         list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
         scores = {each["name"]: each["value"] for each in langfuse.scores.values()}
         feedback = {each["key"]: each["score"] for each in langsmith.feedback.values()}
-        assert scores == feedback == {"tool_call_count": 1.0, "tool_errors": 1.0}
+        evaluations = {each["label"]: each["score_value"] for each in datadog.metrics}
+        assert scores == feedback == evaluations == {"tool_call_count": 1.0, "tool_errors": 1.0}
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")])

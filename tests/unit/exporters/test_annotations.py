@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_products import HANG, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, serving
+from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, serving
 
 from otel_eval.counters import Counters
+from otel_eval.exporters.datadog import DatadogExporter
 from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.langfuse import LangfuseExporter
@@ -80,6 +81,7 @@ def _closed() -> Iterator[None]:
 def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = None, **options: Any) -> Any:
     """The exporter to this product."""
     kinds = {
+        FakeDatadog: DatadogExporter,
         FakePhoenix: PhoenixExporter,
         FakeMlflow: MlflowExporter,
         FakeLangfuse: LangfuseExporter,
@@ -228,6 +230,28 @@ def test_langsmith_gets_feedback_on_the_run_of_the_span(langsmith: FakeLangsmith
         "comment": "3 of 4 in order",
     }
     assert [method for method, _, _ in langsmith.requests] == ["PATCH", "POST", "PATCH", "POST", "PATCH"]
+
+
+def test_datadog_gets_evaluations_with_decimal_ids():
+    """Values and labels; nothing in place of a score, since none is replaced."""
+    label = with_result(run(1), scorer="1st label", outcome=Skipped("recorded", {"label": "refund"}, "recorded"))
+    with serving(FakeDatadog()) as datadog:
+        result = made(datadog, ml_app="shop").export([make_report("scored", "skipped", revision=1), label])
+    first, second = datadog.metrics
+    tags = ["source:otel", "evaluation:policy", "type:tool_call_order", "version:1", "completeness:remote_parent"]
+    assert result.not_sent == {"unscored": 1}
+    assert abs(first.pop("timestamp_ms") - time.time() * 1000) < 60_000
+    assert first == {
+        "join_on": {"span": {"span_id": str(int(SPAN, 16)), "trace_id": str(int(TRACE, 16))}},
+        "ml_app": "shop",
+        "label": "scored",
+        "metric_type": "score",
+        "score_value": 0.75,
+        "assessment": "pass",
+        "reasoning": "3 of 4 in order",
+        "tags": [*tags, "revision:1", f"result_id:{0:032x}"],
+    }
+    assert (second["label"], second["metric_type"], second["categorical_value"]) == ("s_1st_label", "categorical", "refund")
 
 
 def test_mlflow_updates_an_assessment_that_another_client_created_meanwhile(mlflow: FakeMlflow):
