@@ -16,6 +16,7 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.prometheus import Family
 from otel_eval.app.server import NEEDS_RESTART
 from otel_eval.app.server_wiring import AdminServices, receiver_of
+from otel_eval.app.wiring import engine_of
 from otel_eval.app.worker_config import config_of_worker, refuse_unshared
 from otel_eval.app.workers.router import SplittingHandler
 from otel_eval.app.workers.supervisor import Worker
@@ -118,12 +119,14 @@ class FrontServer:
         """Use other evaluations in every worker, also for open traces; returns the changed keys that need a restart.
 
         Raises:
-            ConfigError: a worker cannot use it; then that one keeps its configuration.
+            ConfigError: it cannot be used; then the running configuration is kept.
         """
+        engine_of(config)  # raises before a worker has it
         kept = [key for key in NEEDS_RESTART if getattr(config, key) != getattr(self._config, key)]
         config = config.model_copy(update={key: getattr(self._config, key) for key in NEEDS_RESTART})
         refuse_unshared(config)
-        collect_errors([partial(each.reload, config_of_worker(config, each.number)) for each in self._workers])
+        for each in self._workers:
+            each.reload(config_of_worker(config, each.number))
         self._config = config
         return kept
 

@@ -242,7 +242,11 @@ class Worker:
         if self._stopping.is_set():
             return
         self._restarts += 1
+        given = self._config
         fresh = self.begin()
+        if self._stopping.is_set():  # after `ask_to_stop` looked for the process
+            fresh.end(_ANSWER_S)
+            return
         try:
             fresh.await_ready()
         except Exception as error:  # noqa: BLE001 - it is started again until it runs
@@ -252,6 +256,8 @@ class Worker:
             fresh.process.join()
         else:
             self._open(fresh)
+            if self._config is not given:
+                self.reload(self._config)
 
     def _keep_counts(self) -> None:
         """Counters of the service must not fall because a process that counted ended."""
@@ -260,13 +266,14 @@ class Worker:
         self._counts = {}
 
     def reload(self, config: EvalConfig) -> None:
-        """Use another configuration now, and after the next start.
-
-        Raises:
-            ConfigError: it cannot be used; then the running one is kept.
-        """
-        self._running().ask(Kind.RELOAD, _PART_S, config)
-        self._config = config
+        """Use another configuration now, or if no process answers now, after the next start."""
+        self._config, process = config, self._ready
+        if process is None:
+            return
+        try:
+            process.ask(Kind.RELOAD, _PART_S, config)
+        except Exception as error:  # noqa: BLE001 - it is ending, or hangs; the configuration was checked
+            _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
 
     def ask_to_stop(self, timeout_s: float) -> Callable[[], bool]:
         """Have it stop; what is returned waits for that: False if not everything was evaluated and delivered."""

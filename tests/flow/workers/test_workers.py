@@ -13,6 +13,8 @@ import grpc
 import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from otlp_backend import Backend, grpc_backend
 from receiver_process import request, twice, whole
 
 from otel_eval.app.server import Server
@@ -158,14 +160,13 @@ def test_another_number_of_workers_needs_a_drain(served: Serving):
     for trace in range(1, 11):
         one.insist(whole(trace))
     assert one.end(signal.SIGTERM) == 0
-    one.config["workers"] = 3
-    one.start(awaited=False)
+    one.start("--workers", "3", awaited=False)
     assert one.process.wait(30) == 2
     assert one.said().startswith("otel-eval: workers: 3, but storage.directory")
     one.start("--drain", awaited=False)
     assert one.process.wait(30) == 0, one.said()
     assert len(one.wait_for(10)) == 10
-    one.start()
+    one.start("--workers", "3")
     assert len(one.workers()) == 3
     assert one.end(signal.SIGTERM) == 0
 
@@ -183,6 +184,42 @@ def test_a_reload_reaches_every_worker(served: Serving, until: Callable[[Callabl
     for trace in range(1, 11):
         one.insist(whole(trace))
     assert {row["evaluation"] for row in one.wait_for(10)} == {"new"}
+
+
+def test_a_reload_that_cannot_be_used_changes_no_worker(served: Serving, until: Callable[[Callable[[], bool]], None]):
+    """One line names the problem."""
+    one = served()
+    one.start()
+    config = {**one.config, "evaluations": [{"name": "new", "scorers": [{"type": "no_such_scorer"}]}]}
+    (one.folder / "eval.json").write_text(json.dumps(config))
+    one.process.send_signal(signal.SIGHUP)
+    until(lambda: "the running configuration is kept" in one.said())
+    one.insist(whole(1))
+    assert {row["evaluation"] for row in one.wait_for(1)} == {"e"}
+
+
+def test_every_span_is_forwarded_once(served: Serving, until: Callable[[Callable[[], bool]], None], tmp_path: Path):
+    """With scores on the runs' own spans; spans that cannot be evaluated too."""
+    with grpc_backend() as backend:
+        jsonl = {"path": str(tmp_path / "results.jsonl")}
+        one = served(exporters={"forward": {"endpoint": backend.url, "protocol": "grpc"}, "jsonl": jsonl})
+        one.start()
+        body = b"".join(whole(trace) for trace in range(1, 21)) + request((50, 0, 0, "search"))
+        assert one.post(body) == 200
+        until(lambda: len(forwarded(backend)) == 81)
+        assert one.end(signal.SIGTERM) == 0
+        spans = forwarded(backend)
+    assert len(spans) == 81
+    scored = [span for span in spans if any(event.name == "gen_ai.evaluation.result" for event in span.events)]
+    assert {span.trace_id for span in scored} == {trace.to_bytes(16) for trace in range(1, 21)}
+
+
+def forwarded(backend: Backend) -> list[Span]:
+    """The spans that arrived."""
+    with backend.changed:
+        requests = [ExportTraceServiceRequest.FromString(body) for body in backend.got["traces"]]
+    groups = [group for each in requests for group in each.resource_spans]
+    return [span for group in groups for scope in group.scope_spans for span in scope.spans]
 
 
 def test_what_cannot_be_shared_is_refused(tmp_path: Path):
