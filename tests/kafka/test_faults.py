@@ -77,11 +77,12 @@ def test_a_broker_that_restarts(broker: Broker, topic: str, tmp_path: Path) -> N
 def test_a_topic_of_results_that_is_away(broker: Broker, topic: str, tmp_path: Path) -> None:
     """First it is not there at all, later it takes nothing because replicas are missing."""
     results = f"{topic}_results"
-    exporters = {"kafka": {"brokers": [broker.address], "topic": results, "timeout": "2s"}}
+    exporters = {"kafka": {"brokers": [broker.address], "topic": results, "timeout": "2s"}, "max_queue": 50}
     with Group(tmp_path, broker.address, {"topic": topic}, exporters) as group:
         group.add(2)
         load = Load(broker.producer(), topic, RATE).start()
         time.sleep(5)
+        assert group.metric("kafka_pauses_total") > 0, "a full queue pauses reading"
         broker.create(results, 3)
         with ResultsReader(broker.address, results) as reader:
             assert until(lambda: bool(reader.rows), 30)
