@@ -13,7 +13,7 @@ _NOT_RUN = pytest.StashKey[tuple[str, list[str]]]()
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a broker, where none can be started."""
-    mine = [item for item in items if "broker" in getattr(item, "fixturenames", ())]
+    mine = [item for item in items if {"broker", "secure_broker"} & {*getattr(item, "fixturenames", ())}]
     for item in mine:
         item.add_marker(pytest.mark.timeout(TEST_S))
     if mine and (reason := missing()):

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault_rig.service import free_port
 
-__all__ = ["Broker", "install", "missing"]
+__all__ = ["USER", "Broker", "install", "missing"]
 
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion><groupId>rig</groupId><artifactId>broker</artifactId><version>1</version>
@@ -32,6 +32,7 @@ controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={folder}/data
 num.partitions=6
@@ -44,6 +45,13 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 log.cleaner.backoff.ms=200
 log.retention.check.interval.ms=500
+"""
+USER: Final = {"mechanism": "PLAIN", "username": "rig", "password": "rig-secret"}
+_SECURE: Final = """ssl.keystore.type=PEM
+ssl.keystore.location={pem}
+sasl.enabled.mechanisms={mechanism}
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_{username}="{password}";
 """
 _START_S: Final = 60.0
 
@@ -72,21 +80,34 @@ def install() -> Path:
     return _JARS
 
 
+def _with_listener(properties: str, listener: str) -> str:
+    """The properties with one listener more, of SASL over TLS."""
+    for key in ("listeners=", "advertised.listeners="):
+        properties = properties.replace(f"\n{key}", f"\n{key}{listener},")
+    return properties.replace("PLAINTEXT:PLAINTEXT", "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT")
+
+
 class Broker:
     """One broker; its data stay over restarts.
 
     Args:
         folder: of configuration, data and log.
+        secure: a PEM file with a key and its certificate: on `secure_address` clients speak TLS and log in by SASL as `USER`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, secure: Path | None = None) -> None:
         self._folder = folder
         self._port = free_port()
         self.address: Final = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         names = {"port": self._port, "controller": free_port(), "folder": folder}
-        (folder / "server.properties").write_text(_PROPERTIES.format(**names))
+        self.secure_address: Final = f"127.0.0.1:{free_port()}"
+        properties = _PROPERTIES.format(**names)
+        if secure is not None:
+            more = {"pem": secure, "address": self.secure_address, **USER}
+            properties = _with_listener(properties, f"SASL_SSL://{self.secure_address}") + _SECURE.format(**more)
+        (folder / "server.properties").write_text(properties)
         formatted = ["format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(folder / "server.properties")]
         subprocess.run(self._java("kafka.tools.StorageTool", *formatted), check=True, timeout=60, capture_output=True)
 
