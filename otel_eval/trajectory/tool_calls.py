@@ -185,6 +185,8 @@ def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolField
     """The fields of the span, with those that only its events hold."""
     name = text_of(recorded.get(Field.TOOL_NAME)) if fields.unnamed else ""
     error = fields.error_type or text_of(recorded.get(Field.ERROR_TYPE))
+    if not name and error == fields.error_type:
+        return fields
     return replace(fields, name=name or fields.name, unnamed=fields.unnamed and not name, error_type=error)
 
 
