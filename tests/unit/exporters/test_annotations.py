@@ -419,6 +419,15 @@ def test_the_product_is_given_the_time_that_it_asks_for(product: Any):
     assert time.monotonic() - started >= 0.9
 
 
+def test_what_was_sent_before_a_failure_is_not_sent_again(mlflow: FakeMlflow):
+    """Else a product that limits the rate of requests would never get to the end of a batch."""
+    mlflow.script = [0, 0, 0, 0, 429]  # each score takes a PATCH and a POST
+    with exporting(made(mlflow)) as (queue, counters):
+        queue.put([run(0), run(1), run(2)])
+        assert queue.drain(10)
+    assert (len(mlflow.requests), len(mlflow.assessments), counters.get("results.exported")) == (7, 3, 3)
+
+
 def test_redirects_are_not_followed(product: Any):
     """Another host must not get the credentials."""
     with serving(type(product)()) as other:
