@@ -64,7 +64,7 @@ class SplittingHandler(ExportHandler):
         try:
             return split_request(body, signal, len(self._workers))
         except ValueError:
-            return [body]  # the first worker describes what is wrong
+            raise InputError(f"not OTLP {signal} in protobuf: the bytes are corrupt or cut") from None
 
     def _send(self, kind: int, parts: Sequence[bytes]) -> list[ExportResponse]:
         """Send every part, then wait for every answer.

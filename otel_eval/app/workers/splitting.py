@@ -43,7 +43,7 @@ def split_request(body: bytes, signal: Signal, count: int) -> list[bytes]:
 def split_request_python(body: bytes, signal: Signal, count: int) -> list[bytes]:
     """The same in Python."""
     around, parts = _split(body, 0, len(body), _REQUEST, _ID_FIELDS[signal], count)
-    return [around + parts[0], *parts[1:]] if around else parts
+    return [parts[0] + around, *parts[1:]]
 
 
 def _split(body: bytes, start: int, stop: int, level: int, id_field: int, count: int) -> tuple[bytes, list[bytes]]:

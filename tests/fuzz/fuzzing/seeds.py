@@ -120,5 +120,6 @@ def seeds() -> dict[str, list[bytes]]:
         "span": spans,
         "journal": [segment()],
         "framed-alike": as_protobuf,
+        "split-alike": as_protobuf,
         "weighed-alike": [*as_protobuf, logs],
     }

@@ -12,6 +12,7 @@ import io
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from email.message import Message
 from pathlib import Path
@@ -21,6 +22,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval import app
+from otel_eval.app.workers.splitting import split_request, split_request_python
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError, RequestTooLarge
@@ -32,6 +34,8 @@ from otel_eval.otlp import attribute_limits as crowding
 from otel_eval.otlp import decoded_size as weight
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
+from otel_eval.otlp.requests import Signal
+from otel_eval.otlp.schema import parse_raw_traces
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
 from otel_eval.sources.receiver.decompression import gunzip
@@ -240,6 +244,32 @@ def weighed_alike(data: bytes) -> None:
             assert weight._decoded_size(data, costs, enough) == weight._weigh(data, costs, enough)
 
 
+def split_alike(data: bytes) -> None:
+    """A request is split the same with the extension and without it, and no span is lost or in two parts."""
+    for signal in (Signal.TRACES, Signal.LOGS):
+        parts = _parts(split_request, data, signal)
+        assert parts == _parts(split_request_python, data, signal)
+    try:
+        whole = _payloads(data)
+        parts = _parts(split_request, data, Signal.TRACES)
+    except DecodeError:
+        return
+    if parts is not None:
+        assert sum(map(_payloads, parts), Counter()) == whole
+
+
+def _parts(split: Callable[..., list[bytes]], data: bytes, signal: Signal) -> list[bytes] | None:
+    try:
+        return split(data, signal, 3)
+    except ValueError:
+        return None
+
+
+def _payloads(body: bytes) -> Counter[bytes]:
+    """The bytes of each span."""
+    return Counter(each for group in parse_raw_traces(body).groups for scope in group.scopes for each in scope.items)
+
+
 RECORDS: Final = tuple((number % 5, bytes((number,)) * (7 * number)) for number in range(40))
 SALT: Final = b"otel_ev\x9e"
 
@@ -273,4 +303,5 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "journal": journal,
     "framed-alike": framed_alike,
     "weighed-alike": weighed_alike,
+    "split-alike": split_alike,
 }
