@@ -13,13 +13,19 @@ TEST_S = 600
 _NOT_RUN = pytest.StashKey[dict[str, list[str]]]()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of a test that asks for its fixture only when it runs."""
+    config.addinivalue_line("markers", "tool(name): needs a dashboard's program, also where no fixture shows that")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what cannot run here: a tool is needed by whatever uses the fixture `<tool>_path`, also through others."""
     reasons = {name: reason for name, tool in TOOLS.items() if (reason := tool.missing())}
     not_run: dict[str, list[str]] = {}
     kept = []
     for item in items:
-        needed = [name for name in reasons if f"{name}_path" in getattr(item, "fixturenames", ())]
+        marked = {mark.args[0] for mark in item.iter_markers("tool")}
+        needed = [name for name in reasons if name in marked or f"{name}_path" in getattr(item, "fixturenames", ())]
         for name in needed[:1]:
             not_run.setdefault(f"{name}: {reasons[name]}", []).append(item.nodeid)
         if not needed:

@@ -26,6 +26,7 @@ from otel_eval.config import load
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "collector_config"
 PATIENCE_S = 60
+WAYS = {"scraping": "prometheus", "receiving": "prometheus3"}  # how metrics arrive, and the tool that it needs
 RULES = ("rules.yml", "alerts.yml")
 
 
@@ -87,7 +88,7 @@ def send_runs(server: Server, to: str) -> None:
         wait_until(lambda: server.counts()["reports"] >= len(FILES) + number, PATIENCE_S)  # noqa: B023 - it is called at once
 
 
-@pytest.fixture(params=["scraping", "receiving"])
+@pytest.fixture(params=[pytest.param(way, marks=pytest.mark.tool(tool)) for way, tool in WAYS.items()])
 def prometheus(request: pytest.FixtureRequest) -> str:
     """The URL of a Prometheus with data of a run, by either way."""
     return str(request.getfixturevalue(request.param))
