@@ -69,8 +69,8 @@ def facts(project: Project) -> dict[str, Any]:
 def alone(phoenix: str, name: str) -> dict[str, Any]:
     """The same of the runs without any evaluation."""
     project = Project(phoenix, f"{name}-alone")
-    sent(phoenix, recorded(project.name))
-    wait_until(lambda: project.trace_count() == len(FILES), WAIT_S)
+    sent(phoenix, spans := recorded(project.name))
+    wait_until(lambda: len(project.span_ids()) == len(spans), WAIT_S)
     return facts(project)
 
 
@@ -85,7 +85,7 @@ def test_evaluations_that_arrive_after_the_runs_change_nothing(phoenix: str) -> 
     project = Project(phoenix, "run-first")
     spans = recorded(project.name)
     sent(phoenix, spans)
-    wait_until(lambda: project.trace_count() == len(FILES), WAIT_S)
+    wait_until(lambda: len(project.span_ids()) == len(spans), WAIT_S)
     before, elsewhere = facts(project), Project(phoenix, "default").trace_count()
     with evaluated_by_serve(phoenix, spans):
         wait_until(lambda: evaluations(project) >= len(FILES), WAIT_S)
