@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,10 +118,7 @@ def test_records_that_were_deleted_before_they_were_read(broker: Broker, topic: 
         assert until(lambda: group.lag() == 0, 30)
         assert group.members[0].terminate() == 0
         whole(broker, topic, range(300, 400))
-        admin = broker.admin()
-        ends = {n: group_end(broker, topic, n) for n in range(6)}
-        for future in admin.delete_records([TopicPartition(topic, n, end) for n, end in ends.items()]).values():
-            future.result(20)
+        ends = emptied(broker, topic)
         whole(broker, topic, range(400, 500))
         member = group.add()
         assert until(lambda: group.lag() == 0, 30)
@@ -129,6 +127,38 @@ def test_records_that_were_deleted_before_they_were_read(broker: Broker, topic: 
         found = {row["trace_id"]: row for row in group.rows()}
     assert {trace_id(number).hex() for number in [*range(300), *range(400, 500)]} == set(found)
     assert {found[trace_id(number).hex()]["completeness"] for number in range(400, 500)} == {"joined"}
+
+
+def test_records_that_were_deleted_while_a_member_read(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """The member is stopped for a moment, so that retention overtakes it; what it had open is evaluated as incomplete."""
+    with Group(tmp_path, broker.address, {"topic": topic, "options": {"session.timeout.ms": 10000}}) as group:
+        member = group.add()
+        producer = broker.producer()
+        for number in range(30):
+            producer.produce(topic, body(run_of(number, calls=2).spans()[:2]), trace_id(number).hex())  # without their root
+        producer.flush(20)
+        assert until(lambda: member.metric("kafka_records_total", absent=0) == 30, 30)
+        member.running.send_signal(signal.SIGSTOP)
+        whole(broker, topic, range(200, 250))  # the answer to requests that are under way
+        time.sleep(1.0)
+        whole(broker, topic, range(300, 400))
+        ends = emptied(broker, topic)
+        whole(broker, topic, range(400, 500))
+        member.running.send_signal(signal.SIGCONT)
+        assert until(lambda: group.lag() == 0, 30), member.said()
+        assert member.metric("kafka_offsets_out_of_range_total") == len([n for n in ends if ends[n] > 0])
+        found = {row["trace_id"]: row["completeness"] for row in group.rows()}
+    assert {found.get(trace_id(number).hex()) for number in range(30)} == {"overflow"}
+    assert {found.get(trace_id(number).hex()) for number in range(400, 500)} == {"joined"}
+
+
+def emptied(broker: Broker, topic: str) -> dict[int, int]:
+    """Delete all records of a topic; the ends of its partitions."""
+    ends = {number: group_end(broker, topic, number) for number in range(6)}
+    admin = broker.admin()
+    for future in admin.delete_records([TopicPartition(topic, number, end) for number, end in ends.items()]).values():
+        future.result(20)
+    return ends
 
 
 def group_end(broker: Broker, topic: str, number: int) -> int:

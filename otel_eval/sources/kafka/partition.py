@@ -120,6 +120,7 @@ class Partition:
         self.margin: Final = Margin(services.margin_s, start.margin)
         self.pipeline: Final = pipeline(self.clock, self._evaluated)
         self.waiting: Final[deque[Record]] = deque()  # read from the topic and not taken
+        self.expected = start.margin  # the offset of the next record that comes, unless offsets are left out
         self.is_at_end = self.is_paused = False
         self.is_refused = self.is_blocked = False  # for want of room; because a dead letter cannot be written
         self.committed: tuple[int, int] | None = None
@@ -131,12 +132,16 @@ class Partition:
 
     def take(self, records: Sequence[Record] = ()) -> None:
         """Take records in their order; from the first for which there is no room on, they wait."""
-        self.waiting.extend(records)
-        if records:
-            self.is_at_end = False
+        self.hold(records)
         self.is_refused = self.is_blocked = False
         while self.waiting and not (self.is_refused or self.is_blocked):
             self._take_some(self._next())
+
+    def hold(self, records: Sequence[Record]) -> None:
+        """Have records wait."""
+        self.waiting.extend(records)
+        if records:
+            self.is_at_end, self.expected = False, records[-1].offset + 1
 
     def _next(self) -> list[Record]:
         """The records that are read together: those of a tenth of a second, all before the start or all behind it."""

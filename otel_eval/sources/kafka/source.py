@@ -39,7 +39,7 @@ _SETTINGS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "error",  # where to go on is decided here, with a log line
+    "auto.offset.reset": "earliest",  # of records that are deleted meanwhile; where a partition begins is decided here
     "allow.auto.create.topics": False,
 }
 _DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # of each partition, fetched ahead
@@ -162,9 +162,11 @@ class KafkaSource:
         elapsed_s, self._moved = now - self._moved, now
         is_paused = bool(self._backpressure())
         read = self._sorted(messages)
+        for number, records in read.items():
+            self._notice_gap(number, records[0].offset)
         for partition in list(self._partitions.values()):
             if is_paused:
-                partition.waiting.extend(read.get(partition.number, ()))
+                partition.hold(read.get(partition.number, ()))
             else:
                 partition.take(read.get(partition.number, ()))
                 partition.idle(elapsed_s)
@@ -198,13 +200,10 @@ class KafkaSource:
             error, partition = message.error(), self._partitions.get(message.partition())
             if error is None:
                 continue
-            if error.code() == KafkaError._PARTITION_EOF:
-                if partition is not None:
-                    partition.is_at_end = True
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
-                self._begin_again(partition)
-            else:
+            if error.code() != KafkaError._PARTITION_EOF:
                 self._warn(error)
+            elif partition is not None:
+                partition.is_at_end = True
 
     def _warn(self, error: Any) -> None:
         reason = error.name().lstrip("_").lower()
@@ -223,7 +222,6 @@ class KafkaSource:
                     self._counters.add("kafka.pauses")
 
     def _settle(self) -> None:
-        """Finish traces whose results were delivered."""
         while not self._delivered.empty():
             evaluator, trace_id = self._delivered.get()
             if (partition := self._by_evaluator.get(evaluator)) is not None:
@@ -306,14 +304,18 @@ class KafkaSource:
         named = f"{self._group}\0{self._services.topic}\0{number}"
         return blake2b(named.encode(), digest_size=16).hexdigest()
 
-    def _begin_again(self, partition: Partition) -> None:
-        """The log does not hold what is read next: what is open is evaluated as incomplete."""
-        first, _ = self._consumer.get_watermark_offsets(self._at(partition.number), timeout=_TIMEOUT_S)
-        start = self._finder.out_of_range(partition.number, partition.watermark.position, first)
+    def _notice_gap(self, number: int, offset: int) -> None:
+        """Where records were deleted before they were read, what is open is evaluated as incomplete."""
+        partition = self._partitions.get(number)
+        if partition is None or offset <= partition.expected:
+            return
+        first, _ = self._consumer.get_watermark_offsets(self._at(number), timeout=_TIMEOUT_S)
+        if first <= partition.expected:  # a transaction's marker, or what compaction has left out
+            return
+        start = self._finder.out_of_range(number, partition.expected, first)
         partition.pipeline.drain(Completeness.OVERFLOW)
-        self._disown(partition.number)
-        self._own(partition.number, start)
-        self._consumer.seek(self._at(partition.number, first))
+        self._disown(number)
+        self._own(number, start)
         self._share()
 
     def _on_revoke(self, _: Any, revoked: Sequence[Any]) -> None:
