@@ -31,6 +31,7 @@ __all__ = ["changed", "gone", "restarted"]
 
 PORTS: Final = (5317, 5327, 5337)
 SETTLED_S: Final = 60.0
+OPEN_AT_ONCE: Final = 80
 # Defaults for whole runs; late spans have the time of a queue to arrive, parts without a root are given up soon.
 TRACES: Final = {
     "decision_wait": "1s",
@@ -107,9 +108,9 @@ def _ring(folder: Path, members: int) -> Iterator[Ring]:
         yield Ring(folder, members, stack)
 
 
-def _spread(runs: list[Run], open_at_once: int = 80) -> list[Request]:
+def _spread(runs: list[Run]) -> list[Request]:
     """The spans of so many runs in any order, some twice, then the next: each is open for a second or two."""
-    groups = [runs[first : first + open_at_once] for first in range(0, len(runs), open_at_once)]
+    groups = [runs[first : first + OPEN_AT_ONCE] for first in range(0, len(runs), OPEN_AT_ONCE)]
     return [each for group in groups for each in shuffled(group, seed=len(runs), at_once=20)]
 
 
@@ -212,9 +213,11 @@ def changed(folder: Path, *, members: int, to: int, runs: int, seconds: float) -
     Runs whose spans went to two members are wrong or right, but marked; the books have those that are not marked.
     """
     sent = [run_of(number) for number in range(runs)]
+    half = runs // 2 // OPEN_AT_ONCE * OPEN_AT_ONCE + OPEN_AT_ONCE // 2  # when some are open, whatever the machine's speed
+    middle = sum(len(run.calls) + 1 for run in sent[:half])
     with _ring(folder, members) as ring:
         with _under_load(ring, sent, _spread(sent), seconds) as sender:
-            time.sleep(seconds / 2)
+            assert until(lambda: sender.taken >= middle, SETTLED_S, every_s=0.01), "not under load"
             ring.resized(to)
         _scored(ring, sender.acknowledged)
         # A part without the run's own span is given up, and has its line, only after idle_timeout.
