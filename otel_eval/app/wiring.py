@@ -171,17 +171,20 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     for problem in exposed_credentials(config):
         _log.warning("%s", problem)
     exporters: list[Exporter] = []
+    problems: set[str] = set()  # of the environment, which must not end a program
     if config.exporters.jsonl:
         exporters.append(_lines(config.exporters.jsonl))
     if config.exporters.otlp:
         # Deferred: the exporters load grpc, which a file of results has no need of.
         from otel_eval.exporters.otlp import otlp_exporters
 
-        given: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "in_process": True}
+        given: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "problems": problems}
         for key, each in config.exporters.otlp_endpoints.items():
             exporters.extend(otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **given))
-    if metrics := metrics_of(config, counters, in_process=True):
+    if metrics := metrics_of(config, counters, in_process=True, problems=problems):
         exporters.append(metrics)
+    for problem in sorted(problems):
+        _log.warning("%s; it is not used", problem)
     return [*exporters, *_queued_packages(config, counters)]
 
 
@@ -299,22 +302,26 @@ def writes_lines(config: EvalConfig) -> bool:
     return exporters.jsonl is not None or not any(others)
 
 
-def metrics_of(config: EvalConfig, counters: Counters, *, in_process: bool = False) -> OtlpMetricsExporter | None:
+def metrics_of(
+    config: EvalConfig, counters: Counters, *, in_process: bool = False, problems: set[str] | None = None
+) -> OtlpMetricsExporter | None:
     """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither pushed nor scraped.
 
     Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
+
+    Args:
+        problems: as `for_signal`.
     """
     given = config.telemetry
     scraped = given.endpoint is not None and not in_process
     pushed = {key: each for key, each in config.exporters.otlp_endpoints.items() if "metrics" in each.signals}
     if not (pushed or scraped):
         return None
-    from otel_eval.exporters.otlp import signal_endpoints  # deferred: they load grpc and the SDK's metrics
-    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter
+    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter  # deferred: loads grpc, the SDK's metrics
 
     exporters = []
     for key, each in pushed.items():
-        to = signal_endpoints(otlp_endpoint(each, key), ["metrics"], in_process=in_process)["metrics"]
+        to = for_signal(otlp_endpoint(each, key), "metrics", problems)
         exporters.append(SdkMetricExporter(to, counters, f"{each.name}.metrics"))
     options: dict[str, Any] = {"scraped": scraped, "counters": counters, "instance_id": given.service_instance_id}
     return OtlpMetricsExporter(exporters, window_limits(config), **options)

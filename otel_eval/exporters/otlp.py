@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from otel_eval.exporters.window import WindowLimits
     from otel_eval.model import Report
 
-__all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters", "signal_endpoints"]
+__all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters"]
 
 
 class _Collected:
@@ -175,7 +174,6 @@ _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _sp
 
 
 _DEFAULT: Final = RetryPolicy()
-_log = logging.getLogger("otel_eval")
 
 
 def otlp_exporters(
@@ -186,7 +184,7 @@ def otlp_exporters(
     counters: Counters | None = None,
     metrics_interval_s: float = METRICS_INTERVAL_S,
     window: WindowLimits | None = None,
-    in_process: bool = False,
+    problems: set[str] | None = None,
     dead_letters: Callable[[], DeadLetterFile | None] = lambda: None,
     retry: RetryPolicy = _DEFAULT,
     room_s: float = 0.0,
@@ -198,7 +196,7 @@ def otlp_exporters(
 
     Args:
         name: the endpoint's, in counters and warnings.
-        in_process: as `signal_endpoints`.
+        problems: as `for_signal`.
         dead_letters: opens what takes results that are refused permanently, for each signal; None: they are counted.
         retry: how long to wait between attempts.
         room_s: how long a full queue makes the program wait before results are dropped.
@@ -219,19 +217,7 @@ def otlp_exporters(
         )
         if signal == "metrics"
         else queue_of(OtlpSignalExporter(at, signal, name), counted, dead_letters(), retry, room_s)
-        for signal, at in signal_endpoints(to, signals, in_process=in_process).items()
+        for signal in SIGNALS
+        if signal in signals
+        for at in [for_signal(to, signal, problems)]
     ]
-
-
-def signal_endpoints(to: Endpoint, signals: Collection[str], *, in_process: bool) -> dict[str, Endpoint]:
-    """The endpoint for each signal, as `for_signal` returns it.
-
-    Args:
-        in_process: whether files that OTEL_EXPORTER_OTLP_CERTIFICATE and the like name and that cannot be used are left out with
-            a warning: the environment must not end a program.
-    """
-    problems: set[str] | None = set() if in_process else None
-    endpoints = {signal: for_signal(to, signal, problems) for signal in SIGNALS if signal in signals}
-    for problem in sorted(problems or ()):
-        _log.warning("%s; it is not used", problem)
-    return endpoints
