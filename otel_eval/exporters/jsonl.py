@@ -23,7 +23,7 @@ from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
 
 with suppress(ImportError):  # Windows
-    from fcntl import LOCK_EX, LOCK_UN, flock
+    from fcntl import LOCK_EX, LOCK_UN, flock, lockf
 
 __all__ = ["OWNER_ONLY", "ChangedLinesExporter", "JsonLinesExporter", "JsonLinesFile"]
 
@@ -92,9 +92,8 @@ class JsonLinesFile:
         with self._lock:
             if self._file is None or not self._file.seekable():
                 return set()
-            end = self._file.seek(0, os.SEEK_END)
-            self._file.seek(max(0, end - _TAIL))
-            return {each.decode() for each in _RESULT_ID.findall(self._file.read() or b"")}
+            start = max(0, _size(self._file) - _TAIL)
+            return {each.decode() for each in _RESULT_ID.findall(_read(self._file, start, _TAIL))}
 
     def close(self) -> None:
         """Close the file."""
@@ -117,9 +116,8 @@ def _append(file: io.RawIOBase, lines: bytes) -> None:
 
 def _take_back(file: io.RawIOBase, written: int, lines: bytes) -> None:
     """Cut what was written of the lines, if it is the end: another process may append to the same file."""
-    end = file.seek(0, os.SEEK_END)
-    file.seek(end - written)
-    if written and file.read(written) == lines[:written]:
+    end = _size(file)
+    if written and _read(file, end - written, written) == lines[:written]:
         file.truncate(end - written)
 
 
@@ -137,14 +135,21 @@ def _opened(path: Path, key: str, mode: int) -> io.RawIOBase:
 
 @contextmanager
 def _locked(file: io.RawIOBase) -> Iterator[None]:
-    """Keep other processes from appending meanwhile: workers, or agents, may share a file."""
-    with suppress(OSError, NameError):  # a file system without locks; Windows
-        flock(file.fileno(), LOCK_EX)
+    """Keep others from appending meanwhile: workers, or agents, may share a file.
+
+    The lock of `flock` belongs to an open file, which a process shares with its forked children; that of `lockf` to a process,
+    which may have opened the file twice.
+    """
+    locks = [flock, lockf] if "flock" in globals() else []  # Windows has none
+    for lock in locks:
+        with suppress(OSError):  # a pipe, or a file system without locks
+            lock(file, LOCK_EX)
     try:
         yield
     finally:
-        with suppress(OSError, NameError):
-            flock(file.fileno(), LOCK_UN)
+        for lock in reversed(locks):
+            with suppress(OSError):
+                lock(file, LOCK_UN)
 
 
 def _created(mode: int, path: str, flags: int) -> int:
@@ -160,7 +165,7 @@ def _created(mode: int, path: str, flags: int) -> int:
 
 def _cut_torn_line(file: io.RawIOBase) -> None:
     """Remove what a crash left of a last line of ours, so that the next line does not continue it; end a line of another's."""
-    end = file.seek(0, os.SEEK_END) if file.seekable() else 0
+    end = _size(file) if file.seekable() else 0
     if not end or _read(file, end - 1, 1) == b"\n":
         return
     keep = end
@@ -177,7 +182,14 @@ def _cut_torn_line(file: io.RawIOBase) -> None:
         _append(file, b"\n")
 
 
+def _size(file: io.RawIOBase) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
 def _read(file: io.RawIOBase, at: int, size: int) -> bytes:
+    """Bytes at a place; forked processes share one position in the file, so it is neither used nor moved."""
+    if hasattr(os, "pread"):
+        return os.pread(file.fileno(), size, at)
     file.seek(at)
     return file.read(size) or b""
 
@@ -214,7 +226,7 @@ class JsonLinesExporter(Exporter):
 
     def _lines(self, batch: Sequence[Report]) -> bytes:
         if not self._exported_before:
-            return b"".join(map(lines_of, batch))
+            return b"".join([line for report in batch for line in lines_of(report)])
         return encoded(row for report in batch for row in rows_of(report) if row["result_id"] not in self._exported_before)
 
     def expect_duplicates(self) -> None:

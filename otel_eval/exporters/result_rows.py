@@ -92,15 +92,11 @@ def _row(report: Report, run: dict[str, Any], own: dict[str, Any], shared: dict[
     return {**run, **own, **shared, "revision": report.revision, "result_id": result_id}
 
 
-def lines_of(report: Report) -> bytes:
+def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
     run, shared = _json(_run_of(report))[:-1], _json(_shared_fields(report))[1:-1]
-    return b"".join(
-        [
-            _line(f'{run}, {_json(own)[1:-1]}, {shared}, "revision": {report.revision}, "result_id": "{result_id}"}}')
-            for own, result_id in _parts_of(report)
-        ]
-    )
+    for own, result_id in _parts_of(report):
+        yield _line(f'{run}, {_json(own)[1:-1]}, {shared}, "revision": {report.revision}, "result_id": "{result_id}"}}')
 
 
 def _parts_of(report: Report) -> Iterator[tuple[dict[str, Any], str]]:

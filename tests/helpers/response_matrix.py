@@ -128,7 +128,7 @@ class InProcess(Results):
         self.tally, self._path, self._kept = Counters(), folder / "dead.jsonl", kept
         self.is_impatient = endpoint.hangs or signal == "metrics"
         dead = (lambda: DeadLetterFile(self._path)) if kept else (lambda: None)
-        given: dict[str, Any] = {"counters": self.tally, "in_process": True, "metrics_interval_s": 3600.0}
+        given: dict[str, Any] = {"counters": self.tally, "problems": set(), "metrics_interval_s": 3600.0}
         to = place_of(endpoint, ca)
         if signal == "metrics":  # which are tried again within the timeout
             to = replace(to, timeout_s=TIMEOUT_S)

@@ -15,7 +15,7 @@ import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.dead_letter import DeadLetterFile
-from otel_eval.exporters.jsonl import JsonLinesExporter
+from otel_eval.exporters.jsonl import JsonLinesExporter, JsonLinesFile
 from otel_eval.exporters.result_rows import line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Evidence, Report, Scored, Stamp
 
@@ -206,5 +206,25 @@ def test_the_lines_of_a_report_are_those_of_its_rows(report: Reports):
     odd = replace(first, scorer="other", outcome=Scored(math.nan, passed=False, explanation="\ud800", details={"x": [math.inf]}))
     made = replace(made, results=(first, odd), attributes={"ratio": math.nan})
     lines = [line_of(row).encode("utf-8", "backslashreplace") + b"\n" for row in rows_of(made)]
-    assert lines_of(made) == b"".join(lines)
+    assert list(lines_of(made)) == lines
     assert len(lines) == 2
+
+
+def test_a_parent_and_its_forked_children_lose_no_line_of_each_other(tmp_path: Path) -> None:
+    """They share the open file with its position and its lock, and each looks at the end of the file before it appends."""
+    path, lines = tmp_path / "results.jsonl", 400
+    file = JsonLinesFile(path)
+    file.write(b'{"trace_id":"first"}\n')
+    children = []
+    for _ in range(3):
+        children.append(os.fork())
+        if children[-1] == 0:
+            for number in range(lines):
+                file.write(b'{"trace_id":"%d %d"}\n' % (os.getpid(), number))
+            os._exit(0)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+    file.close()
+    written = path.read_bytes().splitlines()
+    assert len(written) == 1 + 3 * lines
+    assert set(written[1:]) == {b'{"trace_id":"%d %d"}' % (child, number) for child in children for number in range(lines)}
