@@ -94,9 +94,10 @@ def _row(report: Report, run: dict[str, Any], own: dict[str, Any], shared: dict[
 
 def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
-    run, shared = _json(_run_of(report))[:-1], _json(_shared_fields(report))[1:-1]
+    run, shared = _bytes(_json(_run_of(report))[:-1]), _bytes(_json(_shared_fields(report))[1:-1])
     for own, result_id in _parts_of(report):
-        yield _line(f'{run}, {_json(own)[1:-1]}, {shared}, "revision": {report.revision}, "result_id": "{result_id}"}}')
+        identity = b'"revision": %d, "result_id": "%s"}\n' % (report.revision, result_id.encode())
+        yield b", ".join((run, _bytes(_json(own)[1:-1]), shared, identity))
 
 
 def _parts_of(report: Report) -> Iterator[tuple[dict[str, Any], str]]:
@@ -184,8 +185,8 @@ def _safe(text: str) -> str:
     return _UNSAFE.sub(_escaped, text)  # JSON's own characters are ASCII: what is found stands in a string
 
 
-def _line(text: str) -> bytes:
-    return (_safe(text) + "\n").encode("utf-8", "backslashreplace")
+def _bytes(text: str) -> bytes:
+    return _safe(text).encode("utf-8", "backslashreplace")
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -195,7 +196,7 @@ def _escaped(found: re.Match[str]) -> str:
 def encoded(rows: Iterable[dict[str, Any]]) -> bytes:
     """The rows as lines."""
     # Each line as bytes at once: a line can be long, and all of them as text beside the bytes would take twice as much.
-    return b"".join([_line(_json(row)) for row in rows])
+    return b"".join([_bytes(_json(row) + "\n") for row in rows])
 
 
 def _finite(value: Any) -> Any:
