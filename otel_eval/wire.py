@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["Field", "fields", "read_varint", "sized", "varint"]
+__all__ = ["WireField", "fields", "read_varint", "sized", "varint"]
 
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))  # nearly all tags, and most lengths
 _LAST_SHIFT: Final = 63  # of the tenth byte, which is the last that a varint may have
@@ -50,7 +50,7 @@ def sized(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """Where a field stands: its number, -1 if it has no length, its tag, its content, its end."""
 
     number: int
@@ -59,7 +59,7 @@ class Field(NamedTuple):
     stop: int
 
 
-def fields(body: bytes, at: int, end: int) -> Iterator[Field]:
+def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
     """The fields from `at` to `end`.
 
     Raises:
@@ -80,7 +80,7 @@ def fields(body: bytes, at: int, end: int) -> Iterator[Field]:
             raise ValueError("a field of an unknown kind")
         if stop > end:
             raise ValueError("a field is cut short")
-        yield Field(tag >> 3 if kind == 2 else -1, start, at, stop)
+        yield WireField(tag >> 3 if kind == 2 else -1, start, at, stop)
         at = stop
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from otel_eval.native import extension
-from otel_eval.wire import Field, fields, sized, varint
+from otel_eval.wire import WireField, fields, sized, varint
 
 __all__ = ["SpanContainer", "remove_spans", "wrap_spans"]
 
@@ -83,7 +83,7 @@ class _Pieces:
         self.size += len(head) + inner.size
 
 
-def _add_group(out: _Pieces, body: bytes, group: Field, left: list[bytes], containers: list[SpanContainer]) -> None:
+def _add_group(out: _Pieces, body: bytes, group: WireField, left: list[bytes], containers: list[SpanContainer]) -> None:
     """The group without what is taken from it: as it was, rewritten, or not at all."""
     kept = _Pieces(body)
     around: list[bytes] = []
@@ -108,7 +108,7 @@ def _add_group(out: _Pieces, body: bytes, group: Field, left: list[bytes], conta
         out.nest(_GROUP, kept)
 
 
-def _part_scope(body: bytes, scope: Field, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
+def _part_scope(body: bytes, scope: WireField, left: list[bytes]) -> tuple[_Pieces | None, bytes, int]:
     """The scope's content without what is taken (None: none is left, or none was taken), its container, how many."""
     spans, others, count = find_spans(body, scope.content, scope.stop, left)
     kept = _Pieces(body)

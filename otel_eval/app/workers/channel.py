@@ -13,7 +13,7 @@ from typing import Final
 
 from otel_eval.otlp.requests import Signal
 
-__all__ = ["PARTS", "Kind", "limit_waits", "receive", "send"]
+__all__ = ["PARTS", "MessageKind", "limit_waits", "receive", "send"]
 
 _HEAD: Final = struct.Struct("<BI")
 _LIMIT: Final = struct.Struct("ll")  # struct timeval
@@ -23,7 +23,7 @@ PARTS: Final = tuple((transport, signal) for transport in ("grpc", "http") for s
 """Kinds of messages that carry a part of a request, by their place here: how it came, and of which signal it is."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """Other kinds of messages: what they ask for, or how a message is answered."""
 
     LOOK = 16

@@ -19,7 +19,7 @@ from otel_eval.app.server_wiring import AdminServices, receiver_of
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.worker_config import config_of_worker, refuse_unshared
 from otel_eval.app.workers.router import SplittingHandler
-from otel_eval.app.workers.supervisor import Worker
+from otel_eval.app.workers.supervisor import SupervisedWorker
 from otel_eval.app.workers.totals import joined_families, total_counts, worst_readiness
 from otel_eval.config import EvalConfig
 from otel_eval.descriptors import raise_limit
@@ -53,7 +53,7 @@ class FrontServer:
         self._config = config
         instance = uuid4().hex
         numbers = range(1, config.workers + 1)
-        self._workers: Final = [Worker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
+        self._workers: Final = [SupervisedWorker(n, config_of_worker(config, n), f"{instance}-{n}", prepare) for n in numbers]
         handler = partial(SplittingHandler, self._workers)
         self._receiver: Final = receiver_of(
             config.receivers.otlp,
@@ -135,7 +135,7 @@ class FrontServer:
         return total_counts([self._receiver.counts(), self._receiver.not_after(), *(each.counts() for each in self._workers)])
 
 
-def _await(worker: Worker) -> None:
+def _await(worker: SupervisedWorker) -> None:
     try:
         worker.await_ready()
     except OSError:

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_eval.app.workers.channel import PARTS
 from otel_eval.app.workers.splitting import split_request
-from otel_eval.app.workers.supervisor import Worker
+from otel_eval.app.workers.supervisor import SupervisedWorker
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.otlp import load_json
 from otel_eval.otlp.decoded_size import json_decoded_size
@@ -38,7 +38,7 @@ class SplittingHandler(ExportHandler):
         workers: of each trace always the same one gets the spans.
     """
 
-    def __init__(self, workers: Sequence[Worker], **given: object) -> None:
+    def __init__(self, workers: Sequence[SupervisedWorker], **given: object) -> None:
         super().__init__(**given)  # type: ignore[arg-type]
         self._workers: Final = workers
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from otel_eval.admin import Readiness
 from otel_eval.admin.prometheus import Family
 from otel_eval.admin.self_metrics import GAUGES
-from otel_eval.app.workers.channel import Kind, limit_waits, receive, send
+from otel_eval.app.workers.channel import MessageKind, limit_waits, receive, send
 from otel_eval.app.workers.totals import total_counts
 from otel_eval.app.workers.worker import work
 from otel_eval.config import EvalConfig
@@ -26,7 +26,7 @@ from otel_eval.errors import Overloaded
 from otel_eval.retry import Backoff, RetryPolicy
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
 
-__all__ = ["Worker", "WorkerProcess"]
+__all__ = ["SupervisedWorker", "WorkerProcess"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -63,7 +63,7 @@ class WorkerProcess:
             OSError: it ended.
         """
         kind, payload = receive(self._control)
-        if kind == Kind.FAILED:
+        if kind == MessageKind.FAILED:
             raise pickle.loads(payload)
 
     def _connect(self, limit_s: float) -> socket.socket:
@@ -104,7 +104,7 @@ class WorkerProcess:
         self._idle.append(connection)
         return answer
 
-    def ask(self, kind: Kind, limit_s: float, what: object = None) -> Any:
+    def ask(self, kind: MessageKind, limit_s: float, what: object = None) -> Any:
         """Have something done.
 
         Raises:
@@ -115,7 +115,7 @@ class WorkerProcess:
             send(connection, kind, pickle.dumps(what))
             answer, payload = receive(connection)
         found = pickle.loads(payload)
-        if answer == Kind.FAILED:
+        if answer == MessageKind.FAILED:
             raise found
         return found
 
@@ -142,7 +142,7 @@ class UnderWay(NamedTuple):
     connection: socket.socket
 
 
-class Worker:
+class SupervisedWorker:
     """One place of a worker, and the process that fills it.
 
     Args:
@@ -226,7 +226,7 @@ class Worker:
 
     def _look(self, process: WorkerProcess) -> None:
         try:
-            self._counts, self._readiness = process.ask(Kind.LOOK, _ANSWER_S)
+            self._counts, self._readiness = process.ask(MessageKind.LOOK, _ANSWER_S)
         except Exception as error:  # noqa: BLE001 - it may be ending, or hang
             self._readiness = Readiness(False, f"it does not answer ({type(error).__name__})")
 
@@ -271,7 +271,7 @@ class Worker:
         if process is None:
             return
         try:
-            process.ask(Kind.RELOAD, _PART_S, config)
+            process.ask(MessageKind.RELOAD, _PART_S, config)
         except Exception as error:  # noqa: BLE001 - it is ending, or hangs; the configuration was checked
             _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
 
@@ -285,7 +285,7 @@ class Worker:
             if process is None:  # it was never begun
                 return
             try:
-                finished, (self._counts, self._readiness) = process.ask(Kind.STOP, timeout_s + _ANSWER_S, timeout_s)
+                finished, (self._counts, self._readiness) = process.ask(MessageKind.STOP, timeout_s + _ANSWER_S, timeout_s)
                 done.append(finished)
             except Exception as error:  # noqa: BLE001 - it is ended in any case
                 _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
@@ -317,7 +317,7 @@ class Worker:
     def scores(self) -> list[Family]:
         """The metrics of results in its process; none if it does not answer."""
         try:
-            found: list[Family] = self._running().ask(Kind.SCORES, _ANSWER_S)
+            found: list[Family] = self._running().ask(MessageKind.SCORES, _ANSWER_S)
         except (OSError, RuntimeError, Overloaded):
             return []
         return found

@@ -15,7 +15,7 @@ from typing import Any, Final
 from otel_eval.admin.prometheus import Family
 from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import Receiver, max_message_size
-from otel_eval.app.workers.channel import PARTS, Kind, receive, send
+from otel_eval.app.workers.channel import PARTS, MessageKind, receive, send
 from otel_eval.config import EvalConfig, OtlpReceiver
 from otel_eval.counters import Counters, named_count
 from otel_eval.diagnostics import expect_no_spans
@@ -110,22 +110,24 @@ class _Worker:
             except OSError:  # the front closed it
                 return
 
-    def _answer(self, kind: int, payload: bytes) -> tuple[Kind, bytes]:
+    def _answer(self, kind: int, payload: bytes) -> tuple[MessageKind, bytes]:
         if kind < len(PARTS):
             assert self._receiver is not None
             answer = self._receiver.take(*PARTS[kind], payload)
             is_plain = answer.status is ExportStatus.ACCEPTED and not answer.message
-            return Kind.DONE, b"" if is_plain else pickle.dumps(answer)
+            return MessageKind.DONE, b"" if is_plain else pickle.dumps(answer)
         asked: dict[int, Callable[[], Any]] = {
-            Kind.LOOK: self._look,
-            Kind.SCORES: self._scores,
-            Kind.RELOAD: lambda: self._server.reload(pickle.loads(payload)),
-            Kind.STOP: lambda: (self.stop(pickle.loads(payload)), self._look()),
+            MessageKind.LOOK: self._look,
+            MessageKind.SCORES: self._scores,
+            MessageKind.RELOAD: lambda: self._server.reload(pickle.loads(payload)),
+            MessageKind.STOP: lambda: (self.stop(pickle.loads(payload)), self._look()),
         }
         try:
-            return Kind.DONE, pickle.dumps(asked[kind]())
+            return MessageKind.DONE, pickle.dumps(asked[kind]())
         except Exception as error:  # noqa: BLE001 - the front reports it
-            return Kind.FAILED, pickle.dumps(error if isinstance(error, ConfigError) else RuntimeError(type(error).__name__))
+            return MessageKind.FAILED, pickle.dumps(
+                error if isinstance(error, ConfigError) else RuntimeError(type(error).__name__)
+            )
 
     def _look(self) -> Any:
         used, label = os.times(), {"worker": str(self._number)}
@@ -172,8 +174,8 @@ def _run(number: int, config: EvalConfig, control: socket.socket) -> None:
         worker.start()
     except Exception as error:  # noqa: BLE001 - the front reports it
         why = error if isinstance(error, ConfigError) else ConfigError(f"worker {number}: {type(error).__name__}: {error}")
-        return send(control, Kind.FAILED, pickle.dumps(why))
-    send(control, Kind.DONE)
+        return send(control, MessageKind.FAILED, pickle.dumps(why))
+    send(control, MessageKind.DONE)
     while (connection := _accept(control)) is not None:
         threading.Thread(target=worker.serve, args=(connection,), name="otel-eval-part", daemon=True).start()
     watchdog = threading.Timer(_STOP_S + _MARGIN_S, os._exit, (1,))

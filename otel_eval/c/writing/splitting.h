@@ -1,7 +1,6 @@
 /* A request split by trace id.
  *
- * Every field goes somewhere: what stands around spans to each part that gets some of them, what belongs to no trace to the first.
- */
+ * Every field goes somewhere: what stands around spans to each part that gets some of them, what belongs to no trace to the first. */
 
 enum { IN_SCOPE, IN_GROUP, IN_REQUEST, LEVELS };
 

@@ -26,7 +26,7 @@ from otel_eval.sources.files.console import frame_console, is_console
 from otel_eval.sources.files.json_lines import frame_text
 from otel_eval.sources.files.trace_index import text_ids
 
-__all__ = ["HEAD", "Source", "read_file", "read_pieces", "trace_ids"]
+__all__ = ["HEAD", "Input", "read_file", "read_pieces", "trace_ids"]
 
 HEAD: Final = 256 * 1024
 """Bytes in which the format shows, although log records may be printed before the first span."""
@@ -35,7 +35,7 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Input:
     """One input.
 
     Attributes:
@@ -53,7 +53,7 @@ class Source:
 
     @classmethod
     @contextmanager
-    def repeatable(cls, path: str | os.PathLike[str]) -> Iterator[Source]:
+    def repeatable(cls, path: str | os.PathLike[str]) -> Iterator[Input]:
         """The input, to be opened any number of times; a pipe is copied first.
 
         Raises:
@@ -125,10 +125,10 @@ def read_file(path: str | os.PathLike[str], on_problem: Say = _unsaid, on_notice
     Raises:
         InputError: the file cannot be read, or nothing in it can be used; one line with its name and the reason.
     """
-    return (batch for _, batch in read_pieces(Source(os.fspath(path)), on_problem, on_notice))
+    return (batch for _, batch in read_pieces(Input(os.fspath(path)), on_problem, on_notice))
 
 
-def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, SpanBatch]]:
+def read_pieces(source: Input, on_problem: Say = _unsaid, on_notice: Say = _unsaid) -> Iterator[tuple[int, SpanBatch]]:
     """The same, each piece after an offset: all bytes before it are in this piece and those before.
 
     Raises:
@@ -154,7 +154,7 @@ def read_pieces(source: Source, on_problem: Say = _unsaid, on_notice: Say = _uns
         raise InputError(f"{name}: {report.first or 'holds no spans'}")
 
 
-def trace_ids(source: Source) -> Iterator[tuple[int, dict[bytes, int]]]:
+def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
     """The ids in an input and the offset at which each was found last, after the number of bytes read so far; in parts.
 
     An input that cannot be read ends early. That is reported when its pieces are read.

@@ -22,7 +22,7 @@ from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.sources.files import Gap, LastPositions, Source, read_pieces, trace_ids
+from otel_eval.sources.files import Gap, Input, LastPositions, read_pieces, trace_ids
 
 __all__ = ["Spill", "whole_traces"]
 
@@ -54,9 +54,9 @@ def whole_traces(
         sources = []
         for path in paths:
             try:
-                sources.append(stack.enter_context(Source.repeatable(path)))
+                sources.append(stack.enter_context(Input.repeatable(path)))
             except OSError as error:
-                on_problem(f"{Source(os.fspath(path)).name}: {error.strerror or error}")
+                on_problem(f"{Input(os.fspath(path)).name}: {error.strerror or error}")
         last = stack.enter_context(LastPositions())
         ends = _index(sources, last)
         traces = _Traces(limits, last.in_order(), Spill(stack.enter_context(tempfile.TemporaryFile())))
@@ -69,7 +69,7 @@ def whole_traces(
         yield from traces.finish(on_problem)
 
 
-def _read(source: Source, begin: int, end: int, traces: _Traces, on_problem: Say, on_notice: Say) -> Iterator[ClosedTrace]:
+def _read(source: Input, begin: int, end: int, traces: _Traces, on_problem: Say, on_notice: Say) -> Iterator[ClosedTrace]:
     """The traces that end in an input, which has the bytes from `begin` to `end` of all inputs."""
     before, lost = 0, ""
     try:
@@ -88,7 +88,7 @@ def _read(source: Source, begin: int, end: int, traces: _Traces, on_problem: Say
     yield from traces.close_before(end, lost)
 
 
-def _index(sources: Sequence[Source], last: LastPositions) -> list[int]:
+def _index(sources: Sequence[Input], last: LastPositions) -> list[int]:
     """Find where each trace ends; the offset at which each input does, all of them taken as one."""
     begin, ends = 0, []
     for source in sources:

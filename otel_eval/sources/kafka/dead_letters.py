@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from otel_eval.exporters.jsonl import JsonLinesFile
 from otel_eval.exporters.kafka import producer_settings
-from otel_eval.sources.kafka.records import Record
+from otel_eval.sources.kafka.records import TopicRecord
 
 __all__ = ["DeadRecords", "DeadRecordsFile", "DeadRecordsTopic"]
 
@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 5.0
 class DeadRecords(Protocol):
     """Takes records that cannot be read, in full."""
 
-    def add(self, topic: str, partition: int, record: Record, why: str) -> bool:
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Keep the record; False if that is not possible now."""
         ...
 
@@ -41,7 +41,7 @@ class DeadRecordsFile:
     def __init__(self, path: str) -> None:
         self._file: Final = JsonLinesFile(path, key="receivers.kafka.dead_letter")
 
-    def add(self, topic: str, partition: int, record: Record, why: str) -> bool:
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Append the record and sync the file; False if that failed."""
         content = {"key": _text(record.key), "value": _text(record.value)}
         fields = {"topic": topic, "partition": partition, "offset": record.offset, "why": why, **content}
@@ -75,7 +75,7 @@ class DeadRecordsTopic:
         self._topic: Final = topic
         self._producer: Final = Producer(producer_settings(settings, _TIMEOUT_S))
 
-    def add(self, topic: str, partition: int, record: Record, why: str) -> bool:
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         """Write the record and wait for the acknowledgement; False if it did not come."""
         from confluent_kafka import KafkaException
 

@@ -15,7 +15,7 @@ from otel_eval.model import Completeness
 from otel_eval.pipeline_ports import AsyncResults
 from otel_eval.sources.kafka.dead_letters import DeadRecords
 from otel_eval.sources.kafka.record_clock import RecordClock
-from otel_eval.sources.kafka.records import Record, RecordReader
+from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 from otel_eval.sources.kafka.watermark import Margin, Watermark
 
 __all__ = ["Partition", "PartitionPipeline", "Services", "Start"]
@@ -119,7 +119,7 @@ class Partition:
         self.watermark: Final = Watermark(start.low)
         self.margin: Final = Margin(services.margin_s, start.margin)
         self.pipeline: Final = pipeline(self.clock, self._evaluated)
-        self.waiting: Final[deque[Record]] = deque()  # read from the topic and not taken
+        self.waiting: Final[deque[TopicRecord]] = deque()  # read from the topic and not taken
         self.expected = start.margin  # the offset of the next record that comes, unless offsets are left out
         self.is_at_end = self.is_paused = False
         self.is_refused = self.is_blocked = False  # for want of room; because a dead letter cannot be written
@@ -130,22 +130,22 @@ class Partition:
 
     # ------------------------------------------------------------------ in
 
-    def take(self, records: Sequence[Record] = ()) -> None:
+    def take(self, records: Sequence[TopicRecord] = ()) -> None:
         """Take records in their order; from the first for which there is no room on, they wait."""
         self.hold(records)
         self.is_refused = self.is_blocked = False
         while self.waiting and not (self.is_refused or self.is_blocked):
             self._take_some(self._next())
 
-    def hold(self, records: Sequence[Record]) -> None:
+    def hold(self, records: Sequence[TopicRecord]) -> None:
         """Have records wait."""
         self.waiting.extend(records)
         if records:
             self.is_at_end, self.expected = False, records[-1].offset + 1
 
-    def _next(self) -> list[Record]:
+    def _next(self) -> list[TopicRecord]:
         """The records that are read together: those of a tenth of a second, all before the start or all behind it."""
-        first, records = self.waiting[0], list[Record]()
+        first, records = self.waiting[0], list[TopicRecord]()
         is_known = first.offset < self._start.low
         for record in self.waiting:
             is_apart = record.time_s - first.time_s >= _TICK_S or (record.offset < self._start.low) is not is_known
@@ -154,7 +154,7 @@ class Partition:
             records.append(record)
         return records
 
-    def _take_some(self, records: list[Record]) -> None:
+    def _take_some(self, records: list[TopicRecord]) -> None:
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:
             self._learn(records)
@@ -168,7 +168,7 @@ class Partition:
         for _ in records:
             self.waiting.popleft()
 
-    def _learn(self, records: Sequence[Record]) -> None:
+    def _learn(self, records: Sequence[TopicRecord]) -> None:
         """Remember which traces are finished: records before the start belong to no other."""
         self._services.counters.add("kafka.records_reread", len(records))
         for record in records:
@@ -181,7 +181,7 @@ class Partition:
         if len(self._finished) > self._services.most_ids:
             del self._finished[next(iter(self._finished))]
 
-    def _push(self, records: Sequence[Record]) -> bool:
+    def _push(self, records: Sequence[TopicRecord]) -> bool:
         """Give the spans of records to the pipeline; False if there is no room for them now."""
         services, kept = self._services, records
         if self._finished:
@@ -205,11 +205,11 @@ class Partition:
         self._settle_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
         return True
 
-    def _is_finished(self, record: Record) -> bool:
+    def _is_finished(self, record: TopicRecord) -> bool:
         ids = self._services.reader.trace_ids(record)
         return bool(ids) and all(trace_id in self._finished for trace_id in ids)
 
-    def _drop_finished(self, records: Sequence[Record], kept: Sequence[Record]) -> None:
+    def _drop_finished(self, records: Sequence[TopicRecord], kept: Sequence[TopicRecord]) -> None:
         """Count the spans of traces that an owner before this one finished, and remember the traces for the next owner."""
         oldest_s = self.clock() - self._services.keep_s
         while self._finished and (first := next(iter(self._finished.items())))[1] < oldest_s:
@@ -223,7 +223,7 @@ class Partition:
                 for trace_id in self._services.reader.trace_ids(record):
                     self._remember(trace_id, record.time_s)
 
-    def _refuse(self, record: Record, why: str) -> bool:
+    def _refuse(self, record: TopicRecord, why: str) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if that is not possible now."""
         services, dead = self._services, self._services.dead_records
         if why != "unkeyed" and dead is not None and not dead.add(services.topic, self.number, record, why):

@@ -12,7 +12,7 @@ from otel_eval.otlp import SpanBatch, json_decoded_size, protobuf_decoded_size
 from otel_eval.otlp.requests import Encoding, RawRequest, Signal, read_request
 from otel_eval.wire import read_varint
 
-__all__ = ["ReadRecords", "Record", "RecordReader", "Refusal", "trace_id_of"]
+__all__ = ["ReadRecords", "RecordReader", "Refusal", "TopicRecord", "trace_id_of"]
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
 _GROWTH: Final = 4  # what a record may take when it is read, in largest records
@@ -21,7 +21,7 @@ Refusal = Literal["unkeyed", "malformed", "oversized"]
 """Why a record cannot be used: its key is not the trace id of all its spans, it cannot be read, or it is too large."""
 
 
-class Record(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record as the topic has it; times in Unix seconds."""
 
     offset: int
@@ -85,11 +85,11 @@ class RecordReader:
         self._encoding, self._max_bytes, self._max_attributes = encoding, max_bytes, max_attributes
         self._needs_key: Final = needs_key
 
-    def read(self, records: Sequence[Record]) -> ReadRecords:
+    def read(self, records: Sequence[TopicRecord]) -> ReadRecords:
         """Read records: together if all can be used, which costs a third, or else one after the other."""
         return self._together(records) or self._singly(records)
 
-    def _together(self, records: Sequence[Record]) -> ReadRecords | None:
+    def _together(self, records: Sequence[TopicRecord]) -> ReadRecords | None:
         """Messages in protobuf that stand behind one another are one message; None if any record is unusual."""
         if self._encoding is not Encoding.PROTOBUF or not self._needs_key:
             return None
@@ -115,7 +115,7 @@ class RecordReader:
         batch.origin = None  # the topic keeps the record
         return batch
 
-    def _singly(self, records: Sequence[Record]) -> ReadRecords:
+    def _singly(self, records: Sequence[TopicRecord]) -> ReadRecords:
         found = ReadRecords(SpanBatch(), [], {})
         ids: list[Collection[bytes]] = []
         for place, record in enumerate(records):
@@ -131,7 +131,7 @@ class RecordReader:
                 found.batch.reject(batch.why, batch.rejected)
         return ReadRecords(found.batch, ids, found.refused)
 
-    def _one(self, record: Record) -> SpanBatch | Refusal:
+    def _one(self, record: TopicRecord) -> SpanBatch | Refusal:
         if record.value is None or len(record.value) > self._max_bytes:
             return "malformed" if record.value is None else "oversized"
         try:
@@ -145,7 +145,7 @@ class RecordReader:
         is_keyed = {span[0] for span in batch.spans} <= {trace_id_of(record.key)}
         return batch if is_keyed or not self._needs_key else "unkeyed"
 
-    def trace_ids(self, record: Record) -> Collection[bytes]:
+    def trace_ids(self, record: TopicRecord) -> Collection[bytes]:
         """The traces that a record belongs to, read from its key where that is one."""
         key = trace_id_of(record.key)
         if key is not None and self._needs_key:
@@ -153,7 +153,7 @@ class RecordReader:
         batch = self._one(record)
         return () if isinstance(batch, str) else {span[0] for span in batch.spans}
 
-    def spans(self, record: Record) -> int:
+    def spans(self, record: TopicRecord) -> int:
         """How many spans a record holds; 0 if it cannot be used."""
         batch = self._one(record)
         return 0 if isinstance(batch, str) else len(batch.spans)

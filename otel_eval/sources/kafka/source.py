@@ -21,7 +21,7 @@ from otel_eval.sources.kafka.counts import added, lasting
 from otel_eval.sources.kafka.offsets import OffsetFinder
 from otel_eval.sources.kafka.partition import Partition, PartitionPipeline, Services, Start
 from otel_eval.sources.kafka.record_clock import RecordClock
-from otel_eval.sources.kafka.records import Record
+from otel_eval.sources.kafka.records import TopicRecord
 from otel_eval.sources.kafka.watermark import CommitNote
 
 __all__ = ["KafkaSource", "PipelineMaker"]
@@ -182,13 +182,13 @@ class KafkaSource:
             self._looked_at = now
             self._look_at_topic()
 
-    def _sorted(self, messages: Sequence[Any]) -> dict[int, list[Record]]:
+    def _sorted(self, messages: Sequence[Any]) -> dict[int, list[TopicRecord]]:
         """The records of each partition."""
-        read: dict[int, list[Record]] = {}
+        read: dict[int, list[TopicRecord]] = {}
         for message in messages:
             if message.error() is None:
                 _, time_ms = message.timestamp()
-                record = Record(message.offset(), time_ms / 1000, message.key(), message.value())
+                record = TopicRecord(message.offset(), time_ms / 1000, message.key(), message.value())
                 read.setdefault(message.partition(), []).append(record)
         return read
 

@@ -22,7 +22,7 @@ from otel_eval.otlp.requests import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.partition import Partition, Services, Start
 from otel_eval.sources.kafka.record_clock import RecordClock
-from otel_eval.sources.kafka.records import Record, RecordReader
+from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))
 WAITS = Limits(decision_wait_s=1.0, decision_wait_partial_s=1.5, grace_period_s=10.0, idle_s=60.0, max_age_s=300.0)
@@ -38,7 +38,7 @@ class Dead:
         self.is_full = False
         self.records: list[tuple[int, str]] = []
 
-    def add(self, topic: str, partition: int, record: Record, why: str) -> bool:
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
         if not self.is_full:
             self.records.append((record.offset, why))
         return not self.is_full
@@ -88,10 +88,10 @@ class Owner:
             self.partition.evaluate()
 
 
-def records(number: int, offset: int = 0, at_s: float = 0.0, gap_s: float = 0.1) -> list[Record]:
+def records(number: int, offset: int = 0, at_s: float = 0.0, gap_s: float = 0.1) -> list[TopicRecord]:
     """A run, each span in a record of its own."""
     key, spans = trace_id(number).hex().encode(), run_of(number, calls=2).spans()
-    return [Record(offset + place, BEGUN_S + at_s + place * gap_s, key, body([span])) for place, span in enumerate(spans)]
+    return [TopicRecord(offset + place, BEGUN_S + at_s + place * gap_s, key, body([span])) for place, span in enumerate(spans)]
 
 
 def test_a_trace_is_finished_when_its_results_are_delivered() -> None:
@@ -124,7 +124,7 @@ def test_nothing_is_closed_by_idle_time_while_records_wait() -> None:
 
 
 def test_finished_traces_of_an_owner_before_are_learned_and_their_records_dropped() -> None:
-    late = Record(6, BEGUN_S + 5.0, *records(1)[2][2:])
+    late = TopicRecord(6, BEGUN_S + 5.0, *records(1)[2][2:])
     log = [*records(1), *records(2, offset=3, at_s=1.0), late, *records(3, offset=7, at_s=6.0)]
     owner = Owner(Start(low=4, margin=0))
     owner.partition.take(log)
@@ -137,8 +137,8 @@ def test_finished_traces_of_an_owner_before_are_learned_and_their_records_droppe
 
 def test_a_poison_record_is_kept_and_the_offset_goes_on() -> None:
     owner = Owner()
-    poison = Record(1, BEGUN_S + 0.1, records(1)[0].key, b"\xff\xff")
-    other = Record(2, BEGUN_S + 0.2, None, records(1)[0].value)
+    poison = TopicRecord(1, BEGUN_S + 0.1, records(1)[0].key, b"\xff\xff")
+    other = TopicRecord(2, BEGUN_S + 0.2, None, records(1)[0].value)
     owner.partition.take([records(1)[2]._replace(offset=0, time_s=BEGUN_S), poison, other])
     owner.idle(2.0)
     assert owner.dead.records == [(1, "malformed")], "what has no key is only counted"
@@ -149,7 +149,7 @@ def test_a_poison_record_is_kept_and_the_offset_goes_on() -> None:
 def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
     owner = Owner()
     owner.dead.is_full = True
-    log = [Record(0, BEGUN_S, records(1)[0].key, b"\xff"), *records(1, offset=1)]
+    log = [TopicRecord(0, BEGUN_S, records(1)[0].key, b"\xff"), *records(1, offset=1)]
     owner.partition.take(log)
     assert (owner.partition.is_blocked, owner.partition.commit, len(owner.partition.waiting)) == (True, (0, 0), 4)
     owner.dead.is_full = False
@@ -162,7 +162,7 @@ def test_reading_waits_for_dead_letters_and_loses_nothing() -> None:
 def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
     """Records wait, time goes on, and everything is evaluated in the end."""
     limits = Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, grace_period_s=0.0, max_traces=2)
-    owner, offset, log = Owner(limits=limits), 0, list[Record]()
+    owner, offset, log = Owner(limits=limits), 0, list[TopicRecord]()
     for number in range(12):
         log += records(number, offset=offset, gap_s=0.0)
         offset += 3
@@ -182,11 +182,11 @@ def test_a_full_buffer_makes_room_by_closing_what_is_due() -> None:
 def test_max_age_bounds_the_watermark() -> None:
     """A trace whose root never comes, while others go on."""
     owner = Owner(limits=Limits(decision_wait_s=0.5, decision_wait_partial_s=0.6, idle_s=20.0, max_age_s=30.0))
-    root_less, log = records(1)[:1], list[Record]()
+    root_less, log = records(1)[:1], list[TopicRecord]()
     for number in range(60):
         key = root_less[0].key
         held = body([run_of(1, calls=80).spans()[number]])
-        log += [Record(len(log), BEGUN_S + number, key, held)]
+        log += [TopicRecord(len(log), BEGUN_S + number, key, held)]
         log += records(100 + number, offset=len(log), at_s=number + 0.1, gap_s=0.01)
     owner.partition.take(log)
     low = owner.partition.commit[0]
@@ -203,7 +203,7 @@ def contents(reports: Sequence[Report]) -> list[tuple[str, Any]]:
     ]
 
 
-def traffic(rng: random.Random) -> list[Record]:
+def traffic(rng: random.Random) -> list[TopicRecord]:
     """Interleaved runs; the root of some comes late, after the trace was closed, but within the margin."""
     found = []
     for number in range(rng.randrange(3, 25)):
@@ -214,7 +214,7 @@ def traffic(rng: random.Random) -> list[Record]:
             at_s += rng.choice([0.0, SOONER, SOONER, LATER if rng.random() < 0.3 else 0.3])
     found.sort(key=lambda each: each[0])
     return [
-        Record(place, BEGUN_S + at_s, trace_id(number).hex().encode(), body([span]))
+        TopicRecord(place, BEGUN_S + at_s, trace_id(number).hex().encode(), body([span]))
         for place, (at_s, number, span) in enumerate(found)
     ]
 

@@ -9,11 +9,11 @@ import pytest
 from fault_rig.traffic import body, run_of, trace_id
 
 from otel_eval.otlp.requests import Encoding
-from otel_eval.sources.kafka.records import Record, RecordReader
+from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 
 
-def record(number: int, offset: int = 0, **changes: Any) -> Record:
-    made = Record(offset, 100.0, trace_id(number).hex().encode(), body(run_of(number, calls=2).spans()))
+def record(number: int, offset: int = 0, **changes: Any) -> TopicRecord:
+    made = TopicRecord(offset, 100.0, trace_id(number).hex().encode(), body(run_of(number, calls=2).spans()))
     return made._replace(**changes)
 
 
