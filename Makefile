@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find otel_eval -name '*.py' -o -name '*.[ch]' -o -name '*.json' -o -name '*.yaml' 2>/dev/null | grep -v __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples dashboards audit collector clean
+.PHONY: help demo test quick slow broker test-integration test-all lint style types fix bench mutants peers sdk-range fuzz faults kafka examples dashboards audit collector clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,13 +28,17 @@ quick: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow" $(QUICK)
 
 test-integration: $(VENV)/.installed-dev ## slow tests, faults, a short fuzz, without extensions, other SDKs, frameworks; downloads them
-	@$(BIN)/python -m pytest -q $(PARALLEL) -m slow $(QUICK)
-	@$(MAKE) --no-print-directory collector
+	@$(MAKE) --no-print-directory -j2 collector slow
 	@$(BIN)/python -m pytest -q tests/collector tests/faults tests/fuzz tests/distribution
-	@$(BIN)/python -m pytest -q tests/kafka
+	@$(MAKE) --no-print-directory -j2 broker sdk-range
 	@OTEL_EVAL_PURE=1 $(BIN)/python -m pytest -q $(PARALLEL) $(PURE)
-	@$(MAKE) --no-print-directory sdk-range
 	@$(MAKE) --no-print-directory examples
+
+slow: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m slow $(QUICK)
+
+broker: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest -q tests/kafka
 
 test-all: ## test, test-integration, other libraries, and faults and fuzz in their long forms; hours
 	@for part in test test-integration peers faults kafka fuzz; do $(MAKE) --no-print-directory $$part || exit 1; done

@@ -234,6 +234,7 @@ def test_an_enclosing_run_whose_inner_run_was_released_is_incomplete(rest: int):
     assert said.get("a") == (part_of("outer") if rest == 3700 else None)
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs_below_one_root_cost_what_the_last_ones_do():
     """Neither what is held nor the time of a run grows with what is over."""
     limits = replace(LIMITS, max_spans_per_trace=2000)

@@ -164,6 +164,7 @@ def test_late_spans_replace_the_score(product: FakeProduct, until: Until) -> Non
     assert revisions(product, "tool_call_count")[-1] == 1
 
 
+@pytest.mark.slow
 def test_after_a_crash_no_older_revision_replaces_a_newer_one(product: FakeProduct, tmp_path: Path, until: Until) -> None:
     """Killed while the product is away; nothing is lost either."""
     product.status = 503

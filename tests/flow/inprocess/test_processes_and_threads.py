@@ -36,6 +36,7 @@ def agents(rows: list[dict[str, Any]]) -> list[str]:
 
 @unix
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.slow
 def test_every_process_of_multiprocessing_scores_its_own_runs(method: str, tmp_path: Path):
     """Each once: those before and after of the parent, and each child's."""
     rows, errors = live(method, tmp_path / "results.jsonl")

@@ -140,6 +140,7 @@ def test_several_lethal_traces_cost_two_crashes_each(receiver: Served) -> None:
     assert twice(receiver.rows()) == {}
 
 
+@pytest.mark.slow
 def test_an_orderly_stop_during_an_evaluation_does_not_count(receiver: Served) -> None:
     """Nor does it to read the configuration again: the run is evaluated at every start."""
     receiver.config["async_scoring"] = {"scorer_timeout": "50s"}
@@ -156,6 +157,7 @@ def test_an_orderly_stop_during_an_evaluation_does_not_count(receiver: Served) -
     assert dead_letters(receiver) == []
 
 
+@pytest.mark.slow
 def test_results_are_exported_where_they_cannot_be_written_to_the_dead_letter_file(receiver: Served) -> None:
     """As failed, once."""
     receiver.config["exporters"]["dead_letter"] = "/dev/full"
@@ -184,6 +186,7 @@ def test_a_kill_during_an_evaluation_counts(receiver: Served) -> None:
     assert asked(receiver) == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_handle_sigterm_and_is_killed_counts(receiver: Served) -> None:
     """As by an orchestrator whose liveness probe gets no answer: SIGTERM, some patience, SIGKILL."""
     receiver.start()
@@ -215,6 +218,7 @@ def test_a_kill_while_nothing_of_it_is_evaluated_does_not_count(receiver: Served
     assert dead_letters(receiver) == []
 
 
+@pytest.mark.slow
 def test_a_scorer_that_is_waited_for_and_ends_the_process_is_given_up_too(receiver: Served) -> None:
     """Its result is a dead letter; those of the other scorers, and of other traces, are there once."""
     later = {"type": "lethal:dies_later", "name": "later"}

@@ -50,6 +50,7 @@ def logged(backend: Any) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backend: Any) -> None:
     """Killed between score and delivery: the endpoint gets every result once."""
     receiver = served(exporters=exporter(backend))
@@ -65,6 +66,7 @@ def test_what_was_scored_before_a_kill_is_delivered_after_it(served: Make, backe
     assert len(set(logged(backend))) == len(logged(backend)) == 20
 
 
+@pytest.mark.slow
 def test_a_span_of_scores_that_is_sent_twice_is_the_same_span(served: Make, backend: Any) -> None:
     """Its id comes from its results'."""
     backend.status = ""

@@ -113,6 +113,7 @@ def test_what_waited_for_the_endpoint_arrives_after_a_kill(served: Make, endpoin
     assert Counter(endpoint.spans()) == all_of(1, 2, 3, 4)
 
 
+@pytest.mark.slow
 def test_what_was_taken_is_not_sent_again(served: Make, endpoint: Endpoint) -> None:
     """Also where the root of a run still waits for its score: it comes alone."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": "2s"})
@@ -143,6 +144,7 @@ def test_a_stop_leaves_what_the_endpoint_did_not_take_for_the_next_start(served:
     assert Counter(endpoint.spans()) == all_of(1)
 
 
+@pytest.mark.slow
 def test_a_last_stop_passes_everything_on(served: Make, endpoint: Endpoint) -> None:
     """`--drain` judges what is undecided, and ends when the endpoint has it."""
     receiver = forwarding(served, endpoint, traces={"decision_wait": "5s"})
@@ -161,6 +163,7 @@ def drained(receiver: Served) -> int:
     return subprocess.run(command, timeout=30, env=ENVIRONMENT, check=False).returncode
 
 
+@pytest.mark.slow
 def test_logs_metrics_and_spans_that_nobody_evaluates_survive_too(served: Make, endpoint: Endpoint) -> None:
     """They are acknowledged like the others."""
     logs, metrics, odd = ExportLogsServiceRequest(), ExportMetricsServiceRequest(), ExportTraceServiceRequest()

@@ -31,6 +31,7 @@ def test_a_rolling_restart_cuts_no_trace(served: Make) -> None:
     assert sorted((row["completeness"], row["value"]) for row in rows) == [("joined", 1.0)] * 2
 
 
+@pytest.mark.slow
 def test_a_last_stop_leaves_nothing_unscored(served: Make) -> None:
     """`--drain` scores what is undecided as it is, delivers it, and leaves nothing for a next start."""
     receiver = served(traces={"decision_wait": "5s", "decision_wait_partial": "6s"})

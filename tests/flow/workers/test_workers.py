@@ -130,6 +130,7 @@ def test_a_killed_worker_is_started_again_and_loses_nothing(served: Serving, unt
     assert twice(one.rows()) == {}
 
 
+@pytest.mark.slow
 def test_workers_end_when_the_front_is_killed(served: Serving, until: Callable[[Callable[[], bool]], None]):
     """And the next start takes what they had."""
     one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
@@ -153,6 +154,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_another_number_of_workers_needs_a_drain(served: Serving):
     """Traces in flight belong to the old number."""
     one = served(traces={"decision_wait": "1s", "decision_wait_partial": "20s", "grace_period": "5s"})
@@ -186,6 +188,7 @@ def test_a_reload_reaches_every_worker(served: Serving, until: Callable[[Callabl
     assert {row["evaluation"] for row in one.wait_for(10)} == {"new"}
 
 
+@pytest.mark.slow
 def test_a_reload_that_cannot_be_used_changes_no_worker(served: Serving, until: Callable[[Callable[[], bool]], None]):
     """One line names the problem."""
     one = served()
@@ -198,6 +201,7 @@ def test_a_reload_that_cannot_be_used_changes_no_worker(served: Serving, until: 
     assert {row["evaluation"] for row in one.wait_for(1)} == {"e"}
 
 
+@pytest.mark.slow
 def test_every_span_is_forwarded_once(served: Serving, until: Callable[[Callable[[], bool]], None], tmp_path: Path):
     """With scores on the runs' own spans; spans that cannot be evaluated too."""
     with grpc_backend() as backend:
