@@ -30,8 +30,8 @@ SDKS: dict[str, tuple[str, ...]] = {
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OLDEST = "1.30.0"
-OTHERS = (*("pytest>=8.3,<10", "pytest-timeout>=2.3,<3", "hypothesis>=6.100,<7", "setuptools>=77.0.3,<100"),)
-FLOOR_OTHERS = ("trustme>=1.2,<2", "jsonschema>=4.18,<5")
+OTHERS = ("pytest>=8.3,<10", "pytest-timeout>=2.3,<3", "hypothesis>=6.100,<7", "setuptools>=77.0.3,<100", "trustme>=1.2,<2")
+FLOOR_OTHERS = ("jsonschema>=4.18,<5",)
 TESTS = ("flow/inprocess", "flow/zero_code", "flow/exporters/test_neutral_traces.py", "unit/exporters")
 FLOOR_TESTS = ("unit/config", "unit/cli", "conformance", "flow/receiver/test_grpc.py", "flow/receiver/test_http.py")
 
