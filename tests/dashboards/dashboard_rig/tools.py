@@ -108,7 +108,8 @@ def _prometheus3() -> Tool:
             raise NotInstalled("go is not on PATH, which builds Prometheus 3")
         source.mkdir(exist_ok=True)
         (source / "go.mod").write_text("module build\n\ngo 1.25\n", encoding="utf-8")
-        proxy = {"GOPROXY": "https://proxy.golang.org", "GOFLAGS": "-mod=mod"}
+        proxies = subprocess.run([go, "env", "GOPROXY"], check=True, capture_output=True, text=True).stdout.strip()
+        proxy = {"GOPROXY": proxies.removesuffix(",direct"), "GOFLAGS": "-mod=mod"}
         _run(go, "get", f"{PROMETHEUS}@{PROMETHEUS_VERSION}", cwd=source, **proxy)
         _run(go, "build", "-o", binary, PROMETHEUS, cwd=source, **proxy)
 
