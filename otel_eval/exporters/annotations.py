@@ -50,7 +50,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Batch:
-    """What became of one batch."""
+    """The scores of one batch, and which of its results were refused, deferred or not sent."""
 
     scores: list[Score] = field(default_factory=list)
     reasons: dict[Place, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What receivers have in common: where they bring spans to, and how they start and end.
 
 OTLP over gRPC and HTTP and the Kafka receiver bring batches of spans to a consumer or pipelines while they run. Stored files are
-read as batches of the same kind, by whoever asks for them.
+read as batches of the same kind when they are asked for.
 """
 
 from __future__ import annotations

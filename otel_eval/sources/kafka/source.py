@@ -300,7 +300,7 @@ class KafkaSource:
         self._partitions[number] = self._by_evaluator[evaluator] = made
 
     def _evaluator(self, number: int) -> str:
-        """One id for a partition whoever owns it, so that a handover looks like one evaluator and a split trace like two."""
+        """The id of a partition for every owner: a handover looks like one evaluator, and a split trace like two."""
         named = f"{self._group}\0{self._services.topic}\0{number}"
         return blake2b(named.encode(), digest_size=16).hexdigest()
 

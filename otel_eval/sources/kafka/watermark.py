@@ -3,7 +3,7 @@
 The watermark is the first offset of any trace that is not finished, which means evaluated with all its results delivered. A new
 owner that begins there reads every unfinished trace from its first record.
 
-A trace that is finished may still get late spans behind the watermark. The new owner knows nothing of the trace, would take
+A trace that is finished may still get late spans behind the watermark. The new owner has no record of the trace, would take
 them for a whole one and give its result another content under the same id. Therefore it reads the ids of a margin before the
 watermark first: they belong to finished traces, and it drops their records. The margin is a length of record time. It has to be
 handed on: an owner that commits shortly after a handover has itself read little but the former owner's margin. So where the

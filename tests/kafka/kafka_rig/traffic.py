@@ -21,7 +21,7 @@ class Load:
 
     Args:
         rate: runs that begin in a second.
-        poison: of so many records one more is written that nobody can read; 0: none.
+        poison: an unreadable record is written after each so many records; 0: none.
         spread_s: from the first to the last record of a run, at most and at least.
     """
 

@@ -1,4 +1,4 @@
-"""Results in a topic: keys, encodings, and what becomes of records that the cluster does not take."""
+"""Results in a topic: keys, encodings, and records that the cluster refuses."""
 
 from __future__ import annotations
 

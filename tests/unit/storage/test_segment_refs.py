@@ -9,7 +9,7 @@ from otel_eval.storage import Segment, SegmentRefs
 A, B = (Segment(number, Path(str(number))) for number in (1, 2))
 
 
-def nobody(_: bytes) -> bool:
+def no_trace_is_open(_: bytes) -> bool:
     return False
 
 
@@ -18,19 +18,19 @@ def test_a_segment_is_needed_while_a_trace_in_it_is_held():
     segment_refs = SegmentRefs()
     segment_refs.add_traces(A, [b"1", b"2", b"3"])
     assert not segment_refs.is_free(A, lambda trace_id: trace_id == b"2")
-    assert segment_refs.is_free(A, nobody)
+    assert segment_refs.is_free(A, no_trace_is_open)
 
 
 def test_a_segment_is_needed_until_every_sink_has_its_reports():
-    """Whoever is told last lets it go; what nobody owes is not settled."""
+    """Whoever is told last lets it go; what no_trace_is_open owes is not settled."""
     segment_refs = SegmentRefs()
     segment_refs.add_unacknowledged(b"r", A, ["x", "y"])
     assert segment_refs.acknowledge("x", [b"r", b"unknown"]) == [b"r"]
     assert segment_refs.acknowledge("x", [b"r"]) == []
-    assert not segment_refs.is_free(A, nobody)
+    assert not segment_refs.is_free(A, no_trace_is_open)
     assert segment_refs.unacknowledged == 1
     segment_refs.acknowledge("y", [b"r"])
-    assert segment_refs.is_free(A, nobody)
+    assert segment_refs.is_free(A, no_trace_is_open)
 
 
 def test_a_report_that_is_written_again_is_needed_where_it_stands_last():
@@ -38,8 +38,8 @@ def test_a_report_that_is_written_again_is_needed_where_it_stands_last():
     segment_refs = SegmentRefs()
     segment_refs.add_unacknowledged(b"r", A, ["x"])
     segment_refs.add_unacknowledged(b"r", B, ["x"])
-    assert segment_refs.is_free(A, nobody)
-    assert not segment_refs.is_free(B, nobody)
+    assert segment_refs.is_free(A, no_trace_is_open)
+    assert not segment_refs.is_free(B, no_trace_is_open)
 
 
 def test_a_trace_that_was_moved_needs_only_the_new_place():
