@@ -67,7 +67,7 @@ def environment(version: str) -> Path:
     venv.create(folder, with_pip=True, clear=True)
     pinned = [f"opentelemetry-{name}=={version}" for name in ("sdk", "exporter-otlp")]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    others = [*map(floor, dependencies()), *FLOOR_OTHERS] if has_floors(version) else [*PROJECT["dependencies"], *dependencies()]
+    others = [*map(floor, dependencies()), *FLOOR_OTHERS] if has_floors(version) else dependencies()
     subprocess.run([*pip, *pinned, *SDKS[version], *others, *OTHERS], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
     stamp.write_text(recipe)
