@@ -190,7 +190,7 @@ def run(server: AbstractContextManager[tuple[str, int]], requests: list[bytes], 
 
 
 def when_idle(pid: int, wait_s: float) -> float:
-    """The CPU seconds of a process, once it has used hardly any for so long: on a busy machine scoring takes longer."""
+    """The CPU seconds of a process, once it has used hardly any for so long: scoring goes on after the last response."""
     used, before = cpu_seconds(pid), -1.0
     while used - before > IDLE_SHARE * wait_s:
         time.sleep(wait_s)

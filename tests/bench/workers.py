@@ -1,6 +1,6 @@
 """CPU a span of `otel-eval serve` with several workers, against one process: everything of all processes, user and system.
 
-    python tests/bench/workers.py [--rounds 3] [--spans 100000] [--workers 1 2 3] [profiles]
+    python tests/bench/workers.py [--rounds 3] [--spans 200000] [--workers 1 2 3] [profiles]
 
 First what handing over costs by itself, then all of it.
 
@@ -25,11 +25,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from receiver import WARM_UP, config_of, cpu_seconds, requests_of, send
+from receiver import WARM_UP, config_of, requests_of, send, when_idle
 
 from otel_eval.app.workers import channel
 from otel_eval.app.workers.splitting import split_request
 from otel_eval.otlp.requests import Signal
+
+WAIT_S = 1.0
 
 
 def processes_of(pid: int) -> list[int]:
@@ -53,11 +55,9 @@ def measured(config: Path, requests: list[bytes], spans: int) -> tuple[float, fl
             assert line, "it did not start"
         pids = processes_of(server.pid)
         send(found[1], requests[:WARM_UP])
-        time.sleep(3)
-        before = [cpu_seconds(pid) for pid in pids]
+        before = [when_idle(pid, WAIT_S) for pid in pids]
         send(found[1], requests[WARM_UP:])
-        time.sleep(3)
-        used = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
+        used = [when_idle(pid, WAIT_S) - start for pid, start in zip(pids, before, strict=True)]
         os.sched_setaffinity(0, cpus)
         return sum(used) / spans * 1e6, used[0] / spans * 1e6
     finally:
@@ -95,13 +95,13 @@ def answering(connection: socket.socket) -> None:
     """Answer each part as a worker does that takes it."""
     with connection, suppress(OSError):
         while channel.receive(connection):
-            channel.send(connection, channel.Kind.DONE)
+            channel.send(connection, channel.MessageKind.DONE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--spans", type=int, default=100_000)
+    parser.add_argument("--spans", type=int, default=200_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("profiles", nargs="*", default=["lean", "recorded"])
     options = parser.parse_args()
