@@ -29,7 +29,7 @@ from otel_eval.errors import Overloaded
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.fanout import Fanout
-from otel_eval.forwarding.hold_filter import HoldFilter
+from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.interfaces import Frame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline

@@ -12,8 +12,8 @@ from otel_eval.app.server_wiring import max_attributes_of
 from otel_eval.app.wiring import limits_of
 from otel_eval.config import EvalConfig, KafkaReceiver
 from otel_eval.counters import Counters
-from otel_eval.exporters.undelivered import Undelivered
-from otel_eval.otlp.requests import Encoding
+from otel_eval.exporters.delivery import Undelivered
+from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka import KafkaSource
 from otel_eval.sources.kafka.dead_letters import DeadRecords, DeadRecordsFile, DeadRecordsTopic

@@ -27,7 +27,7 @@ from otel_eval.counters import Counters, Warnings
 from otel_eval.descriptors import raise_limit
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters.fanout import Fanout, FinalResults
-from otel_eval.forwarding.recovery import ForwardingRecovery
+from otel_eval.forwarding.relay import ForwardingRecovery
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline

@@ -22,12 +22,12 @@ from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.export_queue import ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
-from otel_eval.exporters.registry import create_exporter
+from otel_eval.exporters.interface import create_exporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
-from otel_eval.otlp.x509 import validity_of
+from otel_eval.otlp.tls import validity_of
 from otel_eval.retry import AcceptedBefore, SignalHistory
 from otel_eval.scorers.judge import any_judge_name, named_judges
 from otel_eval.scorers.labels import LabelDistribution
@@ -35,10 +35,9 @@ from otel_eval.scorers.spec.build import scorer_schema
 from otel_eval.trajectory import ALL_NEEDS, Plan
 
 if TYPE_CHECKING:
-    from otel_eval.exporters.dead_letter import DeadLetterFile
     from otel_eval.exporters.delivery import ExportQueues
     from otel_eval.exporters.export_queue import Acknowledge
-    from otel_eval.exporters.jsonl import JsonLinesExporter
+    from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
     from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
     from otel_eval.judges import AsyncEvaluator
 
@@ -358,7 +357,7 @@ def _reliable(config: EvalConfig) -> list[Exporter]:
 
 def _own_dead_letters(config: EvalConfig) -> DeadLetterFile | None:
     """The file that `exporters` names."""
-    from otel_eval.exporters.dead_letter import DeadLetterFile
+    from otel_eval.exporters.jsonl import DeadLetterFile
 
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
     return DeadLetterFile(path, mode=mode) if path else None
@@ -366,7 +365,7 @@ def _own_dead_letters(config: EvalConfig) -> DeadLetterFile | None:
 
 def _dead_letters(config: EvalConfig) -> DeadLetterFile | None:
     """The same for the receiver, which has one with its storage, too."""
-    from otel_eval.exporters.dead_letter import DeadLetterFile
+    from otel_eval.exporters.jsonl import DeadLetterFile
 
     if config.exporters.dead_letter or not config.storage:
         return _own_dead_letters(config)

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.scores import KnownScorers, Score, ScoreKey, key_of, problem_of, score_of, shows_something, summarized
 from otel_eval.model import Report
-from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.otlp.http_client import HttpClient, HttpResponse, of_http
+from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http
 from otel_eval.retry import ExportResult, Place, reason_of
 
 __all__ = ["AnnotationExporter", "response_result"]

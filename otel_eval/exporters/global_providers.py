@@ -14,10 +14,9 @@ from opentelemetry.trace import get_tracer_provider
 
 from otel_eval.counters import Counters, Warnings
 from otel_eval.exporters import attributes as names
+from otel_eval.exporters.events import LogEventExporter, SpanExporter, pipeline_tracer
 from otel_eval.exporters.interface import Exporter
-from otel_eval.exporters.log_events import LogEventExporter
 from otel_eval.exporters.metrics import MetricsExporter
-from otel_eval.exporters.spans import SpanExporter, pipeline_tracer
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report

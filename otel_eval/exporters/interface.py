@@ -1,16 +1,23 @@
-"""What an exporter is: one class that takes batches of reports and answers what became of them."""
+"""What an exporter is: one class that takes batches of reports and answers what became of them; how packages register theirs."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from importlib.metadata import EntryPoint
+from typing import Any, ClassVar, Final
 
+from otel_eval.errors import ConfigError
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
+from otel_eval.redaction import redacted_repr
 from otel_eval.retry import ExportResult
+from otel_eval.scorers.outcomes import describe_import_error
+from otel_eval.scorers.spec.functions import wrong_parameters
+from otel_eval.suggestions import did_you_mean, nearest
 
-__all__ = ["Exporter"]
+__all__ = ["GROUP", "Exporter", "create_exporter", "installed_exporters"]
 
 
 class Exporter(ABC):
@@ -71,3 +78,61 @@ class Exporter(ABC):
 
     def close(self, timeout_s: float) -> None:  # noqa: B027 - few exporters need it
         """Release connections and files. Nothing is exported afterwards."""
+
+
+GROUP: Final = "otel_eval.exporters"
+
+
+def installed_exporters() -> dict[str, list[EntryPoint]]:
+    """The entry points of each name: one, unless two packages chose the same name."""
+    from importlib.metadata import entry_points  # deferred: it costs more to import than all exporters
+
+    found: dict[str, list[EntryPoint]] = {}
+    for each in entry_points(group=GROUP):
+        if all(each.value != other.value for other in found.setdefault(each.name, [])):
+            found[each.name].append(each)
+    return found
+
+
+def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
+    """The exporter that a package registers under a name, with options.
+
+    Raises:
+        ConfigError: it cannot be loaded, or an option cannot be used; one line for each problem, beginning with its key.
+    """
+    found = installed_exporters().get(name, [])
+    if len(found) != 1:
+        paths = " and ".join(sorted(each.value for each in found))
+        raise ConfigError(f"two packages register it, {paths}; remove one" if found else "no installed package registers it")
+    try:
+        made = found[0].load()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"cannot be loaded ({describe_import_error(error)}); repair or remove its package") from error
+    if not (inspect.isclass(made) and issubclass(made, Exporter)):
+        raise ConfigError(
+            f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter; repair its package"
+        )
+    exporter = _made(made, dict(options or {}))
+    exporter.name = name
+    return exporter
+
+
+def _made(made: type[Exporter], options: dict[str, Any]) -> Exporter:
+    problems = wrong_parameters(made, options)
+    takes = inspect.signature(made).parameters.values()
+    if all(each.kind is not each.VAR_KEYWORD for each in takes):
+        known = sorted(each.name for each in takes)
+        unknown = [key for key in options if key not in known]
+        meant = {nearest(key, known) for key in unknown}
+        missing = [each.name for each in takes if each.default is each.empty and each.name not in {*options, *meant}]
+        problems += [f"{key}: unknown key; {did_you_mean(key, known)}" for key in unknown]
+        problems += [f"{key}: missing; add it" for key in missing]
+    if problems:
+        raise ConfigError(*problems)
+    try:
+        return made(**options)
+    except ConfigError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
+        raise ConfigError(f"refused its options ({why}); see its documentation") from error

@@ -1,4 +1,4 @@
-"""An exporter to a file of JSON Lines, or to standard output."""
+"""Files of JSON Lines: the exporter to a file or to standard output, and the dead-letter file of what exporters refused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from typing import Any, Final
 from otel_eval.counters import renew_after_fork
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.interface import Exporter
-from otel_eval.exporters.result_rows import encoded, lines_of, rows_of
+from otel_eval.exporters.result_rows import encoded, line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of
+
+__all__ = ["OWNER_ONLY", "ChangedLinesExporter", "DeadLetterFile", "JsonLinesExporter", "JsonLinesFile"]
 
 with suppress(ImportError):  # Windows
     from fcntl import LOCK_EX, LOCK_UN, flock, lockf
 
-__all__ = ["OWNER_ONLY", "ChangedLinesExporter", "JsonLinesExporter", "JsonLinesFile"]
 
 _BLOCK: Final = 65536
 OWNER_ONLY: Final = 0o600
@@ -297,3 +298,39 @@ def _digests_of(path: Path) -> Iterator[tuple[str, bytes]]:
 def _digest(row: Mapping[str, Any]) -> bytes:
     compared = {key: value for key, value in row.items() if key not in _OCCASION}
     return blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=8).digest()
+
+
+class DeadLetterFile:
+    """Appends a line for each result that was refused permanently.
+
+    Args:
+        path: the file.
+        key: where the path stands in the configuration, for errors.
+        mode: permissions of the file if it is created.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], key: str = "exporters.dead_letter", mode: int = OWNER_ONLY) -> None:
+        self._file: Final = JsonLinesFile(path, key=key, mode=mode)
+
+    def add(self, exporter: str, reports: Sequence[Report], why: str, rejected: int | None = None) -> None:
+        """Write the results to the file.
+
+        Args:
+            rejected: how many of them were refused, where the exporter does not know which; None: all.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        results = [(report, result) for report in reports for result in report.results]
+        fields: dict[str, Any] = {"sink": exporter, "why": why}
+        fields |= {} if rejected is None else {"rejected": rejected, "of": len(results)}
+        lines = (line_of(result_fields(report, result) | fields) + "\n" for report, result in results)
+        self._file.write("".join(lines).encode("utf-8", "backslashreplace"))
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

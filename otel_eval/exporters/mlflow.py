@@ -15,8 +15,7 @@ from typing import Any, Final
 from otel_eval.exporters.annotations import AnnotationExporter, response_result
 from otel_eval.exporters.scores import KnownScorers, Score
 from otel_eval.model import Failed, Scored
-from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.otlp.http_client import HttpResponse
+from otel_eval.otlp.endpoint import Endpoint, HttpResponse
 from otel_eval.retry import ExportResult
 
 __all__ = ["MlflowExporter"]

@@ -13,17 +13,16 @@ from otel_eval.errors import ConfigError
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.interface import Exporter
-from otel_eval.exporters.otlp_metrics import METRICS_INTERVAL_S, OtlpMetricsExporter, SdkMetricExporter
-from otel_eval.exporters.resource import own_resource
+from otel_eval.exporters.otlp_metrics import METRICS_INTERVAL_S, OtlpMetricsExporter, SdkMetricExporter, own_resource
 from otel_eval.model import Report
-from otel_eval.otlp.attribute_encoding import encode_attributes
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
+from otel_eval.otlp.values import encode_attributes
 from otel_eval.redaction import redacted
 from otel_eval.retry import ExportResult, RetryPolicy
 
 if TYPE_CHECKING:
-    from otel_eval.exporters.dead_letter import DeadLetterFile
+    from otel_eval.exporters.jsonl import DeadLetterFile
     from otel_eval.exporters.window import WindowLimits
     from otel_eval.model import Report
 
@@ -150,7 +149,7 @@ def _logs(collected: Any) -> _Made:
     from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
     from opentelemetry.sdk._logs import LoggerProvider
 
-    from otel_eval.exporters.log_events import LogEventExporter
+    from otel_eval.exporters.events import LogEventExporter
 
     provider = LoggerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
     provider.add_log_record_processor(collected)
@@ -162,7 +161,7 @@ def _spans(collected: Any) -> _Made:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    from otel_eval.exporters.spans import ReportIds, SpanExporter
+    from otel_eval.exporters.events import ReportIds, SpanExporter
 
     ids = ReportIds()
     provider = TracerProvider(resource=Resource.get_empty(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)

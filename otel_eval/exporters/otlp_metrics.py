@@ -17,10 +17,10 @@ from opentelemetry.sdk.metrics.export import (
     MetricReader,
     PeriodicExportingMetricReader,
 )
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
 from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.exporters.metrics import MetricsExporter
-from otel_eval.exporters.resource import own_resource
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, for_signal
@@ -31,7 +31,7 @@ from otel_eval.suppression import suppress_instrumentation
 if TYPE_CHECKING:
     from otel_eval.exporters.window import WindowLimits
 
-__all__ = ["METRICS_INTERVAL_S", "OtlpMetricsExporter", "SdkMetricExporter", "metric_exporter"]
+__all__ = ["METRICS_INTERVAL_S", "OtlpMetricsExporter", "SdkMetricExporter", "metric_exporter", "own_resource"]
 
 _DEFAULT: Final = RetryPolicy()
 
@@ -193,3 +193,9 @@ def metric_exporter(to: Endpoint) -> SdkMetricExporter:
         ConfigError: the endpoint cannot be used.
     """
     return SdkMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")
+
+
+def own_resource(instance_id: str | None = None) -> Any:
+    """`service.name` otel-eval, what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME contain, and an id if one is given."""
+    resource = Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
+    return resource.merge(Resource({"service.instance.id": instance_id})) if instance_id else resource

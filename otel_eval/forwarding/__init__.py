@@ -5,8 +5,7 @@ Requests are forwarded as bytes: nothing is decoded that is not changed.
 
 from __future__ import annotations
 
-from otel_eval.forwarding.ack import Ack, UnsentRequest
-from otel_eval.forwarding.pending_spans import PendingSpan
+from otel_eval.forwarding.pending_spans import Ack, PendingSpan, UnsentRequest
 from otel_eval.forwarding.stage import Forwarder
 
 __all__ = ["Ack", "Forwarder", "PendingSpan", "UnsentRequest"]

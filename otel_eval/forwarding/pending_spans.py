@@ -1,19 +1,40 @@
-"""Spans that are held for their scores, by trace, and scores until all of the trace was evaluated.
+"""Spans that are held until their trace was evaluated: which these are, and what the backend has not acknowledged of requests.
 
-Bounded by what assembly holds: a span is held only while its trace is open, and it is the same bytes object as in assembly.
+A span is held if it may be a run's own span: an agent span, or else a local root span, of which no condition of every evaluation
+(sample, service, name, attributes) is false. The filter sees one span at a time and no tree, so it holds some in vain, but never
+longer than their trace is open. So assembly bounds them, and they are the same bytes objects as there.
 """
 
 from __future__ import annotations
 
 import threading
+import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from otel_eval.conventions import DROPPED
+from otel_eval.conventions.local_root import is_local_root
+from otel_eval.engine import Engine, sampling_hash
+from otel_eval.evaluations import ScorerSet, condition
 from otel_eval.forwarding.splice import SpanContainer
+from otel_eval.globs import glob_matcher
+from otel_eval.interfaces import Frame, SpanReader
+from otel_eval.model import Kind, Report
 
-__all__ = ["REMEMBERED", "PendingSpan", "PendingSpans", "ReleasedSpan"]
+__all__ = [
+    "REMEMBERED",
+    "Ack",
+    "ForwardJournal",
+    "HoldFilter",
+    "PendingSpan",
+    "PendingSpans",
+    "ReleasedSpan",
+    "Spans",
+    "UnsentRequest",
+    "checksum_of",
+]
 
 REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
 
@@ -133,3 +154,118 @@ class PendingSpans:
         """How many spans are held."""
         with self._lock:
             return sum(len(trace.roots) for trace in self._traces.values())
+
+
+Spans = Sequence[tuple[bytes, bytes, Frame, int]]
+
+
+@dataclass(slots=True, eq=False)
+class Ack:
+    """Of one request.
+
+    Attributes:
+        rest: whether the part without the held spans is still to be forwarded.
+        cut: a checksum of the spans that were held; 0 if none was.
+        left: how many of them are still to be forwarded.
+        place: where the request is journaled; None until it is.
+    """
+
+    rest: bool = True
+    cut: int = 0
+    left: int = 0
+    place: Any = None
+
+
+def checksum_of(roots: Sequence[PendingSpan]) -> int:
+    """A number that tells these spans from others, also when the evaluations are others after a restart."""
+    return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
+
+
+class ForwardJournal(Protocol):
+    """Keeps requests until they were forwarded."""
+
+    def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
+        """The first parts of these requests were forwarded or refused, and one held span of each of the others."""
+        ...
+
+    def dropped(self, ack: Ack) -> None:
+        """The request was not accepted, or its signal is not forwarded."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnsentRequest:
+    """A request that was accepted before a restart and not forwarded, or only in part.
+
+    Attributes:
+        signal, body, items, spans: as it was accepted.
+        place: where it is journaled.
+        waiting: the `cut` when all the others were passed on; None if these were not.
+        held: whether all its spans were held.
+        moved: trace and span ids of those that another request has now.
+        evaluated: the reports on those of its traces that were evaluated.
+    """
+
+    signal: str
+    body: bytes
+    items: int
+    spans: Spans
+    place: Any
+    waiting: int | None
+    held: bool
+    moved: Collection[tuple[bytes, bytes]]
+    evaluated: Mapping[bytes, Sequence[Report]]
+
+
+Span = tuple[bytes, bytes, Frame, int]
+"""Trace id, span id, frame and size."""
+
+
+class HoldFilter:
+    """Decides for each span whether it is held.
+
+    Args:
+        engine: its evaluations and tables.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._reader: Final = engine.plan.reader
+        self._asked: Final = engine.plan.asked_wanted
+        self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
+        self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
+
+    def chosen(self, spans: Sequence[Span]) -> list[tuple[bytes, bytes, Any]]:
+        """Trace id, span id and payload of the spans to hold, in order."""
+        waiting = []
+        for trace_id, span_id, frame, _ in spans:
+            _, payload, envelope = frame
+            view, scope = envelope.view(payload), self._reader.of_scope(envelope.scope_name)
+            reading = DROPPED if scope.dropped else scope.read(view)
+            own = reading is not DROPPED and (reading.kind is Kind.AGENT or is_local_root(frame, view))
+            if own and self._may_apply(trace_id, frame, view):
+                waiting.append((trace_id, span_id, payload))
+        return waiting
+
+    def _may_apply(self, trace_id: bytes, frame: Frame, view: SpanReader) -> bool:
+        draw = sampling_hash(trace_id) if self._sampled else 0.0
+        attributes: dict[str, Any] = {}
+        if self._asked.keys:
+            attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
+        return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
+
+
+class _Chance:
+    """Those conditions of an evaluation that a single span can fail."""
+
+    def __init__(self, evaluation: ScorerSet) -> None:
+        match = evaluation.match
+        self._sample: Final = evaluation.sample
+        self._service: Final = glob_matcher(match.service)
+        self._name: Final = glob_matcher(match.span)
+        self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
+
+    def may_apply(self, draw: float, service: str, name: str, attributes: dict[str, Any]) -> bool:
+        """False if no run with this own span can be the evaluation's."""
+        if draw >= self._sample or not (self._service(service) and self._name(name)):
+            return False
+        return all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)

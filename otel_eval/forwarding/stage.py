@@ -12,12 +12,18 @@ from typing import Any, Final, Protocol
 from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
-from otel_eval.forwarding.ack import Ack, ForwardJournal, Spans, UnsentRequest, checksum_of
-from otel_eval.forwarding.events import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
-from otel_eval.forwarding.hold_filter import HoldFilter
-from otel_eval.forwarding.pending_spans import PendingSpan, PendingSpans
-from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
+from otel_eval.forwarding.pending_spans import (
+    Ack,
+    ForwardJournal,
+    HoldFilter,
+    PendingSpan,
+    PendingSpans,
+    Spans,
+    UnsentRequest,
+    checksum_of,
+)
+from otel_eval.forwarding.splice import SpanContainer, attributes_of, events_of, remove_spans, wrap_spans
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of

@@ -1,3 +1,209 @@
-"""HTTP/1.1 as the receiver and the admin server speak it."""
+"""HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
+
+What one server repairs and another does not is how a request is smuggled in the body of the one before it. So lines end in CRLF,
+nothing is folded, and the headers that tell where a body ends, what it is and who sent it appear once. A body is read by length
+or by chunks, never beyond a limit, and memory is reserved before bytes are read.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import Message
+from http import HTTPStatus
+from io import BufferedIOBase
+from typing import Final
+
+from otel_eval.errors import InputError, RequestTooLarge
+
+__all__ = ["MalformedRequest", "RequestHead", "body_reader", "read_head"]
+
+
+_LONGEST: Final = 65536  # of a line
+_MOST: Final = 100  # headers
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_REQUEST_LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
+_HEADER: Final = re.compile(rb"(" + _TOKEN + rb"):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\r\n")
+_ABSOLUTE: Final = re.compile(r"https?://[^/?]*", re.IGNORECASE)
+_ONCE: Final = ("host", "content-length", "transfer-encoding", "content-type", "content-encoding", "authorization")
+
+
+class MalformedRequest(Exception):
+    """It is no request of HTTP/1, or not one that means one thing only.
+
+    Attributes:
+        code: what it is answered.
+    """
+
+    def __init__(self, code: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.code: Final = code
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """A request before its body.
+
+    Attributes:
+        path: without the query, and without the server's name where that is in the line too.
+        version: "HTTP/1.0" or "HTTP/1.1"; later ones of HTTP/1 count as that.
+        last: whether the connection ends after the answer.
+    """
+
+    method: str
+    path: str
+    version: str
+    headers: Message
+    last: bool
+
+
+def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
+    """The request that begins with this line.
+
+    Raises:
+        MalformedRequest: it cannot be taken.
+        ConnectionError: it has no end.
+    """
+    if line == b"\r\n":  # some clients end a body so; one is forgiven
+        line = _next(stream)
+    if len(line) > _LONGEST:
+        raise MalformedRequest(HTTPStatus.REQUEST_URI_TOO_LONG, "the line is too long")
+    found = _REQUEST_LINE.fullmatch(line)
+    if not found:
+        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1")
+    if found[3] != b"1":
+        raise MalformedRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+    version = "HTTP/1.0" if found[4] == b"0" else "HTTP/1.1"
+    headers = _headers(stream)
+    _unambiguous(headers, version)
+    last = version == "HTTP/1.0" or "close" in _words(headers.get("Connection", ""))
+    return RequestHead(found[1].decode(), _path(found[2].decode()), version, headers, last)
+
+
+def _next(stream: BufferedIOBase) -> bytes:
+    line = stream.readline(_LONGEST + 1)
+    if not line:
+        raise ConnectionError("the sender went away")
+    return line
+
+
+def _headers(stream: BufferedIOBase) -> Message:
+    headers = Message()
+    for _ in range(_MOST + 1):
+        line = _next(stream)
+        if line == b"\r\n":
+            return headers
+        if len(line) > _LONGEST:
+            break
+        found = _HEADER.fullmatch(line)
+        if not found:
+            raise MalformedRequest(HTTPStatus.BAD_REQUEST, "a line is no header: it has to be a name, a colon, a value and CRLF")
+        headers[found[1].decode()] = found[2].decode("iso-8859-1").rstrip(" \t")
+    raise MalformedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers, or one is too long")
+
+
+def _unambiguous(headers: Message, version: str) -> None:
+    for name in _ONCE:
+        if len(headers.get_all(name, ())) > 1:
+            raise MalformedRequest(HTTPStatus.BAD_REQUEST, f"the header {name} is there twice")
+    if version == "HTTP/1.0":
+        if "Transfer-Encoding" in headers:
+            raise MalformedRequest(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
+    elif "Host" not in headers:
+        raise MalformedRequest(HTTPStatus.BAD_REQUEST, "the header host is missing")
+
+
+def _words(value: str) -> list[str]:
+    return [word.strip().lower() for word in value.split(",")]
+
+
+def _path(target: str) -> str:
+    path = _ABSOLUTE.sub("", target, count=1) if target[:1] in "hH" else target
+    path = path.partition("?")[0]
+    # An endpoint that is configured with a slash at its end makes two of them.
+    return "/" + path.lstrip("/") if path.startswith("//") else path
+
+
+_LINE: Final = 1024  # of a chunk's size or of a trailer
+_TRAILERS: Final = 64
+_EXTENSIONS: Final = 16 * 1024  # of all chunks, which are not used
+
+Read = Callable[[Callable[[int], object]], bytes]
+
+
+def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[int, Read]:
+    """The announced size, 0 if the body comes in chunks, and how to read it.
+
+    Raises:
+        InputError: the headers do not tell unambiguously where the body ends.
+        RequestTooLarge: they announce more than `limit`.
+    """
+    lengths, coding = headers.get_all("Content-Length", []), headers.get("Transfer-Encoding")
+    if coding is not None:
+        if lengths or coding.lower() != "chunked":
+            raise InputError("the body must be chunked or have a Content-Length, not both")
+        return 0, lambda reserve: _chunks(stream, limit, reserve)
+    size = _length(lengths)
+    if size > limit:
+        raise RequestTooLarge(f"the body has {size} bytes, the limit is {limit}")
+    return size, lambda _: _exactly(stream, size)
+
+
+def _length(values: list[str]) -> int:
+    texts = set(values) or {"0"}
+    text = texts.pop()
+    if texts or not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise InputError("Content-Length is no number")
+    return int(text)
+
+
+def _exactly(stream: BufferedIOBase, size: int) -> bytes:
+    body = stream.read(size)
+    if len(body) < size:
+        raise ConnectionError("the sender went away")
+    return body
+
+
+def _line(stream: BufferedIOBase) -> bytes:
+    line = stream.readline(_LINE)
+    if not line:
+        raise ConnectionError("the sender went away")
+    if not line.endswith(b"\r\n"):
+        raise InputError("a line of the chunked body is too long, or does not end in CRLF")
+    return line[:-2]
+
+
+def _chunks(stream: BufferedIOBase, limit: int, reserve: Callable[[int], object]) -> bytes:
+    body = bytearray()  # and no list: chunks of two bytes would take twenty times their size
+    beside = 0
+    while True:
+        line = _line(stream)
+        beside += len(line.partition(b";")[2])
+        if beside > _EXTENSIONS:
+            raise InputError("the extensions of the chunks are too long")
+        size = _chunk_size(line)
+        if not size:
+            break
+        if len(body) + size > limit:
+            raise RequestTooLarge(f"the body has more than {limit} bytes")
+        reserve(size)
+        body += _exactly(stream, size)
+        if _line(stream):
+            raise InputError("a chunk is longer than its size")
+    _skip_trailers(stream)
+    return bytes(body)
+
+
+def _skip_trailers(stream: BufferedIOBase) -> None:
+    for _ in range(_TRAILERS):
+        if not _line(stream):
+            return
+    raise InputError("too many trailers")
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.partition(b";")[0].rstrip(b" \t")  # RFC 9112 allows blanks before an extension
+    if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise InputError("a chunk has no size")
+    return int(digits, 16)

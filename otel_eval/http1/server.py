@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from otel_eval.descriptors import accept
-from otel_eval.http1.parser import MalformedRequest, read_head
+from otel_eval.http1 import MalformedRequest, read_head
 
 __all__ = ["ConnectionHandler", "ConnectionServer", "TimedReader"]
 

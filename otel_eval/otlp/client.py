@@ -20,8 +20,7 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_eval.counters import renew_after_fork
-from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.otlp.http_client import HttpClient, HttpResponse, credentials_of, of_http
+from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_http
 from otel_eval.retry import ExportResult, Status, reason_of
 
 __all__ = ["OtlpClient", "Send"]

@@ -1,130 +1,38 @@
-"""An OTLP endpoint: its address, headers, proxy and TLS files, from the configuration and the environment."""
+"""An OTLP endpoint: its address, headers and proxy, from the configuration and the environment; and HTTP requests to it.
+
+Requests go over connections that are kept; redirects are not followed.
+"""
 
 from __future__ import annotations
 
+import http.client
 import os
 import ssl
-from collections.abc import Mapping
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from otel_eval.errors import ConfigError
+from otel_eval.otlp.tls import ClientTls
+from otel_eval.retry import ExportResult, Status, retry_after_s
 
-__all__ = ["SIGNALS", "ClientTls", "Endpoint", "PemFile", "by_proxy", "for_signal", "is_secure", "key_of"]
-
-_LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
-_SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
-
-
-@dataclass(frozen=True, slots=True)
-class PemFile:
-    """A file and the key of the configuration, or the environment variable, that names it."""
-
-    key: str
-    path: str
-
-    def read(self) -> bytes:
-        """The file's content.
-
-        Raises:
-            ConfigError: it cannot be read, or is too large for a file of certificates.
-        """
-        try:
-            with open(self.path, "rb") as file:
-                content = file.read(_LARGEST + 1)
-        except OSError as error:
-            raise self.unusable(f"cannot be read ({error.strerror})") from None
-        if len(content) > _LARGEST:
-            raise self.unusable("is larger than 4 MiB")
-        return content
-
-    def unusable(self, why: str) -> ConfigError:
-        """The error that names the key, the file and the remedy."""
-        return ConfigError(f"{self.key}: {self.path!r} {why}; name a PEM file")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTls:
-    """The files for connections to one endpoint.
-
-    Attributes:
-        ca: authorities to trust; None: the system's.
-        cert, key: a client certificate with its chain, and its key without a password; None: no client certificate.
-    """
-
-    ca: PemFile | None = None
-    cert: PemFile | None = None
-    key: PemFile | None = None
-
-    @classmethod
-    def from_config(cls, where: str, files: Mapping[str, str | None]) -> ClientTls:
-        """From a `tls` block (`ca_file`, `cert_file`, `key_file`) at a place in the configuration."""
-        ca, cert, key = (PemFile(f"{where}.{name}", path) if (path := files.get(name)) else None for name in _SUFFIXES)
-        return cls(ca=ca, cert=cert, key=key)
-
-    def with_environment(self, environment: Mapping[str, str], signal: str) -> ClientTls:
-        """What the configuration leaves out, from OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY.
-
-        A variable of the signal (traces, logs, metrics), such as OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE, goes before the one for all
-        signals. Source: opentelemetry.io/docs/specs/otel/protocol/exporter.
-        """
-        ca, cert, key = (_from_environment(environment, signal, suffix) for suffix in _SUFFIXES.values())
-        pair = (self.cert, self.key) if self.cert or self.key else (cert, key)
-        return ClientTls(ca=self.ca or ca, cert=pair[0], key=pair[1])
-
-    def context(self) -> ssl.SSLContext:
-        """What `ssl` needs for a connection.
-
-        Raises:
-            ConfigError: a file cannot be used.
-        """
-        context = ssl.create_default_context(cadata=self._authorities())
-        if self.cert:
-            self._load_certificate(context, self.cert)
-        elif self.key:
-            raise ConfigError(f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or neither")
-        return context
-
-    def _authorities(self) -> str | None:
-        if self.ca is None:
-            return None
-        found = self.ca.read().decode("ascii", "replace")
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
-        except (ssl.SSLError, ValueError):  # the latter of an empty file
-            raise self.ca.unusable("holds no certificate in PEM") from None
-        return found
-
-    def _load_certificate(self, context: ssl.SSLContext, cert: PemFile) -> None:
-        for each in (cert, self.key):
-            if each:
-                each.read()
-        try:
-            # A password is never asked for: without one given, OpenSSL would ask on the terminal.
-            context.load_cert_chain(cert.path, self.key.path if self.key else None, password=lambda: "")
-        except (ssl.SSLError, ValueError, OSError):
-            pair = f"{cert.key}: {cert.path!r}" + (f" and {self.key.key}: {self.key.path!r}" if self.key else "")
-            raise ConfigError(f"{pair} hold no certificate with its key in PEM; name a pair that belongs together") from None
-
-    def pems(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """Authorities, key and certificate as gRPC takes them.
-
-        Raises:
-            ConfigError: a file cannot be used.
-        """
-        self.context()  # gRPC itself would fail at the first connection, without saying which file
-        ca, key, cert = (each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert))
-        return ca, key, cert
-
-
-def _from_environment(environment: Mapping[str, str], signal: str, suffix: str) -> PemFile | None:
-    for name in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{suffix}", f"OTEL_EXPORTER_OTLP_{suffix}"):
-        if path := environment.get(name):
-            return PemFile(name, path)
-    return None
+__all__ = [
+    "SIGNALS",
+    "Endpoint",
+    "HttpClient",
+    "HttpResponse",
+    "by_proxy",
+    "credentials_of",
+    "for_signal",
+    "is_secure",
+    "key_of",
+    "of_http",
+]
 
 
 SIGNALS: Final = ("logs", "metrics", "spans")
@@ -206,3 +114,138 @@ def _proxy(to: Endpoint) -> str | None:
     if to.protocol == "grpc" or not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+_LARGEST: Final = 2**20  # of a response; what follows is not read
+
+_STATUSES: Final[Mapping[int, Status]] = {
+    401: "denied",
+    403: "denied",
+    404: "not_found",
+    405: "unsupported",
+    408: "server_error",
+    429: "retryable",
+    501: "unsupported",
+    502: "retryable",
+    503: "retryable",
+    504: "retryable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response, with the beginning of its content (1 MiB at most)."""
+
+    status: int
+    content: bytes = b""
+    content_type: str = ""
+    after_s: float = field(default=0.0, kw_only=True)
+    """Seconds that the endpoint asks to wait, by `Retry-After`."""
+
+
+class HttpClient:
+    """Makes requests, from any thread. A forked child opens connections of its own.
+
+    Args:
+        to: the endpoint; its path comes before the path of each request.
+        headers: sent with each request beside those of the endpoint.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(to.endpoint)
+        self._connect: Final = _connecting(to, parts)
+        proxied = to.proxy if parts.scheme == "http" else None
+        place = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
+        self._prefix: Final = place + parts.path.rstrip("/")
+        self._query: Final = parts.query
+        own = {**credentials_of(parts), **to.headers, **headers}
+        self._headers: Final = {**own, **(_proxy_headers(proxied) if proxied else {})}
+        self._idle: deque[http.client.HTTPConnection] = deque()  # open, and used by no thread
+        self._process = os.getpid()
+        self._closed = False
+
+    def request(self, method: str, path: str, body: bytes | None) -> HttpResponse:
+        """Make a request, a second time where a kept connection had been closed by the other end meanwhile.
+
+        Raises:
+            OSError: there is no response.
+            http.client.HTTPException: the response is not HTTP.
+        """
+        query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
+        target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
+        kept = self._pop()
+        if kept is not None:
+            try:
+                return self._attempt(kept, method, target, body)
+            except (OSError, http.client.HTTPException):
+                pass
+        return self._attempt(self._connect(), method, target, body)
+
+    def _attempt(self, connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None) -> HttpResponse:
+        try:
+            connection.request(method, target, body, self._headers)
+            response = connection.getresponse()
+            content = response.read(_LARGEST)
+        except BaseException:
+            connection.close()
+            raise
+        if response.isclosed() and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        after_s = retry_after_s(response.headers.get("Retry-After", "")) or 0.0
+        return HttpResponse(response.status, content, response.headers.get_content_type(), after_s=after_s)
+
+    def _pop(self) -> http.client.HTTPConnection | None:
+        if self._process != os.getpid():
+            self._idle, self._process = deque(), os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:  # another thread has it
+            return None
+
+    def close(self) -> None:
+        """Close the connections; that of a request that is under way is closed after it."""
+        self._closed = True
+        while (connection := self._pop()) is not None:
+            connection.close()
+
+
+def credentials_of(parts: SplitResult) -> dict[str, str]:
+    """The header for a user and a password in the URL."""
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HTTPConnection]:
+    """What makes a connection to the endpoint, by a proxy if there is one."""
+    context: ssl.SSLContext | None = to.tls.context() if parts.scheme == "https" else None
+    proxy = urlsplit(to.proxy) if to.proxy else None
+    host, port = parts.hostname or "", parts.port
+
+    def connect() -> http.client.HTTPConnection:
+        at, door = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        if context is None:
+            return http.client.HTTPConnection(at, door, timeout=to.timeout_s)
+        connection = http.client.HTTPSConnection(at, door, timeout=to.timeout_s, context=context)
+        if to.proxy:
+            connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
+        return connection
+
+    return connect
+
+
+def _proxy_headers(proxy: str) -> dict[str, str]:
+    return {f"proxy-{key}": value for key, value in credentials_of(urlsplit(proxy)).items()}
+
+
+def of_http(code: int, after_s: float = 0.0) -> ExportResult:
+    """The meaning of an HTTP status other than 2xx."""
+    other: Status = "server_error" if 500 <= code < 600 else "permanent"
+    status = _STATUSES.get(code, other)
+    return ExportResult(status, str(code), after_s, concerns_all=status == "denied")

@@ -16,9 +16,8 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.attribute_limits import UNLIMITED
 from otel_eval.otlp.json_fields import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, items, look_up, message, snake_case, write_text
-from otel_eval.otlp.protobuf import SpanBatch, add_logs, add_spans, with_content_sizes
+from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, add_logs, add_spans, with_content_sizes
 from otel_eval.otlp.schema import parse_ids, parse_log
 from otel_eval.otlp.spans import OtlpResourceScope, resource_scope
 from otel_eval.wire import sized

@@ -1,21 +1,23 @@
-"""Attribute values: from the bytes of a `KeyValue` or `AnyValue` to plain Python values.
+"""Attribute values: from the bytes of a `KeyValue` or `AnyValue` to plain Python values, and back.
 
 Two shortcuts read the wire format themselves; whatever is not written in the one usual way goes to protobuf, so that the result
-is always what a full parse would give.
+is always what a full parse would give. Source: opentelemetry-proto, common.proto.
 """
 
 from __future__ import annotations
 
+import struct
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from otel_eval.otlp.schema import parse_any, parse_pair
-from otel_eval.wire import read_varint
+from otel_eval.wire import read_varint, sized, varint
 
-__all__ = ["MAX_DEPTH", "TOO_DEEP", "decode", "decode_all", "plain_value", "split", "text"]
+__all__ = ["MAX_DEPTH", "TOO_DEEP", "decode", "decode_all", "encode_attributes", "plain_value", "split", "text"]
 
 MAX_DEPTH: Final = 64
 """Lists and maps within each other; deeper ones become `TOO_DEEP`."""
@@ -109,3 +111,33 @@ def decode_all(pairs: Iterable[bytes], depth: int = 0) -> dict[str, Any]:
         except DecodeError:
             continue
     return found
+
+
+def encode_attributes(field: int, attributes: Mapping[str, Any]) -> bytes:
+    r"""The attributes as a repeated field of the message that has them; a value that JSON does not have becomes its text.
+
+    >>> encode_attributes(1, {"a": "b"})
+    b'\n\x08\n\x01a\x12\x03\n\x01b'
+    """
+    return b"".join([sized(field, _key(key) + sized(2, _value(value))) for key, value in attributes.items()])
+
+
+@lru_cache(maxsize=256)  # there are a few dozen keys, and each event has most of them
+def _key(key: str) -> bytes:
+    return sized(1, key.encode("utf-8", "replace"))
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, str):
+        return sized(1, value.encode("utf-8", "replace"))
+    if isinstance(value, bool):
+        return b"\x10" + varint(value)
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return b"\x18" + varint(value & (1 << 64) - 1)
+    if isinstance(value, float):
+        return b"\x21" + struct.pack("<d", value)
+    if isinstance(value, list | tuple):
+        return sized(5, b"".join([sized(1, _value(each)) for each in value]))
+    if isinstance(value, Mapping):
+        return sized(6, encode_attributes(1, value))
+    return b"" if value is None else sized(1, str(value).encode("utf-8", "replace"))

@@ -17,7 +17,7 @@ from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Pending, Report
-from otel_eval.otlp.requests import RawRequest
+from otel_eval.otlp import RawRequest
 from otel_eval.storage import (
     SEGMENT_BYTES,
     AcceptedSignals,

@@ -16,8 +16,7 @@ from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Report, Stamp
-from otel_eval.otlp import UNLIMITED, SpanBatch, read_traces
-from otel_eval.otlp.requests import RawRequest, read_request
+from otel_eval.otlp import UNLIMITED, RawRequest, SpanBatch, read_request, read_traces
 from otel_eval.storage import JournalRecord, Segment, key_of
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.record_types import (

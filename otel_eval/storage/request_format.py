@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.otlp.requests import RawRequest
+from otel_eval.otlp import RawRequest
 
 __all__ = ["form_of", "is_onward", "origin_of"]
 

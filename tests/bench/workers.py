@@ -29,7 +29,7 @@ from receiver import WARM_UP, config_of, requests_of, send, when_idle
 
 from otel_eval.app.workers import channel
 from otel_eval.app.workers.splitting import split_request
-from otel_eval.otlp.requests import Signal
+from otel_eval.otlp import Signal
 
 WAIT_S = 1.0
 

@@ -11,8 +11,7 @@ from receiver_process import request
 from otel_eval.app.wiring import engine_of, limits_of
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
-from otel_eval.otlp import read_traces
-from otel_eval.otlp.requests import RawRequest
+from otel_eval.otlp import RawRequest, read_traces
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery

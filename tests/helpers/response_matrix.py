@@ -16,15 +16,15 @@ from failing_endpoint import MISREAD, PARTIAL, REFUSED, RESET, THROTTLED, TIMEOU
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Storage, load
 from otel_eval.counters import Counters
-from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import OtlpSignalExporter, otlp_exporters
 from otel_eval.forwarding import Forwarder
 from otel_eval.model import Report, Result, Scored
-from otel_eval.otlp.endpoint import ClientTls
+from otel_eval.otlp import RawRequest
 from otel_eval.otlp.endpoint import Endpoint as To
-from otel_eval.otlp.requests import RawRequest
+from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import RetryPolicy
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.forwarded_requests import AcknowledgedRequest

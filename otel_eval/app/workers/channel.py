@@ -11,7 +11,7 @@ import struct
 from enum import IntEnum
 from typing import Final
 
-from otel_eval.otlp.requests import Signal
+from otel_eval.otlp import Signal
 
 __all__ = ["PARTS", "MessageKind", "limit_waits", "receive", "send"]
 

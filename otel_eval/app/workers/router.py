@@ -9,10 +9,9 @@ from otel_eval.app.workers.channel import PARTS
 from otel_eval.app.workers.splitting import split_request
 from otel_eval.app.workers.supervisor import SupervisedWorker
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
-from otel_eval.otlp import load_json
+from otel_eval.otlp import Encoding, Signal, load_json
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
-from otel_eval.otlp.requests import Encoding, Signal
 from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
 from otel_eval.sources.receiver.memory_limiter import Reservation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_eval.native import extension
-from otel_eval.otlp.requests import Signal
+from otel_eval.otlp import Signal
 from otel_eval.wire import fields, sized
 
 __all__ = ["part_of", "split_request", "split_request_python"]

@@ -20,7 +20,7 @@ from otel_eval.config import EvalConfig, OtlpReceiver
 from otel_eval.counters import Counters, named_count
 from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError
-from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver import Bound, Consumer, Relay
 from otel_eval.sources.receiver.counters import counts_by_transport
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus

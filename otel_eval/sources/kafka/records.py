@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import SpanBatch, json_decoded_size, protobuf_decoded_size
-from otel_eval.otlp.requests import Encoding, RawRequest, Signal, read_request
+from otel_eval.otlp import Encoding, RawRequest, Signal, SpanBatch, json_decoded_size, protobuf_decoded_size, read_request
 from otel_eval.wire import read_varint
 
 __all__ = ["ReadRecords", "RecordReader", "Refusal", "TopicRecord", "trace_id_of"]

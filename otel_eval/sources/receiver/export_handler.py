@@ -16,14 +16,17 @@ from google.protobuf.message import DecodeError
 from otel_eval.counters import Counters
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.otlp import (
+    Encoding,
+    RawRequest,
+    Signal,
     SpanBatch,
     content_size,
     json_decoded_size,
     load_json,
     protobuf_decoded_size,
+    read_request,
 )
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
-from otel_eval.otlp.requests import Encoding, RawRequest, Signal, read_request
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources.interface import Consumer
 from otel_eval.sources.receiver.counters import add_counts

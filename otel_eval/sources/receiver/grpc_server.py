@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import grpc
 
-from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.deadlines import Deadlines
 from otel_eval.sources.receiver.decompression import decompress, detect_compression

@@ -12,9 +12,9 @@ from google.rpc import status_pb2
 
 from otel_eval.counters import Counters
 from otel_eval.errors import InputError, RequestTooLarge
-from otel_eval.http1.parser import Read, body_reader
+from otel_eval.http1 import Read, body_reader
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
-from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.auth import BearerTokens
 from otel_eval.sources.receiver.counters import add_counts
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings

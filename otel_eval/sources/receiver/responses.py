@@ -11,7 +11,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
 from otel_eval.wire import sized, varint
 

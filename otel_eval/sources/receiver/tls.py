@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.otlp.x509 import Validity, validity_of
+from otel_eval.otlp.tls import Validity, validity_of
 from otel_eval.sources.receiver.file_reload import file_stamp, read_regular_file
 
 __all__ = ["Certificates", "Tls"]

@@ -22,8 +22,7 @@ from otel_eval.config import load
 from otel_eval.counters import Counters
 from otel_eval.engine import Engine
 from otel_eval.exporters.jsonl import JsonLinesExporter
-from otel_eval.otlp import content_size, json_decoded_size, protobuf_decoded_size
-from otel_eval.otlp.requests import Encoding, Signal
+from otel_eval.otlp import Encoding, Signal, content_size, json_decoded_size, protobuf_decoded_size
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import gunzip
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus

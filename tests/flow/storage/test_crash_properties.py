@@ -25,11 +25,9 @@ from otel_eval.counters import Counters
 from otel_eval.errors import Overloaded
 from otel_eval.exporters.result_rows import result_fields
 from otel_eval.forwarding import Forwarder
-from otel_eval.forwarding.recovery import ForwardingRecovery
-from otel_eval.forwarding.relay import ForwardingRelay
-from otel_eval.otlp import read_traces
+from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
+from otel_eval.otlp import RawRequest, read_request, read_traces
 from otel_eval.otlp.endpoint import Endpoint
-from otel_eval.otlp.requests import RawRequest, read_request
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import Recovery

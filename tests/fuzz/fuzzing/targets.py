@@ -27,14 +27,12 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.exporters.result_rows import line_of, result_fields
-from otel_eval.http1.parser import body_reader
+from otel_eval.http1 import body_reader
 from otel_eval.interfaces import Wanted
-from otel_eval.otlp import SpanBatch, load_json, read_logs, read_logs_json, read_traces, read_traces_json
-from otel_eval.otlp import attribute_limits as crowding
+from otel_eval.otlp import Signal, SpanBatch, load_json, read_logs, read_logs_json, read_traces, read_traces_json
 from otel_eval.otlp import decoded_size as weight
 from otel_eval.otlp import protobuf as framing
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
-from otel_eval.otlp.requests import Signal
 from otel_eval.otlp.schema import parse_raw_traces
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
@@ -223,7 +221,7 @@ def framed_alike(data: bytes) -> None:
         whole = framing._parsed(data)
     except DecodeError:
         whole = None
-    found = framing._shortcut(data, crowding.UNLIMITED)
+    found = framing._shortcut(data, framing.UNLIMITED)
     if found is None:
         return
     assert whole is not None, "the extension framed what Python refuses"

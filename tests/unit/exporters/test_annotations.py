@@ -19,8 +19,8 @@ from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeM
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.datadog import DatadogExporter
-from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.langfuse import LangfuseExporter
 from otel_eval.exporters.langsmith import LangsmithExporter
 from otel_eval.exporters.mlflow import MlflowExporter

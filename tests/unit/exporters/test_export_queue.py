@@ -16,10 +16,9 @@ import pytest
 from otel_eval import create_scorer
 from otel_eval.counters import Counters
 from otel_eval.exporters import Exporter, ExportResult
-from otel_eval.exporters.dead_letter import DeadLetterFile
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
-from otel_eval.exporters.jsonl import JsonLinesExporter
+from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
 from otel_eval.model import Report
 from otel_eval.retry import RetryPolicy
 from otel_eval.testing import call, trajectory

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.exporters.dead_letter import DeadLetterFile
-from otel_eval.exporters.jsonl import JsonLinesExporter, JsonLinesFile
+from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter, JsonLinesFile
 from otel_eval.exporters.result_rows import line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Evidence, Report, Scored, Stamp
 

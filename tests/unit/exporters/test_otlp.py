@@ -24,10 +24,11 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
-from otel_eval.exporters.dead_letter import DeadLetterFile
+from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.otlp import otlp_exporters
 from otel_eval.model import Report
-from otel_eval.otlp.endpoint import ClientTls, Endpoint, PemFile
+from otel_eval.otlp.endpoint import Endpoint
+from otel_eval.otlp.tls import ClientTls, PemFile
 from otel_eval.retry import RetryPolicy
 
 Reports = Callable[..., Report]

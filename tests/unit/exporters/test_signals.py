@@ -19,10 +19,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_eval.counters import Counters
 from otel_eval.exporters import attributes as names
-from otel_eval.exporters.log_events import LogEventExporter
+from otel_eval.exporters.events import LogEventExporter, SpanExporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
-from otel_eval.exporters.spans import SpanExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.scorers.failures import ToolErrors
 from otel_eval.testing import call

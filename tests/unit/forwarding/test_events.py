@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.exporters.attributes import event_attributes
-from otel_eval.forwarding.events import attributes_of, event, events_of
+from otel_eval.forwarding.splice import attributes_of, event, events_of
 from otel_eval.model import Report, Result, Scored, Skipped, Stamp
 from otel_eval.testing import trajectory
 

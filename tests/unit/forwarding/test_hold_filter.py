@@ -12,7 +12,7 @@ from otel_eval import create_scorer
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
-from otel_eval.forwarding.hold_filter import HoldFilter
+from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.otlp.spans import resource_scope
 
 ENVELOPES = {each: resource_scope(b"", InstrumentationScope(name=each).SerializeToString()) for each in ("shop", "otel_eval")}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.http1.parser import MalformedRequest, RequestHead, read_head
+from otel_eval.http1 import MalformedRequest, RequestHead, read_head
 
 LINE = b"POST /v1/traces HTTP/1.1\r\n"
 HOST = b"Host: x\r\n"

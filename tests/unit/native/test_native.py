@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_eval.interfaces import Wanted
 from otel_eval.otlp import protobuf as framing
-from otel_eval.otlp.attribute_limits import UNLIMITED
+from otel_eval.otlp.protobuf import UNLIMITED
 from otel_eval.otlp.spans import NATIVE, OtlpSpanReader
 from otel_eval.otlp.values import decode
 from otel_eval.wire import sized, varint

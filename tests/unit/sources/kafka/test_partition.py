@@ -15,10 +15,10 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.counters import Counters
+from otel_eval.exporters.delivery import Undelivered
 from otel_eval.exporters.result_rows import rows_of
-from otel_eval.exporters.undelivered import Undelivered
 from otel_eval.model import Report
-from otel_eval.otlp.requests import Encoding
+from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.partition import Partition, Services, Start
 from otel_eval.sources.kafka.record_clock import RecordClock

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fault_rig.traffic import body, run_of, trace_id
 
-from otel_eval.otlp.requests import Encoding
+from otel_eval.otlp import Encoding
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 
 

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from otel_eval.otlp.x509 import Validity, validity_of
+from otel_eval.otlp.tls import Validity, validity_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 FIRST, LAST = datetime(1950, 1, 1), datetime(9999, 12, 31, 23, 59, 58)

@@ -1,0 +1,217 @@
+"""TLS files of an endpoint or a server: read, checked, and the validity of their certificates.
+
+Python's `ssl` gives the validity of authorities only, so that of a certificate is read from its DER encoding.
+Source: RFC 5280, section 4.1; ITU-T X.690, section 8.1.
+"""
+
+from __future__ import annotations
+
+import binascii
+import calendar
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from otel_eval.errors import ConfigError
+
+__all__ = ["ClientTls", "PemFile", "Validity", "validity_of"]
+
+_LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
+_SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
+
+
+@dataclass(frozen=True, slots=True)
+class PemFile:
+    """A file and the key of the configuration, or the environment variable, that names it."""
+
+    key: str
+    path: str
+
+    def read(self) -> bytes:
+        """The file's content.
+
+        Raises:
+            ConfigError: it cannot be read, or is too large for a file of certificates.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                content = file.read(_LARGEST + 1)
+        except OSError as error:
+            raise self.unusable(f"cannot be read ({error.strerror})") from None
+        if len(content) > _LARGEST:
+            raise self.unusable("is larger than 4 MiB")
+        return content
+
+    def unusable(self, why: str) -> ConfigError:
+        """The error that names the key, the file and the remedy."""
+        return ConfigError(f"{self.key}: {self.path!r} {why}; name a PEM file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """The files for connections to one endpoint.
+
+    Attributes:
+        ca: authorities to trust; None: the system's.
+        cert, key: a client certificate with its chain, and its key without a password; None: no client certificate.
+    """
+
+    ca: PemFile | None = None
+    cert: PemFile | None = None
+    key: PemFile | None = None
+
+    @classmethod
+    def from_config(cls, where: str, files: Mapping[str, str | None]) -> ClientTls:
+        """From a `tls` block (`ca_file`, `cert_file`, `key_file`) at a place in the configuration."""
+        ca, cert, key = (PemFile(f"{where}.{name}", path) if (path := files.get(name)) else None for name in _SUFFIXES)
+        return cls(ca=ca, cert=cert, key=key)
+
+    def with_environment(self, environment: Mapping[str, str], signal: str) -> ClientTls:
+        """What the configuration leaves out, from OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY.
+
+        A variable of the signal (traces, logs, metrics), such as OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE, goes before the one for all
+        signals. Source: opentelemetry.io/docs/specs/otel/protocol/exporter.
+        """
+        ca, cert, key = (_from_environment(environment, signal, suffix) for suffix in _SUFFIXES.values())
+        pair = (self.cert, self.key) if self.cert or self.key else (cert, key)
+        return ClientTls(ca=self.ca or ca, cert=pair[0], key=pair[1])
+
+    def context(self) -> ssl.SSLContext:
+        """What `ssl` needs for a connection.
+
+        Raises:
+            ConfigError: a file cannot be used.
+        """
+        context = ssl.create_default_context(cadata=self._authorities())
+        if self.cert:
+            self._load_certificate(context, self.cert)
+        elif self.key:
+            raise ConfigError(f"{self.key.key}: {self.key.path!r} is a key without a certificate; name both or neither")
+        return context
+
+    def _authorities(self) -> str | None:
+        if self.ca is None:
+            return None
+        found = self.ca.read().decode("ascii", "replace")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
+        except (ssl.SSLError, ValueError):  # the latter of an empty file
+            raise self.ca.unusable("holds no certificate in PEM") from None
+        return found
+
+    def _load_certificate(self, context: ssl.SSLContext, cert: PemFile) -> None:
+        for each in (cert, self.key):
+            if each:
+                each.read()
+        try:
+            # A password is never asked for: without one given, OpenSSL would ask on the terminal.
+            context.load_cert_chain(cert.path, self.key.path if self.key else None, password=lambda: "")
+        except (ssl.SSLError, ValueError, OSError):
+            pair = f"{cert.key}: {cert.path!r}" + (f" and {self.key.key}: {self.key.path!r}" if self.key else "")
+            raise ConfigError(f"{pair} hold no certificate with its key in PEM; name a pair that belongs together") from None
+
+    def pems(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """Authorities, key and certificate as gRPC takes them.
+
+        Raises:
+            ConfigError: a file cannot be used.
+        """
+        self.context()  # gRPC itself would fail at the first connection, without saying which file
+        ca, key, cert = (each.read() if each else None for each in (self.ca, self.key or self.cert, self.cert))
+        return ca, key, cert
+
+
+def _from_environment(environment: Mapping[str, str], signal: str, suffix: str) -> PemFile | None:
+    for name in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{suffix}", f"OTEL_EXPORTER_OTLP_{suffix}"):
+        if path := environment.get(name):
+            return PemFile(name, path)
+    return None
+
+
+_BLOCK: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([^-]+)-----END")
+_DIGITS: Final = re.compile(rb"[0-9]{14}")
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0  # [0], left out by version 1
+_UTC_TIME: Final = 0x17
+_GENERALIZED_TIME: Final = 0x18
+_BEFORE_VALIDITY: Final = 3  # serial number, signature algorithm, issuer
+
+
+class Validity(NamedTuple):
+    """When a certificate is valid, in seconds since the epoch, both ends included."""
+
+    not_before: int
+    not_after: int
+
+    def problem(self, now: float) -> str | None:
+        """Why it cannot be used at a time; None if it can."""
+        if now < self.not_before:
+            return f"is not valid before {_written(self.not_before)}"
+        if now > self.not_after + 1:  # the last second belongs to it
+            return f"has expired at {_written(self.not_after)}"
+        return None
+
+
+def validity_of(pem: bytes) -> Validity | None:
+    """The validity of the first certificate, which is a server's own; None if it cannot be read.
+
+    >>> validity_of(b"no certificate")
+    """
+    block = _BLOCK.search(pem)
+    if block is None:
+        return None
+    try:
+        return _validity(binascii.a2b_base64(block[1]))
+    except (ValueError, IndexError):  # no base64, no DER, or a time that is none
+        return None
+
+
+def _validity(der: bytes) -> Validity:
+    certificate, _ = _content(der, 0, _SEQUENCE)
+    at, _ = _content(der, certificate, _SEQUENCE)
+    if der[at] == _VERSION:
+        at = _element(der, at)[2]
+    for _ in range(_BEFORE_VALIDITY):
+        at = _element(der, at)[2]
+    start, _ = _content(der, at, _SEQUENCE)
+    not_before, at = _time(der, start)
+    not_after, _ = _time(der, at)
+    return Validity(not_before, not_after)
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Tag, first place of the content and place behind it."""
+    tag, length, start = der[at], der[at + 1], at + 2
+    if length > 0x7F:  # the number of bytes that hold the length
+        start += length & 0x7F
+        length = int.from_bytes(der[at + 2 : start], "big")
+    if start + length > len(der):
+        raise ValueError("an element is longer than what holds it")
+    return tag, start, start + length
+
+
+def _content(der: bytes, at: int, wanted: int) -> tuple[int, int]:
+    tag, start, end = _element(der, at)
+    if tag != wanted:
+        raise ValueError(f"tag {tag}, not {wanted}")
+    return start, end
+
+
+def _time(der: bytes, at: int) -> tuple[int, int]:
+    """Seconds since the epoch and the place behind; both forms of time end with seconds and Z there."""
+    tag, start, end = _element(der, at)
+    text = der[start : end - 1]
+    if tag == _UTC_TIME:  # years 1950 to 2049
+        text = (b"19" if text[:2] >= b"50" else b"20") + text
+    elif tag != _GENERALIZED_TIME:
+        raise ValueError(f"tag {tag} is no time")
+    if der[end - 1 : end] != b"Z" or not _DIGITS.fullmatch(text):
+        raise ValueError("a time in another form than RFC 5280 asks for")
+    return calendar.timegm(time.strptime(text.decode(), "%Y%m%d%H%M%S")), end
+
+
+def _written(moment: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
