@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.versions import VERSION
+from otel_eval.native import VERSION
 
 if TYPE_CHECKING:
     from otel_eval.app.exporter import EvalSpanExporter

@@ -13,11 +13,11 @@ from weakref import WeakSet
 
 from otel_eval.counters import BoundedNames, Warnings, named_count, renew_after_fork
 from otel_eval.engine import Engine
+from otel_eval.errors import redacted_repr
 from otel_eval.evaluations import ScorerSet
 from otel_eval.exporters.result_counts import ResultCounts
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import Completeness, Report, Trajectory
-from otel_eval.redaction import redacted_repr
 
 __all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext", "expect_no_spans"]
 

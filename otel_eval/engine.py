@@ -11,10 +11,20 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.assembly import evidence_of
-from otel_eval.construction import constructor, copier
 from otel_eval.conventions import DROPPED, TABLES, Convention
 from otel_eval.evaluations import FailedCondition, Matcher, ScorerSet
-from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame, LastEvaluation, Scorer, SpanReader
+from otel_eval.interfaces import (
+    NO_RUN,
+    ClosedTrace,
+    Frame,
+    LastEvaluation,
+    Scorer,
+    SpanReader,
+    Steps,
+    TooLarge,
+    constructor,
+    copier,
+)
 from otel_eval.model import (
     Completeness,
     Evidence,
@@ -31,7 +41,6 @@ from otel_eval.model import (
 )
 from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
 from otel_eval.scorers.spec.functions import is_own_scorer, private_copy
-from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "RunObserver", "result_id", "sampling_hash"]

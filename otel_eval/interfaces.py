@@ -1,4 +1,4 @@
-"""The protocols and records between the layers: how a span is read, what a scorer and an exporter are.
+"""The protocols and records between the layers: how a span is read, what a scorer is, how much work one trace may take.
 
 A span travels through assembly as a `Frame`, a plain tuple around a payload that only its source can decode (raw
 protobuf bytes, an SDK span): a tuple of bytes takes a third of the memory of an object, and nothing is decoded for a
@@ -7,9 +7,9 @@ span that no table needs. When the trace closes, the frame's `ResourceScope` tur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
 
@@ -17,6 +17,8 @@ __all__ = [
     "DEPLOYMENT",
     "LONG_TEXT",
     "NO_RUN",
+    "STEP_LIMIT",
+    "TOO_LARGE",
     "ClosedTrace",
     "Crashes",
     "Deployment",
@@ -30,7 +32,13 @@ __all__ = [
     "Scorer",
     "SpanEvent",
     "SpanReader",
+    "Steps",
+    "TooLarge",
     "Wanted",
+    "constructor",
+    "copier",
+    "steps_of",
+    "steps_of_text",
 ]
 
 
@@ -280,3 +288,79 @@ class Scorer(Protocol):
     def needs(self) -> frozenset[str]: ...
 
     def __call__(self, trajectory: Trajectory) -> Outcome: ...
+
+
+STEP_LIMIT: Final = 20_000_000
+"""Steps that the evaluation of one trace may take, about 0.1 µs each; see docs/reference/scorers.md."""
+TOO_LARGE: Final = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
+_CHARACTERS: Final = 32  # read in one step; values in the text cost more than its characters
+_OF_A_VALUE: Final = 4
+
+
+class TooLarge(Exception):
+    """The evaluation of a trace would take more steps than it may."""
+
+
+class Steps:
+    """The steps that are left for the evaluation of one trace; the same trace always takes the same.
+
+    Time does not count: it depends on the load, and a trace would be scored on one machine and skipped on another.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, limit: int = STEP_LIMIT) -> None:
+        self.left = limit
+
+    def take(self, count: int) -> None:
+        """Count steps before they are taken.
+
+        Raises:
+            TooLarge: there are fewer left, now or at an earlier call.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise TooLarge(TOO_LARGE)
+
+    def allow(self, count: int) -> bool:
+        """Whether so many are left."""
+        return count <= self.left
+
+
+def steps_of_text(text: str) -> int:
+    """The steps of reading JSON: its characters, and the values in lists and objects."""
+    return len(text) // _CHARACTERS + _OF_A_VALUE * (1 + text.count(",") + text.count("{") + text.count("["))
+
+
+def steps_of(value: Any) -> int:
+    """The same of a value that may be text."""
+    return steps_of_text(value) if isinstance(value, str) else _OF_A_VALUE
+
+
+_T = TypeVar("_T")
+
+
+def constructor(cls: type[_T]) -> Callable[..., _T]:
+    """A function that makes instances of a frozen dataclass with slots from the values of all its fields in their order.
+
+    The `__init__` of a frozen dataclass sets each field through `object.__setattr__`, which takes nine times as long. Here an
+    object of a twin class with the same slots is filled and then becomes one of the class. For the few classes of which each
+    trace makes many; `__post_init__` is not called.
+    """
+    names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # only dataclasses come here
+    return _compiled(cls, names, {name: name for name in names})
+
+
+def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
+    """A function that copies an instance, its first argument, with these fields changed, as `dataclasses.replace` does."""
+    held = {each.name: f"made_of.{each.name}" for each in fields(cls)}  # type: ignore[arg-type]
+    return _compiled(cls, ["made_of", *changed], held | {name: name for name in changed})
+
+
+def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
+    twin = type(cls.__name__, (), {"__slots__": tuple(values)})
+    lines = [f"def make({', '.join(parameters)}):", " made = new(twin)", *(f" made.{each} = {values[each]}" for each in values)]
+    scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
+    exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
+    made: Callable[..., _T] = scope["make"]
+    return made

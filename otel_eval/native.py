@@ -1,12 +1,16 @@
-"""Find the optional extension in C."""
+"""Identifies the build: its version, and the optional extension in C."""
 
 from __future__ import annotations
 
 import os
+import platform
 from importlib import import_module
 from types import ModuleType
+from typing import Final
 
-__all__ = ["extension"]
+__all__ = ["VERSION", "build_info", "extension"]
+
+VERSION: Final = "0.1.0"
 
 
 def extension(name: str) -> ModuleType | None:
@@ -20,3 +24,9 @@ def extension(name: str) -> ModuleType | None:
         return import_module(f"otel_eval.{name}")
     except ImportError:
         return None
+
+
+def build_info() -> dict[str, str]:
+    """The version of the package, whether its extension is used (`compiled` or `pure`), and the version of Python."""
+    kind = "pure" if extension("_native") is None else "compiled"
+    return {"version": VERSION, "extension": kind, "python": platform.python_version()}

@@ -15,13 +15,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 from otel_eval.assembly import Closing, Limits, TraceBuffer
+from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanReader
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
 from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults, EvaluationAttempts, EvaluationJournal, Watch
-from otel_eval.progress import Progress, ProgressState
 from otel_eval.scorers.tool_names import ToolNameCheck
 
 __all__ = ["FOREVER", "Pipeline"]

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from otel_eval.admin.prometheus import Family
 from otel_eval.descriptors import soft_limit
-from otel_eval.versions import build_info
+from otel_eval.native import build_info
 
 __all__ = ["GAUGES", "PREFIX", "SelfMetric", "collect_self_metrics", "process_metrics", "self_families"]
 

@@ -28,8 +28,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_eval.admin.self_metrics import SelfMetric, collect_self_metrics
+from otel_eval.native import VERSION
 from otel_eval.suppression import suppress_instrumentation
-from otel_eval.versions import VERSION
 
 __all__ = ["SelfMetricsExporter", "metrics_data"]
 

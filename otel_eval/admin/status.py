@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from otel_eval.versions import build_info
+from otel_eval.native import build_info
 
 __all__ = ["Readiness", "status_fields", "status_json", "status_page"]
 

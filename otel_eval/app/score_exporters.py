@@ -9,13 +9,12 @@ from typing import Any
 
 from otel_eval.config import EvalConfig, client_tls
 from otel_eval.config.annotations import AnnotationEndpoint
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.scores import KnownScorers, name_problem
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy
-from otel_eval.redaction import redacted_repr
 from otel_eval.scorers.judge import any_judge_name
 from otel_eval.scorers.spec.functions import is_own_scorer
 

@@ -10,8 +10,7 @@ from typing import Final
 from otel_eval.assembly.closing import Logs, Version, listed
 from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.assembly.subtrees import Due, SpanTrees
-from otel_eval.construction import constructor
-from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation
+from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, constructor
 from otel_eval.model import Completeness
 
 __all__ = ["SPAN_OVERHEAD_BYTES", "OpenTrace", "Parts", "closed", "reopen"]

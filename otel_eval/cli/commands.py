@@ -49,7 +49,7 @@ def _version(context: click.Context, _: click.Parameter, requested: bool) -> Non
     """Print version and build and exit: the callback of `--version`."""
     if not requested or context.resilient_parsing:
         return
-    from otel_eval.versions import build_info
+    from otel_eval.native import build_info
 
     click.echo("otel-eval {version} ({extension}, Python {python})".format(**build_info()))
     context.exit(0)

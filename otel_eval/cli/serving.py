@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from otel_eval.cli.log_format import configure_logging, configure_worker_logging, write_line
 from otel_eval.config import EvalConfig, refuse_credentials
-from otel_eval.errors import ConfigError, OtelEvalError
-from otel_eval.redaction import redacted_repr
-from otel_eval.versions import build_info
+from otel_eval.errors import ConfigError, OtelEvalError, redacted_repr
+from otel_eval.native import build_info
 
 if TYPE_CHECKING:
     from otel_eval.app.server import Server

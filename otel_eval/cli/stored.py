@@ -14,9 +14,8 @@ import click
 from otel_eval.app import Coverage
 from otel_eval.cli.render import json_line, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
-from otel_eval.redaction import redacted_repr
 
 __all__ = ["show_explanations", "show_scores", "show_trajectories"]
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Seconds, Target
 from otel_eval.config.validation import Shape
-from otel_eval.redaction import redacted_repr
+from otel_eval.errors import redacted_repr
 
 __all__ = ["AnnotationEndpoint", "DatadogTarget", "LangfuseTarget", "LangsmithTarget", "MlflowTarget", "PhoenixTarget"]
 

@@ -13,10 +13,9 @@ from otel_eval.config.kafka import KafkaExporter, KafkaReceiver
 from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Count, Seconds, Size, Target
 from otel_eval.config.validation import LIST, MAPPING, Shape, did_you_mean, joined, twice
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.interface import create_exporter, installed_exporters
 from otel_eval.otlp.tls import ClientTls
-from otel_eval.redaction import redacted_repr
 
 __all__ = [
     "Address",

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field, WrapValidator
 from otel_eval.config.tls import TlsFiles, tls_without_https
 from otel_eval.config.units import Count, Seconds, Whole, url_of
 from otel_eval.config.validation import Shape
-from otel_eval.errors import ConfigError
-from otel_eval.redaction import holds_credentials, redacted, redacted_repr
+from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 
 __all__ = ["AsyncScoring", "JudgeEndpoint", "JudgeSpec"]
 

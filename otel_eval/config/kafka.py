@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from otel_eval.config.tls import TlsFiles
 from otel_eval.config.units import Plain, Seconds, Size
 from otel_eval.config.validation import Shape
-from otel_eval.redaction import redacted_repr
+from otel_eval.errors import redacted_repr
 
 __all__ = ["KafkaClient", "KafkaExporter", "KafkaReceiver", "Sasl"]
 

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of, present_keys
 from otel_eval.config.yaml12 import parse, typed
-from otel_eval.errors import ConfigError
-from otel_eval.redaction import holds_credentials
+from otel_eval.errors import ConfigError, holds_credentials
 from otel_eval.scorers.references import is_file
 
 __all__ = ["expand", "exposed_credentials", "load", "refuse_credentials"]

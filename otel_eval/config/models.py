@@ -12,9 +12,8 @@ from otel_eval.config.endpoints import Exporters, Receivers, Signals, Telemetry
 from otel_eval.config.judges import AsyncScoring, JudgeSpec
 from otel_eval.config.units import Count, Plain, Seconds, Share, Size, Whole
 from otel_eval.config.validation import LIST, MAPPING, Shape, twice
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.interfaces import Scorer
-from otel_eval.redaction import redacted_repr
 
 __all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Storage", "Traces", "Window", "scorer_of"]
 

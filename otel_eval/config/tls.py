@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from otel_eval.config.validation import Shape
-from otel_eval.redaction import redacted_repr
+from otel_eval.errors import redacted_repr
 
 __all__ = ["TlsFiles", "tls_without_https"]
 

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from otel_eval.redaction import redacted, redacted_repr
+from otel_eval.errors import redacted, redacted_repr
 
 __all__ = [
     "Count",

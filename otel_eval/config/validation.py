@@ -11,9 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from otel_eval.errors import ConfigError
-from otel_eval.redaction import redacted_repr
-from otel_eval.suggestions import nearest
+from otel_eval.errors import ConfigError, nearest, redacted_repr
 
 __all__ = ["LIST", "MAPPING", "Shape", "did_you_mean", "joined", "lines_of", "present_keys", "twice"]
 

@@ -14,10 +14,8 @@ from typing import Any, Final, TypeVar
 from otel_eval.conventions.message_formats import WRAPPERS, Wrapper
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.conventions.values import TEXT_WRAPPERS
-from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
 from otel_eval.model import Kind
-from otel_eval.redaction import redacted_repr
-from otel_eval.suggestions import did_you_mean, nearest
 
 __all__ = ["convention_from_mapping"]
 

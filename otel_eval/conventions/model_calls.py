@@ -13,8 +13,7 @@ from otel_eval.conventions.messages import ToolRequest, ToolResult, nested, read
 from otel_eval.conventions.reader import ReadTable
 from otel_eval.conventions.table import Field, Side
 from otel_eval.conventions.values import decode, depth_change, json_list, literal_list
-from otel_eval.interfaces import SpanEvent
-from otel_eval.steps import Steps, steps_of_text
+from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
 
 __all__ = ["Finish", "Histories", "finish_of", "finish_of_messages"]
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 
 from otel_eval.exporters.result_rows import SCHEMA, duration_ms, rfc3339, start_time
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
-from otel_eval.versions import VERSION
+from otel_eval.native import VERSION
 
 __all__ = [
     "evaluated_ns",

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
-from otel_eval.redaction import redacted_repr
 from otel_eval.retry import ExportResult
 from otel_eval.scorers.outcomes import describe_import_error
 from otel_eval.scorers.spec.functions import wrong_parameters
-from otel_eval.suggestions import did_you_mean, nearest
 
 __all__ = ["GROUP", "Exporter", "create_exporter", "installed_exporters"]
 

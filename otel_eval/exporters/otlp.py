@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.resources import Resource
 
 from otel_eval.counters import Counters
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, redacted
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.export_queue import queue_of
 from otel_eval.exporters.interface import Exporter
@@ -18,7 +18,6 @@ from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
 from otel_eval.otlp.values import encode_attributes
-from otel_eval.redaction import redacted
 from otel_eval.retry import ExportResult, RetryPolicy
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
 from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.errors import redacted
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, for_signal
-from otel_eval.redaction import redacted
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
 from otel_eval.suppression import suppress_instrumentation
 

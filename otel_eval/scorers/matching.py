@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_eval.construction import constructor
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, nearest
+from otel_eval.interfaces import constructor
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.align import Aligner, NotRecorded, TooManySteps, explained
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, criterion_of
@@ -17,7 +17,6 @@ from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.spec.parameters import STRINGS, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import MODES
-from otel_eval.suggestions import nearest
 
 __all__ = ["MATCHES", "MEASURES", "Matching", "arguments_mode"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from otel_eval.errors import redacted_repr
 from otel_eval.model import Failed, Outcome, Scored, Skipped
-from otel_eval.redaction import redacted_repr
 
 __all__ = ["checked_outcome", "describe_import_error", "failed_from", "in_range", "too_large", "user_code_location"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from otel_eval.errors import nearest
 from otel_eval.model import Trajectory
-from otel_eval.suggestions import nearest
 
 __all__ = ["ENOUGH_RUNS", "ToolNameCheck", "ToolNames", "tool_names_of"]
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.construction import constructor
-from otel_eval.interfaces import ClosedTrace
+from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor
 from otel_eval.model import UNRECORDED, Completeness, SpanRef, ToolCall, Trajectory, Unnamed
-from otel_eval.steps import Steps, TooLarge
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_within
 from otel_eval.trajectory.messages import TraceMessages

@@ -15,9 +15,8 @@ from typing import Final
 
 from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
 from otel_eval.globs import glob
-from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Wanted
+from otel_eval.interfaces import ClosedTrace, Frame, ResourceScope, SpanEvent, SpanReader, Steps, Wanted
 from otel_eval.model import Kind, SpanRef
-from otel_eval.steps import Steps
 
 __all__ = ["ALL_NEEDS", "MAX_ENCLOSING", "ClassifiedTrace", "Plan", "SpanTree", "classified", "classified_with", "span_tree_of"]
 

@@ -14,9 +14,8 @@ from operator import attrgetter
 from typing import Final
 
 from otel_eval.conventions import Recognition
-from otel_eval.interfaces import ClosedTrace, Wanted
+from otel_eval.interfaces import ClosedTrace, Steps, Wanted
 from otel_eval.model import Kind
-from otel_eval.steps import Steps
 from otel_eval.trajectory.classify import ClassifiedTrace, Plan, classified, classified_with
 from otel_eval.trajectory.deduplicate import merge_beside, merge_within
 from otel_eval.trajectory.runs import Candidate, find_runs, tops_of

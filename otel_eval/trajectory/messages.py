@@ -24,8 +24,8 @@ from otel_eval.conventions import (
     nested,
     read_messages,
 )
+from otel_eval.interfaces import Steps, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolCall, ToolError
-from otel_eval.steps import Steps, steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
 from otel_eval.trajectory.pairing import AgentMessages, SpanMessages, Window, fill, ids_of, join
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from otel_eval.conventions import Side, ToolRequest, ToolResult
 from otel_eval.conventions.values import frozen
+from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
-from otel_eval.steps import Steps
 from otel_eval.trajectory.tool_calls import ToolCallBuilder, named
 
 __all__ = ["AgentMessages", "Requests", "SpanMessages", "Window", "fill", "ids_of", "join", "pair"]

@@ -11,8 +11,8 @@ from typing import Any, Final
 from otel_eval.conventions import Field, ReadTable, Side, decode
 from otel_eval.conventions.events import text_in_events
 from otel_eval.conventions.messages import message_text
+from otel_eval.interfaces import steps_of
 from otel_eval.model import UNRECORDED, Kind, SpanRef
-from otel_eval.steps import steps_of
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace
 from otel_eval.trajectory.runs import Candidate
 

@@ -13,9 +13,8 @@ from otel_eval.conventions.events import adot_call_fields, exception_of
 from otel_eval.conventions.fields import FAILURE_WORDS
 from otel_eval.conventions.messages import known_id
 from otel_eval.conventions.values import Unwrapped, frozen, named_arguments, text_of
-from otel_eval.interfaces import SpanEvent, SpanReader
+from otel_eval.interfaces import SpanEvent, SpanReader, TooLarge, steps_of
 from otel_eval.model import UNRECORDED, Kind, ToolError
-from otel_eval.steps import TooLarge, steps_of
 from otel_eval.trajectory.classify import ClassifiedTrace
 
 __all__ = ["ToolCallBuilder", "arguments_key", "call_builders", "mcp_name", "named"]

@@ -16,11 +16,10 @@ from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.conventions.local_root import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import ClosedTrace, Frame
+from otel_eval.interfaces import ClosedTrace, Frame, Steps
 from otel_eval.model import Report, Scored, Skipped
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
-from otel_eval.steps import Steps
 from otel_eval.trajectory import Plan
 from otel_eval.trajectory.classify import classified
 

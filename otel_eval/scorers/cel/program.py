@@ -13,14 +13,13 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.functions import TOO_LARGE, Memory, checks, declared, passed_size, spend, text_size
 from otel_eval.scorers.cel.reading import FieldsRead, read
 from otel_eval.scorers.cel.rewrite import charged, hoisted, weight
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
 from otel_eval.scorers.spec.parameters import invalid_value
-from otel_eval.suggestions import did_you_mean, nearest
 
 __all__ = ["ExpressionEvaluator", "InvalidExpression", "Program", "combined", "compiled"]
 

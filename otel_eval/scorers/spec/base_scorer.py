@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from otel_eval.construction import constructor
+from otel_eval.interfaces import constructor
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.outcomes import too_large
 from otel_eval.scorers.spec.parameters import Selection, flag, one_of, reads, selection, share, text

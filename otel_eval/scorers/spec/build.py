@@ -8,13 +8,12 @@ from dataclasses import MISSING, Field, fields
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.spec.base_scorer import BaseScorer
 from otel_eval.scorers.spec.functions import FunctionScorer, wrong_parameters
 from otel_eval.scorers.spec.parameters import STRING, Schema, collect_errors, did_you_mean, redacted_repr, schema_of
 from otel_eval.scorers.spec.registry import ALIASES, checked_needs, get_scorer, list_scorers, registration_of, resolve_type
-from otel_eval.suggestions import nearest
 
 __all__ = ["create_scorer", "parameters_of", "scorer_schema"]
 

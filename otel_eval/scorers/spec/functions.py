@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from otel_eval.errors import redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, ToolCall, Trajectory
-from otel_eval.redaction import redacted_repr
 from otel_eval.scorers.outcomes import checked_outcome, failed_from, in_range
 from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
 

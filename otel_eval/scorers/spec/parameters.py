@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.globs import glob_matcher
-from otel_eval.redaction import redacted_repr
-from otel_eval.suggestions import did_you_mean
 
 __all__ = [
     "STRING",

@@ -6,12 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.model import Outcome, Trajectory
-from otel_eval.redaction import redacted_repr
 from otel_eval.scorers.outcomes import describe_import_error
 from otel_eval.scorers.spec.functions import refused_return
-from otel_eval.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.versions import build_info
+from otel_eval.native import build_info
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., Path]

@@ -26,7 +26,7 @@ from otlp_backend import ANYWHERE, Backend, grpc_backend
 from otel_eval import EvalSpanExporter, EvalSpanProcessor, app
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.versions import VERSION
+from otel_eval.native import VERSION
 
 PROJECT = "openinference.project.name"
 DESK = {"service.name": "desk", PROJECT: "support", "process.command_args": ("desk", "-v"), "host.cpus": 2}

@@ -27,8 +27,8 @@ from otel_eval.app.judge_clients import judges_of
 from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import check
 from otel_eval.config import load
+from otel_eval.native import VERSION
 from otel_eval.scorers.judge import JudgeError
-from otel_eval.versions import VERSION
 
 RECEIVERS = {"otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}}
 QUICK = {"decision_wait": "100ms", "decision_wait_partial": "200ms"}

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_eval.config import load
-from otel_eval.errors import ConfigError
-from otel_eval.redaction import redacted_repr
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.scorers import create_scorer
-from otel_eval.suggestions import did_you_mean
 
 SECRET = "hunter2-7f3a"
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from otel_eval.conventions import Histories, Side, nested, read_messages
 from otel_eval.conventions.events import read_event
-from otel_eval.interfaces import SpanEvent
-from otel_eval.steps import Steps
+from otel_eval.interfaces import SpanEvent, Steps
 
 NAMES = st.sampled_from(["search", "open", "[", "}}", "#", ""])
 CALLS = st.builds(lambda name, number: {"type": "tool_call", "name": name, "id": f"c{number}"}, NAMES, st.integers(0, 3))

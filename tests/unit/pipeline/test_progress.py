@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_eval.progress import Progress
+from otel_eval.counters import Progress
 
 
 class Clock:

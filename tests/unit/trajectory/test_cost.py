@@ -11,10 +11,9 @@ from cpu_time import is_in_proportion
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import ClosedTrace
+from otel_eval.interfaces import STEP_LIMIT, ClosedTrace, Steps
 from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.steps import LIMIT, Steps
 from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
@@ -200,7 +199,7 @@ def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
     """By every scorer, with the limit in the reason; what is known without reading its calls is there."""
     (report,) = judged(closed(*levels_of_attempts(1500)))
     run, outcomes = report.trajectory, [result.outcome for result in report.results]
-    why = f"evaluating the trace takes more than {LIMIT:,} steps"
+    why = f"evaluating the trace takes more than {STEP_LIMIT:,} steps"
     assert outcomes == [Skipped(f"too large: {why}", reason="too_large")] * 2
     assert (run.calls, run.calls_unknown, run.too_large) == ((), why, why)
     assert (run.start_ns, run.end_ns, run.service) == (0, LONG * LONG, "test")

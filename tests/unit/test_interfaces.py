@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.construction import constructor, copier
-from otel_eval.interfaces import ClosedTrace
+from otel_eval.interfaces import ClosedTrace, constructor, copier
 from otel_eval.model import UNRECORDED, Report, Result, Scored, ToolCall, Trajectory
 
 
