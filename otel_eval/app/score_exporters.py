@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from otel_eval.config import EvalConfig, client_tls
-from otel_eval.config.annotations import AnnotationEndpoint
+from otel_eval.config.exporters import AnnotationEndpoint
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter

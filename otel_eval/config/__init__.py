@@ -6,28 +6,39 @@
 
 from __future__ import annotations
 
-from otel_eval.config.annotations import DatadogTarget, LangfuseTarget, LangsmithTarget, MlflowTarget, PhoenixTarget
-from otel_eval.config.endpoints import (
-    Auth,
+from otel_eval.config.exporters import (
+    DatadogTarget,
     Exporters,
     ForwardExporter,
+    JsonlExporter,
+    KafkaExporter,
+    LangfuseTarget,
+    LangsmithTarget,
+    MetricsOtlp,
+    MlflowTarget,
+    OtlpExporter,
+    PhoenixTarget,
+    Results,
+    Telemetry,
+    Window,
+    client_tls,
+)
+from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
+from otel_eval.config.models import AsyncScoring, EvalConfig, Evaluation, JudgeEndpoint, Match
+from otel_eval.config.receivers import (
+    Auth,
     GrpcServer,
     HttpServer,
-    JsonlExporter,
-    MetricsOtlp,
-    OtlpExporter,
+    KafkaReceiver,
     OtlpReceiver,
     Protocols,
     Receivers,
+    Sasl,
     ServerTls,
-    Telemetry,
-    client_tls,
+    Storage,
+    Traces,
 )
-from otel_eval.config.judges import AsyncScoring, JudgeEndpoint
-from otel_eval.config.kafka import KafkaExporter, KafkaReceiver, Sasl
-from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
-from otel_eval.config.models import EvalConfig, Evaluation, Match, Results, Storage, Traces, Window
-from otel_eval.config.tls import TlsFiles
+from otel_eval.config.units import TlsFiles
 
 __all__ = [
     "AsyncScoring",

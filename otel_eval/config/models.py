@@ -1,73 +1,27 @@
-"""The configuration as objects: evaluations, limits of assembly, storage and everything else that is one key of the file."""
+"""The configuration as objects: what is evaluated, by which scorers and judges, and the whole of one file."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, WrapValidator, model_validator
 
-from otel_eval.config.endpoints import Exporters, Receivers, Signals, Telemetry
-from otel_eval.config.judges import AsyncScoring, JudgeSpec
-from otel_eval.config.units import Count, Plain, Seconds, Share, Size, Whole
+from otel_eval.config.exporters import Exporters, Results, Signals, Telemetry, Window
+from otel_eval.config.receivers import Receivers, Storage, Traces
+from otel_eval.config.units import Count, Plain, Seconds, Share, TlsFiles, Whole, matching, not_empty, tls_without_https, url_of
 from otel_eval.config.validation import LIST, MAPPING, Shape, twice
-from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.errors import ConfigError, holds_credentials, redacted, redacted_repr
 from otel_eval.interfaces import Scorer
 
-__all__ = ["Conventions", "EvalConfig", "Evaluation", "Match", "Results", "Storage", "Traces", "Window", "scorer_of"]
-
+__all__ = ["AsyncScoring", "Conventions", "EvalConfig", "Evaluation", "JudgeEndpoint", "Match", "scorer_of"]
 
 MOST_WORKERS: Final = 256
 _ANOTHER: Final = "give one of them another name"
 _RENAME: Final = "rename one of them"
-
-
-class Traces(Shape):
-    """When a trace is evaluated, and how much may be held."""
-
-    deprecated_keys: ClassVar[Mapping[str, str]] = {
-        "settle": "decision_wait",
-        "settle_partial": "decision_wait_partial",
-        "settle_detached": "decision_wait_detached",
-        "late": "grace_period",
-    }
-    decision_wait: Seconds = 1.0
-    """Wait after the last span of a complete trace of one service before it is evaluated. 0: none."""
-    decision_wait_partial: Seconds = 6.0
-    """The same if a parent is missing or several services take part."""
-    decision_wait_detached: Seconds = 60.0
-    """How long after the last span of its subtree an agent's run is evaluated whose parent has not arrived."""
-    grace_period: Seconds = 30.0
-    """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not kept."""
-    idle_timeout: Seconds = 300.0
-    """How long a trace whose root has not ended may have no new span before it is closed."""
-    max_age: Seconds = 3600.0
-    """How long a trace may be open at most."""
-    max_traces: Count = 100_000
-    """Traces held at one time."""
-    max_spans_per_trace: Count = 10_000
-    """Spans held of one trace."""
-    max_bytes_per_trace: Size = 64 * 2**20
-    """Bytes held of one trace."""
-    max_bytes: Size = 512 * 2**20
-    """Bytes held of all traces."""
-
-    def contradictions(self) -> Iterator[str]:
-        """Times and sizes that cannot be reached because of others."""
-        times = ("decision_wait", "decision_wait_partial", "idle_timeout", "max_age")
-        for lesser, greater in [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]:
-            if getattr(self, lesser) > getattr(self, greater):
-                limit = f"{getattr(self, greater):g}"
-                yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
-        partial, detached = self.decision_wait_partial, self.decision_wait_detached
-        if "decision_wait_detached" in self.model_fields_set and not partial <= detached <= self.idle_timeout:
-            yield (
-                f"decision_wait_detached: {detached:g} is not between decision_wait_partial ({partial:g}) and "
-                f"idle_timeout ({self.idle_timeout:g}); change it or one of them"
-            )
-        if self.max_age == 0:
-            yield "max_age: 0 would close every trace at once; write e.g. 1h"
 
 
 class Match(Shape):
@@ -101,12 +55,6 @@ def scorer_of(spec: Any) -> Scorer:
     return create_scorer(spec)
 
 
-def _some(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not given:
-        raise ValueError("the list is empty; name at least one")
-    return given
-
-
 def _usable(spec: Any) -> Any:
     scorer_of(spec)
     return spec
@@ -130,7 +78,7 @@ class Evaluation(Shape):
     """Which runs; every outermost run when left out."""
     sample: Share = 1.0
     """The share of traces that is evaluated, chosen by trace id: every process and revision chooses the same."""
-    scorers: Annotated[tuple[ScorerSpec, ...], AfterValidator(_some)]
+    scorers: Annotated[tuple[ScorerSpec, ...], not_empty("")]
     """Mappings with a `type`, an optional `name` and the parameters of the type."""
 
     def contradictions(self) -> Iterable[str]:
@@ -175,39 +123,8 @@ def _convention(mapping: Any) -> Any:
 ConventionSpec = Annotated[Any, AfterValidator(_convention), WithJsonSchema({"type": "object"})]
 
 
-class Results(Shape):
-    """What results carry besides their scores."""
-
-    attributes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
-    no_run: bool = True
-    """Whether JSON Lines have a line for each trace without a result, so that `merge` sees traces that were split."""
-
-
-class Storage(Shape):
-    """The journal of `otel-eval serve`: acknowledged requests until they are scored and delivered."""
-
-    directory: str = Field(min_length=1)
-    """A directory for this process alone; made if it is not there."""
-    max_size: Size = 10 * 2**30
-    """Bytes on disk. Beyond it clients get a retryable error."""
-    sync: bool = True
-    """Whether a request is acknowledged after fsync. If not, it survives a crash of the process but not of the machine."""
-
-
-class Window(Shape):
-    """The sliding window of the metrics `otel_eval.window.*`, for each evaluation and scorer. 0 for either: no such metrics."""
-
-    time: Seconds = 3600.0
-    """The age up to which results count."""
-    results: Whole = 10_000
-    """How many results are kept, the newest ones; each takes about 400 bytes."""
-
-
-def _scope(pattern: str) -> str:
-    if not pattern:
-        raise ValueError("'' names no instrumentation scope; write its name, or * for every scope")
-    return pattern
+_ANY_TEXT: Final = re.compile(".+", re.DOTALL)
+ScopePattern = Annotated[str, matching(_ANY_TEXT, "names no instrumentation scope; write its name, or * for every scope")]
 
 
 class Conventions(Shape):
@@ -215,7 +132,7 @@ class Conventions(Shape):
 
     tables: tuple[ConventionSpec, ...] = ()
     """Convention tables of your own; they are tried before the built-in ones."""
-    records_tool_spans: tuple[Annotated[str, AfterValidator(_scope)], ...] = ()
+    records_tool_spans: tuple[ScopePattern, ...] = ()
     """Globs of instrumentation scopes that record each tool call as a span: a run without tool spans made no call there."""
 
 
@@ -229,6 +146,122 @@ ConventionsSpec = Annotated[
 """A list of tables, or a mapping with `tables` and `records_tool_spans`."""
 
 
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+_OURS: Final = frozenset({"model", "messages", "stream", "n", "response_format"})
+
+
+def _url(text: str) -> str:
+    if holds_credentials(text):  # then it is not shown either
+        raise ValueError("the URL holds a user, a password or a query; leave them out and write api_key_env: JUDGE_API_KEY")
+    if url_of(text) is None:
+        raise ValueError(f"{redacted_repr(redacted(text))} is not a URL with a host; write e.g. https://models.example/v1")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        # The value is not quoted: it may be the key itself, written here by mistake.
+        raise ValueError("the value is not the name of an environment variable; write e.g. JUDGE_API_KEY, and never the key")
+    return name
+
+
+def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    ours = sorted(_OURS & given.keys())
+    if ours:
+        raise ValueError(f"{ours[0]}: is set by otel-eval; leave it out")
+    unsendable = next((key for key, value in given.items() if not _is_json(value)), None)
+    if unsendable is not None:
+        raise ValueError(f"{unsendable}: is not JSON; write numbers, texts, true or false, lists or mappings of these")
+    return given
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+class JudgeEndpoint(Shape):
+    """An OpenAI-compatible chat endpoint that serves as a judge."""
+
+    base_url: Annotated[str, AfterValidator(_url)]
+    """http:// or https:// URL that `/chat/completions` is added to."""
+    model: str = Field(min_length=1)
+    """The model's name there. None is assumed."""
+    api_key_env: Annotated[str, AfterValidator(_variable)] | None = None
+    """The environment variable that holds the key."""
+    api_key_file: str | None = None
+    """The file that holds the key. Neither: no key is sent."""
+    tls: TlsFiles | None = None
+    """Files for an https:// URL; the system's authorities when left out."""
+    timeout: Seconds = 60.0
+    """How long one attempt may take."""
+    retries: Whole = 2
+    """Attempts after the first one if the judge is rate limited, unavailable or does not answer."""
+    per_minute: Count | None = None
+    """Attempts in any minute; further ones wait. Left out: any number."""
+    cache: Whole = 1000
+    """Responses in the cache; equal requests are sent once. 0: no cache."""
+    parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(default_factory=dict)
+    """Further fields of each request, e.g. `{temperature: 0}`."""
+
+    def contradictions(self) -> Iterator[str]:
+        """One key, a timeout above 0, and an installed client."""
+        yield from tls_without_https(self.tls, self.base_url)
+        if self.api_key_env is not None and self.api_key_file is not None:
+            yield "api_key_file: is given beside api_key_env; name one of them"
+        if self.timeout == 0:
+            yield "timeout: 0 leaves no time for an answer; write e.g. 60s"
+        if find_spec("openai") is None:
+            yield "an endpoint needs the package openai; install otel-eval[judge]"
+
+
+def _judge(given: Any, endpoint: Any) -> Any:
+    """A coroutine function as it is, or the one at a path; else an endpoint."""
+    is_path = isinstance(given, str) and ":" in given
+    if isinstance(given, str) and not is_path:  # which may be the key itself: it is not shown
+        raise ValueError("a text is no endpoint; write base_url, model and api_key_env, or the path package.module:function")
+    if not callable(given) and not is_path:
+        return endpoint(given)
+    # Deferred: they load every scorer, which `schema` has no need of.
+    from otel_eval.scorers.spec.functions import is_coroutine_function
+    from otel_eval.scorers.spec.registry import import_path
+
+    if is_path:
+        try:
+            given = import_path("", given)
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix(": ")) from None
+    if not is_coroutine_function(given):
+        raise ValueError(f"{redacted_repr(given)} is not a coroutine function; write async def judge(prompt: str) -> str")
+    return given
+
+
+JudgeSpec = Annotated[JudgeEndpoint, WrapValidator(_judge)]
+
+
+class AsyncScoring(Shape):
+    """Limits for scorers that are awaited, such as judges, and for functions of your own."""
+
+    deprecated_keys: ClassVar[Mapping[str, str]] = {"function_timeout": "scorer_timeout"}
+    max_queue: Count = 1000
+    """Results that may be pending at one time; more fail with `judge_queue_full`."""
+    concurrency: Count = 8
+    """How many scorers run at one time."""
+    timeout: Seconds = 300.0
+    """How long one result may take, with all attempts; then it fails with `timeout`."""
+    scorer_timeout: Seconds = 30.0
+    """How long a scorer of your own that is not a coroutine may take for one run; then it fails with `timeout`."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Timeouts must be above 0."""
+        for key, remedy in (("timeout", "5m"), ("scorer_timeout", "30s")):
+            if getattr(self, key) == 0:
+                yield f"{key}: 0 leaves no time for an answer; write e.g. {remedy}"
+
+
 class EvalConfig(Shape):
     """The whole configuration, as one YAML file has it.
 
@@ -239,7 +272,7 @@ class EvalConfig(Shape):
     deprecated_keys: ClassVar[Mapping[str, str]] = {"judging": "async_scoring"}
     traces: Traces = Traces()
     """When a trace is evaluated, and how much may be held."""
-    evaluations: Annotated[tuple[Evaluation, ...], AfterValidator(_some)] = Field(default_factory=lambda: (_default(),))
+    evaluations: Annotated[tuple[Evaluation, ...], not_empty("")] = Field(default_factory=lambda: (_default(),))
     """What is evaluated. Left out: `tool_errors` and `time_cost` of every outermost run."""
     results: Results = Results()
     """What results carry besides their scores."""

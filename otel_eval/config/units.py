@@ -1,14 +1,16 @@
-"""Durations, sizes, other numbers and URLs as users write them, and the types of keys that hold them."""
+"""Durations, sizes, numbers, URLs and TLS files as users write them, and the types of keys that hold them."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
+from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
 __all__ = [
@@ -18,14 +20,17 @@ __all__ = [
     "Share",
     "Size",
     "Target",
+    "TlsFiles",
     "Whole",
     "bytes_of",
     "count_of",
-    "plain_of",
+    "distinct",
+    "matching",
+    "not_empty",
     "seconds_of",
     "share_of",
+    "tls_without_https",
     "url_of",
-    "whole_of",
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -70,26 +75,19 @@ def bytes_of(value: Any) -> int:
     return int(size)
 
 
-def count_of(value: Any) -> int:
-    """A whole number from 1 up.
+def count_of(value: Any, *, least: int = 1, example: int = 1000) -> int:
+    """A whole number from `least` up; the message of the error names the example.
 
     Raises:
         ValueError: it is anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-        raise ValueError(f"{redacted_repr(value)} is not a whole number from 1 up; write e.g. 1000")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+        raise ValueError(f"{redacted_repr(value)} is not a whole number from {least} up; write e.g. {example}")
     return value
 
 
-def whole_of(value: Any) -> int:
-    """A whole number from 0 up.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"{redacted_repr(value)} is not a whole number from 0 up; write e.g. 2")
-    return value
+def _whole_of(value: Any) -> int:
+    return count_of(value, least=0, example=2)
 
 
 def share_of(value: Any) -> float:
@@ -125,12 +123,7 @@ def _target(text: str) -> str:
     return text
 
 
-def plain_of(value: Any) -> str | bool | int | float:
-    """A text, a number, true or false.
-
-    Raises:
-        ValueError: it is anything else.
-    """
+def _text_or_number(value: Any) -> str | bool | int | float:
     if not isinstance(value, str | bool | int | float):
         raise ValueError(f"{redacted_repr(value)} is neither text nor a number nor true or false; write one of them")
     return value
@@ -163,6 +156,62 @@ Size = Annotated[
 ]
 Count = Annotated[int, BeforeValidator(count_of), WithJsonSchema({"type": "integer", "minimum": 1})]
 Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
-Whole = Annotated[int, BeforeValidator(whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
-Plain = Annotated[str | bool | int | float, BeforeValidator(plain_of)]
+Whole = Annotated[int, BeforeValidator(_whole_of), WithJsonSchema({"type": "integer", "minimum": 0})]
+Plain = Annotated[str | bool | int | float, BeforeValidator(_text_or_number)]
 Target = Annotated[str, AfterValidator(_target)]
+
+
+def matching(pattern: re.Pattern[str], remedy: str) -> AfterValidator:
+    """The type of texts that match a pattern; the message of the error is the text and the remedy."""
+
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"{redacted_repr(text)} {remedy}")
+        return text
+
+    return AfterValidator(check)
+
+
+def not_empty(remedy: str) -> AfterValidator:
+    """The type of lists with at least one item."""
+
+    def check(given: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not given:
+            raise ValueError(f"the list is empty; name at least one{remedy}")
+        return given
+
+    return AfterValidator(check)
+
+
+def distinct(*signals: str) -> AfterValidator:
+    """The type of lists with some of these signals, each once."""
+
+    def check(given: tuple[str, ...]) -> tuple[str, ...]:
+        if not given or len(set(given)) != len(given):
+            raise ValueError(f"{redacted_repr(list(given))} names no signal or one twice; write any of {', '.join(signals)}")
+        return given
+
+    return AfterValidator(check)
+
+
+class TlsFiles(Shape):
+    """PEM files for a connection by TLS."""
+
+    ca_file: str | None = None
+    """Authorities to trust instead of the system's."""
+    cert_file: str | None = None
+    """A client certificate."""
+    key_file: str | None = None
+    """The client certificate's key."""
+
+    def contradictions(self) -> Iterator[str]:
+        """A certificate and its key come together."""
+        if (self.cert_file is None) != (self.key_file is None):
+            given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
+            yield f"{given} is given without {other}; name both or neither"
+
+
+def tls_without_https(tls: TlsFiles | None, url: str) -> Iterator[str]:
+    """The problem of files for TLS that are named for an endpoint without it."""
+    if tls is not None and not url.startswith("https"):
+        yield f"tls: files are named, but {redacted_repr(url)} is not an https:// URL; write https://"

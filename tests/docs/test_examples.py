@@ -15,7 +15,7 @@ from otlp_backend import ANYWHERE
 
 from otel_eval.app.server import Server
 from otel_eval.config import load
-from otel_eval.config.yaml12 import parse
+from otel_eval.config.loader import parse
 from otel_eval.model import Scored
 from otel_eval.testing import trajectory
 

@@ -12,7 +12,7 @@ from doc_pages import PAGES, README, ROOT, document, name_of
 from doc_pages import page as page_named
 
 from otel_eval.config import EvalConfig, load
-from otel_eval.config.yaml12 import parse
+from otel_eval.config.loader import parse
 
 WHOLE = [README, document("configuration.md")]  # their YAML is whole configurations, not parts
 

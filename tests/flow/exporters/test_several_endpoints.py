@@ -17,7 +17,7 @@ from waiting import wait_until
 from otel_eval import EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import EvalConfig, Exporters, load
-from otel_eval.config.endpoints import OtlpExporter
+from otel_eval.config.exporters import OtlpExporter
 from otel_eval.errors import ConfigError
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helpdesk"}

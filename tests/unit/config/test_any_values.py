@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.config import EvalConfig, load
-from otel_eval.config.yaml12 import parse
+from otel_eval.config.loader import parse
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, list_scorers
 from otel_eval.scorers.spec.build import parameters_of

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from otel_eval.config import EvalConfig, Evaluation, Exporters, Match, OtlpExporter, Traces, load
-from otel_eval.config.judges import JudgeEndpoint
+from otel_eval.config.models import JudgeEndpoint
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, list_scorers
 from otel_eval.scorers.spec.build import parameters_of

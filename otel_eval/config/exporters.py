@@ -1,0 +1,302 @@
+"""Where scores go and what they carry: exporters, forwarding, telemetry, and the sliding window of metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+
+from otel_eval.config.receivers import Address, KafkaClient
+from otel_eval.config.units import Count, Seconds, Size, Target, TlsFiles, Whole, distinct, matching, not_empty, tls_without_https
+from otel_eval.config.validation import LIST, MAPPING, Shape, did_you_mean, joined, twice
+from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.exporters.interface import create_exporter, installed_exporters
+from otel_eval.otlp.tls import ClientTls
+
+__all__ = [
+    "AnnotationEndpoint",
+    "DatadogTarget",
+    "Exporters",
+    "ForwardExporter",
+    "JsonlExporter",
+    "KafkaExporter",
+    "LangfuseTarget",
+    "LangsmithTarget",
+    "MetricsOtlp",
+    "MlflowTarget",
+    "OtlpExporter",
+    "PhoenixTarget",
+    "Results",
+    "Signals",
+    "Telemetry",
+    "Window",
+    "client_tls",
+]
+
+_MODE: Final = re.compile(r"0?6[0246][0246]", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+
+Mode = Annotated[
+    str,
+    matching(_MODE, "is not the permissions of a file its owner writes; write e.g. '0600' or '0640'"),
+    WithJsonSchema({"type": "string", "pattern": f"^{_MODE.pattern}$"}),
+]
+ExporterName = Annotated[str, matching(_NAME, "is no name of an exporter; write letters, digits, _ and -")]
+Signals = Annotated[tuple[Literal["logs", "metrics", "spans"], ...], distinct("logs", "metrics", "spans")]
+Passed = Annotated[tuple[Literal["traces", "logs", "metrics"], ...], distinct("traces", "logs", "metrics")]
+
+
+def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
+    """The files of a `tls` block, which errors name by its place in the configuration."""
+    return ClientTls.from_config(where, tls.model_dump() if tls else {})
+
+
+class Endpoint(Shape):
+    """A server that the configuration names, and how it is asked."""
+
+    endpoint: Target
+    """http:// or https:// URL."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    """Sent with each request, for keys and tenants."""
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; the system's authorities when left out."""
+    timeout: Seconds = 10.0
+    """How long one request may take."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Files for TLS are for an endpoint that speaks it."""
+        yield from tls_without_https(self.tls, self.endpoint)
+
+
+class OtlpEndpoint(Endpoint):
+    """A server that takes OTLP."""
+
+    endpoint: Target
+    """http:// or https:// URL. With http/protobuf the signal's path is added to it, e.g. `/v1/metrics`."""
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    """The protocol that is spoken."""
+
+
+class OtlpExporter(OtlpEndpoint):
+    """Sends scores to an OTLP endpoint, usually a Collector."""
+
+    name: ExporterName = "otlp"
+    """Its name in counters, log lines and the journal, before the signal; unique in a list of endpoints."""
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
+    signals: Signals = ("logs", "metrics", "spans")
+    """Which signals are sent."""
+    compression: Literal["none", "gzip"] = "gzip"
+    """How requests are compressed."""
+
+
+class JsonlExporter(Shape):
+    """Writes one JSON object a line for each result."""
+
+    path: str = Field(min_length=1)
+    """The file to append to; `-` is stdout."""
+    mode: Mode = "0600"
+    """Permissions of the file if it is created, in quotes; `"0640"` lets a log shipper of the file's group read it."""
+
+
+class ForwardExporter(OtlpEndpoint):
+    """Forwards everything that `otel-eval serve` receives, unchanged except for the scores on the runs' own spans."""
+
+    signals: Passed = ("traces", "logs", "metrics")
+    """Which signals are forwarded."""
+    compression: Literal["none", "gzip"] = "none"
+    """How requests are compressed."""
+    max_queue_size: Size = 64 * 2**20
+    """Bytes of each signal that may be queued. Beyond it clients get a retryable error."""
+    score_attributes: bool = False
+    """Whether the runs' spans have an attribute `otel_eval.score.NAME` for each score, beside the events."""
+
+
+class AnnotationEndpoint(Endpoint):
+    """Where scores are sent, and which of them."""
+
+    endpoint: Target
+    """http:// or https:// URL of the product, to which the paths of its API are added."""
+    timeout: Seconds = Field(default=10.0, gt=0)
+    """How long one request may take."""
+    unscored: bool = False
+    """Whether skipped and failed results are always sent. If not, only where they replace a score of an earlier revision."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Files for TLS are for an endpoint that speaks it, and a path is not the API's."""
+        yield from super().contradictions()
+        for name, value in self.headers.items():
+            if not (name and f"{name}{value}".isascii() and f"{name}{value}".isprintable()):
+                yield f"headers.{redacted_repr(name)[1:-1]}: is no header; write printable ASCII text"
+
+
+class PhoenixTarget(AnnotationEndpoint):
+    """Sends scores to Phoenix as annotations of the runs' spans."""
+
+    trace_annotations: bool = False
+    """Whether scores of outermost runs are annotations of their trace, too."""
+
+
+class DatadogTarget(AnnotationEndpoint):
+    """Sends scores to Datadog as external evaluations. Written from its documentation; not tried against the live service."""
+
+    ml_app: str = Field(min_length=1, max_length=193)
+    """The name of the LLM application to which the spans belong."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Datadog cannot replace a score by none."""
+        yield from super().contradictions()
+        if self.unscored:
+            yield "unscored: true is not possible for Datadog, which takes values and labels only; leave it out"
+
+
+class LangfuseTarget(AnnotationEndpoint):
+    """Sends scores to Langfuse. Written from its documentation; not tried against the live service."""
+
+
+class LangsmithTarget(AnnotationEndpoint):
+    """Sends scores to LangSmith as feedback. Written from its documentation; not tried against the live service."""
+
+    max_wait: Seconds = 600.0
+    """How long a score waits for a run that LangSmith does not have yet. Then it goes to the dead-letter file."""
+
+
+class MlflowTarget(AnnotationEndpoint):
+    """Sends scores to MLflow as assessments of the runs' spans."""
+
+    experiment: str | None = Field(default=None, min_length=1)
+    """Id of the experiment, sent as `x-mlflow-experiment-id` for servers that route by it."""
+    max_wait: Seconds = 600.0
+    """How long a score waits for a trace that MLflow does not have yet. Then it goes to the dead-letter file."""
+    evaluation_passed: bool = False
+    """Whether each evaluation has an assessment of its own, yes or no. Not for evaluations with judges, which answer later."""
+
+    def contradictions(self) -> Iterator[str]:
+        """One value for the header of the experiment."""
+        yield from super().contradictions()
+        if self.experiment and not (self.experiment.isascii() and self.experiment.isprintable()):
+            yield f"experiment: {redacted_repr(self.experiment)} is no id; write the experiment's number, e.g. '1'"
+
+
+class KafkaExporter(KafkaClient):
+    """Writes results to a topic, one record for each, with a key that suits compaction."""
+
+    topic: str = Field(default="otel_eval_results", min_length=1)
+    """The topic."""
+    encoding: Literal["json", "otlp_proto"] = "json"
+    """What a record holds: the JSON of a line of JSON Lines, or an OTLP logs request with one event."""
+    timeout: Seconds = Field(default=10.0, gt=0)
+    """How long one batch may take to be acknowledged by all replicas."""
+
+
+def _form(given: Any) -> str:
+    return LIST if isinstance(given, list | tuple) else MAPPING
+
+
+_ListOfOtlp = Annotated[tuple[OtlpExporter, ...], not_empty(" endpoint or leave it out"), Tag(LIST)]
+OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_form)]
+"""One endpoint, or a list of them."""
+
+
+class Exporters(Shape):
+    """Where scores go. An exporter of an installed package is configured under its name, with its own options."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}})
+
+    otlp: OtlpExporters | None = None
+    """An OTLP endpoint, or a list of them with a `name` each."""
+    jsonl: JsonlExporter | None = None
+    """A file of JSON Lines, or stdout."""
+    kafka: KafkaExporter | None = None
+    """A topic of Kafka."""
+    phoenix: PhoenixTarget | None = None
+    """Phoenix, as annotations."""
+    mlflow: MlflowTarget | None = None
+    """MLflow, as assessments."""
+    langfuse: LangfuseTarget | None = None
+    """Langfuse, as scores; not tried against the live service."""
+    langsmith: LangsmithTarget | None = None
+    """LangSmith, as feedback; not tried against the live service."""
+    datadog: DatadogTarget | None = None
+    """Datadog, as external evaluations; not tried against the live service."""
+    forward: ForwardExporter | None = None
+    """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
+    dead_letter: str | None = None
+    """The file to which results are appended that an exporter's endpoint rejected permanently."""
+    dead_letter_mode: Mode = "0600"
+    """Permissions of that file if it is created, in quotes."""
+    max_queue: Count = 10_000
+    """Reports that may be queued for an exporter of `otel-eval serve`. Beyond it clients get a retryable error (backpressure)."""
+
+    @property
+    def otlp_endpoints(self) -> Mapping[str, OtlpExporter]:
+        """The OTLP endpoints, each by its place in the configuration."""
+        if isinstance(self.otlp, OtlpExporter):
+            return {"exporters.otlp": self.otlp}
+        return {f"exporters.otlp[{index}]": each for index, each in enumerate(self.otlp or ())}
+
+    @property
+    def of_packages(self) -> Mapping[str, Any]:
+        """The options of each exporter of an installed package, by its name."""
+        return self.model_extra or {}
+
+    def contradictions(self) -> Iterator[str]:
+        """OTLP endpoints of one name, and what is wrong with exporters of packages."""
+        yield from twice("otlp", [each.name for each in self.otlp_endpoints.values()], "give one of them another name")
+        for name, options in self.of_packages.items():
+            known = [*type(self).model_fields, *installed_exporters()]
+            if name not in known:
+                yield f"{name}: unknown key; {did_you_mean(name, known)}"
+            elif options is not None and not isinstance(options, Mapping):
+                yield f"{name}: {redacted_repr(options)} is not a mapping; write key: value pairs"
+            else:
+                try:
+                    create_exporter(name, options)
+                except ConfigError as error:
+                    yield from (joined(name, problem) for problem in error.problems)
+
+
+class MetricsOtlp(OtlpEndpoint):
+    """Sends the receiver's own metrics to an OTLP endpoint."""
+
+    tls: TlsFiles | None = None
+    """Files for an https:// endpoint; left out, those of OTEL_EXPORTER_OTLP_CERTIFICATE, else the system's authorities."""
+    interval: Seconds = Field(default=60.0, gt=0)
+    """Time between two exports."""
+
+
+class Telemetry(Shape):
+    """Health, metrics and logs of `otel-eval serve`."""
+
+    endpoint: Address | None = None
+    """host:port of /healthz, /readyz, /metrics (Prometheus) and /status; left out, they are not served."""
+    allowed_hosts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names that requests to it may carry in `Host`, besides IP addresses, localhost and the name in `endpoint`."""
+    otlp: MetricsOtlp | None = None
+    """Sends the metrics of the receiver itself by OTLP."""
+    service_instance_id: str | None = Field(default=None, min_length=1)
+    """`service.instance.id` of all metrics that are sent by OTLP, so that their series go on after a restart; unique."""
+    log_format: Literal["text", "json"] = "text"
+    """The format of log lines on stderr: text, or one JSON object a line."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is logged; `debug` logs one line per run."""
+
+
+class Results(Shape):
+    """What results carry besides their scores."""
+
+    attributes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Attributes of the run's span, its resource or scope that every result carries, such as the id of a test case."""
+    no_run: bool = True
+    """Whether JSON Lines have a line for each trace without a result, so that `merge` sees traces that were split."""
+
+
+class Window(Shape):
+    """The sliding window of the metrics `otel_eval.window.*`, for each evaluation and scorer. 0 for either: no such metrics."""
+
+    time: Seconds = 3600.0
+    """The age up to which results count."""
+    results: Whole = 10_000
+    """How many results are kept, the newest ones; each takes about 400 bytes."""

@@ -1,0 +1,301 @@
+"""Where spans come from and how long they are kept: receivers with their servers, Kafka, assembly of traces, storage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from otel_eval.config.units import Count, Plain, Seconds, Size, TlsFiles, not_empty
+from otel_eval.config.validation import Shape
+from otel_eval.errors import redacted_repr
+
+__all__ = [
+    "Address",
+    "Auth",
+    "GrpcServer",
+    "HttpServer",
+    "KafkaClient",
+    "KafkaReceiver",
+    "OtlpReceiver",
+    "Protocols",
+    "Receivers",
+    "Sasl",
+    "ServerTls",
+    "Storage",
+    "Traces",
+]
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})", re.ASCII)
+
+
+def _address(text: str) -> str:
+    found = _ADDRESS.fullmatch(text)
+    if not found or int(found["port"]) > 65535:
+        raise ValueError(f"{redacted_repr(text)} is not host:port; write e.g. 127.0.0.1:4317 (port 0 takes a free one)")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class ServerTls(Shape):
+    """PEM files for speaking TLS, read again when they change."""
+
+    cert_file: str = Field(min_length=1)
+    """The server's certificate, with its chain."""
+    key_file: str = Field(min_length=1)
+    """Its key, without a password."""
+    client_ca_file: str | None = Field(default=None, min_length=1)
+    """Authorities for clients, which must then show a certificate of theirs."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """The lowest version of TLS."""
+    reload_interval: Seconds = 60.0
+    """How often the files are checked for changes, at a new connection. 0: never."""
+
+
+class Auth(Shape):
+    """Authentication: clients need one of these bearer tokens."""
+
+    token_files: tuple[str, ...] = ()
+    """Files with one token a line, read again when they change."""
+    token_env: tuple[str, ...] = ()
+    """Names of environment variables, each with one token."""
+
+    @field_validator("token_env")
+    @classmethod
+    def _names(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for index, name in enumerate(given):
+            if not _VARIABLE.fullmatch(name):  # which may be the token itself: it is not shown
+                raise ValueError(f"item {index} is no name of a variable; write e.g. OTEL_EVAL_TOKEN")
+        return given
+
+    def contradictions(self) -> Iterator[str]:
+        """At least one source of tokens is required."""
+        if not (self.token_files or self.token_env):
+            yield "no token is named; write token_files or token_env, or leave auth out to accept every client"
+
+
+class HttpServer(Shape):
+    """OTLP over HTTP, protobuf or JSON."""
+
+    endpoint: Address = "127.0.0.1:4318"
+    """Where to listen, host:port. Port 0 takes a free one. The default accepts connections from this machine only."""
+    max_message_size: Size = 64 * 2**20
+    """The largest request taken, before and after decompression."""
+    tls: ServerTls | None = None
+    """Files to speak TLS with; left out, nothing is encrypted."""
+
+
+class GrpcServer(HttpServer):
+    """OTLP over gRPC."""
+
+    endpoint: Address = "127.0.0.1:4317"
+    """Where to listen, host:port. Port 0 takes a free one. The default accepts connections from this machine only."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Options that the gRPC server does not support."""
+        if self.tls is not None and self.tls.min_version != "1.2":
+            yield "tls.min_version: '1.3' is not supported by the gRPC server, which accepts 1.2 and 1.3; leave it out"
+
+
+class Protocols(Shape):
+    """The protocols that are served: those that are named."""
+
+    grpc: GrpcServer | None = None
+    """OTLP over gRPC; `grpc:` alone takes the defaults."""
+    http: HttpServer | None = None
+    """OTLP over HTTP; `http:` alone takes the defaults."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_is_on(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {key: {} if value is None and key in cls.model_fields else value for key, value in given.items()}
+
+    def contradictions(self) -> Iterator[str]:
+        """At least one protocol is required."""
+        if self.grpc is None and self.http is None:
+            yield "no protocol is named; write grpc, http or both"
+
+
+class OtlpReceiver(Shape):
+    """The OTLP receiver of `otel-eval serve`."""
+
+    protocols: Protocols = Field(default_factory=lambda: Protocols(grpc=GrpcServer(), http=HttpServer()))
+    """Which protocols are served; both when left out."""
+    max_inflight_size: Size = 256 * 2**20
+    """Bytes of requests in memory at one time, decoded parts included. Beyond it clients get a retryable error."""
+    max_attributes: Count = 4096
+    """Attributes of one span, event, link, log record, resource or scope. What has more is rejected (partial success)."""
+    auth: Auth | None = None
+    """Authentication for both protocols; left out, every client is accepted."""
+
+
+_OWN: Final = ("bootstrap.", "security.", "sasl.", "ssl.ca", "ssl.certificate", "ssl.key", "enable.", "auto.", "group.id", "acks")
+"""Beginnings of settings that other keys give, or on which the guarantees rest."""
+
+
+class Sasl(Shape):
+    """Authentication by SASL."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """The mechanism."""
+    username: str = Field(min_length=1)
+    """The user."""
+    password: str = Field(min_length=1, repr=False)
+    """The user's password; write `${env:NAME}`."""
+
+
+def _brokers(given: tuple[str, ...]) -> tuple[str, ...]:
+    for each in given:
+        host, _, port = each.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
+            raise ValueError(f"{redacted_repr(each)} is not host:port; write e.g. kafka-1:9092")
+    return given
+
+
+class KafkaClient(Shape):
+    """A connection to a Kafka cluster."""
+
+    brokers: Annotated[tuple[str, ...], AfterValidator(_brokers), not_empty(" broker, e.g. kafka-1:9092")]
+    """Addresses, host:port, of some brokers of the cluster."""
+    tls: TlsFiles | None = None
+    """Speak TLS, with these files; `tls: {}` trusts the system's authorities. Left out, nothing is encrypted."""
+    sasl: Sasl | None = None
+    """Authentication; left out, none."""
+    options: Mapping[str, Plain] = Field(default_factory=dict)
+    """Further settings of librdkafka, such as `session.timeout.ms` or `linger.ms`."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Settings that are not the user's to give, and a package that is missing."""
+        for name in self.options:
+            if name.startswith(_OWN):
+                yield f"options.{name}: is set by otel-eval; leave it out"
+        if find_spec("confluent_kafka") is None:
+            yield "brokers: Kafka needs the package confluent-kafka; install otel-eval[kafka]"
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of librdkafka for a client of this cluster."""
+        protocol = ("SASL_" if self.sasl else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
+        settings: dict[str, Any] = {"bootstrap.servers": ",".join(self.brokers), "security.protocol": protocol}
+        if self.tls is not None:
+            files = {"ca": self.tls.ca_file, "certificate": self.tls.cert_file, "key": self.tls.key_file}
+            settings |= {f"ssl.{name}.location": path for name, path in files.items() if path}
+        if self.sasl is not None:
+            settings |= {"sasl.mechanism": self.sasl.mechanism, "sasl.username": self.sasl.username}
+            settings |= {"sasl.password": self.sasl.password}
+        return settings | dict(self.options)
+
+
+class KafkaReceiver(KafkaClient):
+    """Spans from a topic. Offsets are committed when the traces they belong to are scored and their results delivered."""
+
+    topic: str = Field(default="otlp_spans", min_length=1)
+    """The topic; each record's key is its trace id in 32 hexadecimal digits."""
+    group_id: str = Field(default="otel-eval", min_length=1)
+    """The consumer group: its members share the partitions."""
+    encoding: Literal["otlp_proto", "otlp_json"] = "otlp_proto"
+    """What a record holds: an OTLP trace request in protobuf or JSON."""
+    initial_offset: Literal["latest", "earliest"] = "latest"
+    """Where a group without committed offsets begins."""
+    unkeyed: Literal["refuse", "accept"] = "refuse"
+    """Records whose key is not the trace id of all their spans. `accept` is right only if the topic has one partition."""
+    margin: Seconds = 60.0
+    """How long before the committed offset a new owner reads trace ids, so that late spans of scored traces are recognised."""
+    max_message_size: Size = 64 * 2**20
+    """The largest record taken."""
+    dead_letter: str | None = Field(default=None, min_length=1)
+    """A file of JSON Lines to which records that cannot be read are appended, with their content in base64."""
+    dead_letter_topic: str | None = Field(default=None, min_length=1)
+    """A topic to which they are written unchanged."""
+
+    def contradictions(self) -> Iterator[str]:
+        """One place for dead letters, and no loop."""
+        yield from super().contradictions()
+        if self.dead_letter and self.dead_letter_topic:
+            yield "dead_letter and dead_letter_topic are both given; leave one out"
+        if self.dead_letter_topic == self.topic:
+            yield f"dead_letter_topic: {redacted_repr(self.topic)} is the topic that is read; name another one"
+
+
+class Receivers(Shape):
+    """Where `otel-eval serve` takes spans from."""
+
+    otlp: OtlpReceiver | None = OtlpReceiver()
+    """The OTLP receiver; on unless another receiver is named without it."""
+    kafka: KafkaReceiver | None = None
+    """A topic of Kafka."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_is_on(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        if given.get("otlp", ...) is None:
+            return {**given, "otlp": {}}
+        return {"otlp": None, **given} if given.get("kafka") else given
+
+
+class Traces(Shape):
+    """When a trace is evaluated, and how much may be held."""
+
+    deprecated_keys: ClassVar[Mapping[str, str]] = {
+        "settle": "decision_wait",
+        "settle_partial": "decision_wait_partial",
+        "settle_detached": "decision_wait_detached",
+        "late": "grace_period",
+    }
+    decision_wait: Seconds = 1.0
+    """Wait after the last span of a complete trace of one service before it is evaluated. 0: none."""
+    decision_wait_partial: Seconds = 6.0
+    """The same if a parent is missing or several services take part."""
+    decision_wait_detached: Seconds = 60.0
+    """How long after the last span of its subtree an agent's run is evaluated whose parent has not arrived."""
+    grace_period: Seconds = 30.0
+    """How long an evaluated trace is kept for late spans, which cause a new revision. 0: it is not kept."""
+    idle_timeout: Seconds = 300.0
+    """How long a trace whose root has not ended may have no new span before it is closed."""
+    max_age: Seconds = 3600.0
+    """How long a trace may be open at most."""
+    max_traces: Count = 100_000
+    """Traces held at one time."""
+    max_spans_per_trace: Count = 10_000
+    """Spans held of one trace."""
+    max_bytes_per_trace: Size = 64 * 2**20
+    """Bytes held of one trace."""
+    max_bytes: Size = 512 * 2**20
+    """Bytes held of all traces."""
+
+    def contradictions(self) -> Iterator[str]:
+        """Times and sizes that cannot be reached because of others."""
+        times = ("decision_wait", "decision_wait_partial", "idle_timeout", "max_age")
+        for lesser, greater in [*pairwise(times), ("max_bytes_per_trace", "max_bytes")]:
+            if getattr(self, lesser) > getattr(self, greater):
+                limit = f"{getattr(self, greater):g}"
+                yield f"{lesser}: {getattr(self, lesser):g} is more than {greater} ({limit}); lower it or raise {greater}"
+        partial, detached = self.decision_wait_partial, self.decision_wait_detached
+        if "decision_wait_detached" in self.model_fields_set and not partial <= detached <= self.idle_timeout:
+            yield (
+                f"decision_wait_detached: {detached:g} is not between decision_wait_partial ({partial:g}) and "
+                f"idle_timeout ({self.idle_timeout:g}); change it or one of them"
+            )
+        if self.max_age == 0:
+            yield "max_age: 0 would close every trace at once; write e.g. 1h"
+
+
+class Storage(Shape):
+    """The journal of `otel-eval serve`: acknowledged requests until they are scored and delivered."""
+
+    directory: str = Field(min_length=1)
+    """A directory for this process alone; made if it is not there."""
+    max_size: Size = 10 * 2**30
+    """Bytes on disk. Beyond it clients get a retryable error."""
+    sync: bool = True
+    """Whether a request is acknowledged after fsync. If not, it survives a crash of the process but not of the machine."""
