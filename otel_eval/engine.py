@@ -39,8 +39,8 @@ from otel_eval.model import (
     Stamp,
     Trajectory,
 )
-from otel_eval.scorers.outcomes import checked_outcome, failed_from, too_large
-from otel_eval.scorers.spec.functions import is_own_scorer, private_copy
+from otel_eval.scorers.base_scorer import checked_outcome, failed_from, private_copy, too_large
+from otel_eval.scorers.build import is_own_scorer
 from otel_eval.trajectory import CUT, Plan, Run, build
 
 __all__ = ["Engine", "RunObserver", "result_id", "sampling_hash"]

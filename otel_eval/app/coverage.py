@@ -14,8 +14,8 @@ from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Report, Stamp, Trajectory
-from otel_eval.scorers.references import Reference, references_of
 from otel_eval.scorers.tool_names import ToolNameCheck
+from otel_eval.scorers.values import Reference, references_of
 from otel_eval.trajectory import Plan, Run, build
 
 __all__ = ["Coverage", "UnusedRecords"]

@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.validation import joined, lines_of
 from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
-from otel_eval.errors import ConfigError, collect_errors
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.judge import Judge, resolve_judge
-from otel_eval.scorers.spec.parameters import did_you_mean, redacted_repr
 
 if TYPE_CHECKING:
     from otel_eval.judges.client import JudgeClient

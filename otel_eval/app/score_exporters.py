@@ -15,8 +15,8 @@ from otel_eval.exporters import Exporter
 from otel_eval.exporters.scores import KnownScorers, name_problem
 from otel_eval.interfaces import Scorer
 from otel_eval.otlp.endpoint import Endpoint, by_proxy
+from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.judge import any_judge_name
-from otel_eval.scorers.spec.functions import is_own_scorer
 
 __all__ = ["known_scorers", "score_endpoints", "score_exporters"]
 

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from otel_eval.counters import Counters, Warnings
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Trajectory
-from otel_eval.scorers.outcomes import checked_outcome, failed_from
-from otel_eval.scorers.spec.functions import is_own_scorer
+from otel_eval.scorers.base_scorer import checked_outcome, failed_from
+from otel_eval.scorers.build import is_own_scorer
 
 __all__ = ["MOST_HUNG", "Guard"]
 

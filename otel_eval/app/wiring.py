@@ -29,9 +29,9 @@ from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, for_signal, key_of
 from otel_eval.otlp.tls import validity_of
 from otel_eval.retry import AcceptedBefore, SignalHistory
+from otel_eval.scorers.build import scorer_schema
 from otel_eval.scorers.judge import any_judge_name, named_judges
-from otel_eval.scorers.labels import LabelDistribution
-from otel_eval.scorers.spec.build import scorer_schema
+from otel_eval.scorers.recorded import LabelDistribution
 from otel_eval.trajectory import ALL_NEEDS, Plan
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from struct import unpack
 from typing import Any, Final, NamedTuple
 
-from otel_eval.conventions.local_root import is_local_root
+from otel_eval.conventions.reader import is_local_root
 from otel_eval.interfaces import Frame, LogFrame
 from otel_eval.model import Completeness, Evidence
 

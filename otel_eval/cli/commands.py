@@ -129,7 +129,7 @@ def scorers() -> int:
     """List the types of scorers, each with what it scores."""
     from otel_eval.cli.render import columns
     from otel_eval.scorers import list_scorers
-    from otel_eval.scorers.spec.registry import unused_entry_points
+    from otel_eval.scorers.registry import unused_entry_points
 
     rows = [(name, _scorer_summary(name)) for name in list_scorers()]
     click.echo("\n".join(columns(("type", "what it scores"), rows)))
@@ -248,7 +248,7 @@ def _scorer_summary(name: str) -> str:
     """The first paragraph of a scorer's docstring, or why the scorer cannot be loaded, so that the others are still listed."""
     from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
-    from otel_eval.scorers.outcomes import describe_import_error
+    from otel_eval.scorers.base_scorer import describe_import_error
 
     try:
         thing = get_scorer(name)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from otel_eval.config import EvalConfig
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.scorers.dag import Dag
 from otel_eval.scorers.judge import any_judge_name
-from otel_eval.scorers.spec.parameters import did_you_mean, redacted_repr
 
 __all__ = ["drawings"]
 

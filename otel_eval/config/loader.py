@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of, present_keys
 from otel_eval.errors import ConfigError, holds_credentials
-from otel_eval.scorers.references import is_file
+from otel_eval.scorers.values import is_file
 
 __all__ = ["expand", "exposed_credentials", "load", "parse", "refuse_credentials", "typed"]
 

@@ -47,7 +47,7 @@ def scorer_of(spec: Any) -> Scorer:
     """
     # Deferred: the registry loads every scorer and its plug-ins, which `schema` and `--version` have no need of.
     if isinstance(spec, Scorer) and not isinstance(spec, type):
-        from otel_eval.scorers.spec.build import checked_scorer
+        from otel_eval.scorers.build import checked_scorer
 
         return checked_scorer(spec)
     from otel_eval.scorers import create_scorer
@@ -226,8 +226,8 @@ def _judge(given: Any, endpoint: Any) -> Any:
     if not callable(given) and not is_path:
         return endpoint(given)
     # Deferred: they load every scorer, which `schema` has no need of.
-    from otel_eval.scorers.spec.functions import is_coroutine_function
-    from otel_eval.scorers.spec.registry import import_path
+    from otel_eval.scorers.base_scorer import is_coroutine_function
+    from otel_eval.scorers.registry import import_path
 
     if is_path:
         try:
@@ -352,7 +352,7 @@ def _name_of(given: Any) -> Any:
     """How an evaluation or a scorer is called, as far as that can be seen."""
     if not isinstance(given, Mapping):
         return getattr(given, "name", None)
-    from otel_eval.scorers.spec.registry import ALIASES  # deferred, as the scorers are
+    from otel_eval.scorers.registry import ALIASES  # deferred, as the scorers are
 
     kind = given.get("type")
     return given.get("name") or (ALIASES.get(kind, kind) if isinstance(kind, str) else None)

@@ -17,8 +17,6 @@ from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
 from otel_eval.model import Kind
 
-__all__ = ["convention_from_mapping"]
-
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 _Reader = Callable[[Any, str], Any]

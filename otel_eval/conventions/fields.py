@@ -13,8 +13,6 @@ from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import captured, glob
 from otel_eval.interfaces import SpanEvent, SpanReader, Wanted
 
-__all__ = ["FAILURE_WORDS", "MEMO_BYTES", "MEMO_LIMIT", "ReadTable", "ToolFields", "ToolReader"]
-
 # Memo keys beyond these limits come from attributes with free text: there memory matters more than speed.
 MEMO_LIMIT: Final = 4096
 MEMO_BYTES: Final = 1024

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ANY", "CONTAINERS", "REQUESTS", "RESULTS", "RESULT_WRAPPERS", "WRAPPERS", "MessageShape", "Wrapper"]
-
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:

@@ -13,8 +13,6 @@ from otel_eval.conventions.message_formats import CONTAINERS, REQUESTS, RESULT_W
 from otel_eval.conventions.values import MAX_DEPTH, decode, unwrap, value_at
 from otel_eval.model import UNRECORDED
 
-__all__ = ["ToolRequest", "ToolResult", "message_text", "nested", "read_messages"]
-
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
 # Keys whose text may be messages as JSON: events and flattened families write them so. The content of a message proper is never
 # parsed for calls, whatever it looks like: a user could inject calls by writing them into a prompt.

@@ -1,4 +1,4 @@
-"""Recognise what kind of span a span is, by the rules of the tables.
+"""Recognise spans: their kind by the rules of the tables, local roots, and which attributes of a resource identify it.
 
 A reader decodes only the few attributes that decide the kind and remembers each combination, so that recognising a span costs two
 look-ups.
@@ -15,10 +15,8 @@ from otel_eval.conventions.fields import MEMO_BYTES, MEMO_LIMIT, ReadTable
 from otel_eval.conventions.table import EVALUATION_MARKS, OWN_SCOPE, Convention, Mark, Rule
 from otel_eval.conventions.values import decode, text_of
 from otel_eval.globs import Alternatives, alternatives_of, fits, glob
-from otel_eval.interfaces import LONG_TEXT, SpanReader, Wanted
+from otel_eval.interfaces import LONG_TEXT, Frame, SpanReader, Wanted
 from otel_eval.model import Kind
-
-__all__ = ["DROPPED", "UNRECOGNIZED", "Classification", "ReadTable", "Reader", "Recognition", "ScopeReader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +282,45 @@ def _compile(rule: Rule, table: ReadTable) -> _CompiledRule:
     # "*" needs no text to be compared, only the attribute to be present.
     value = None if rule.value == "*" else alternatives_of(rule.value)
     return _CompiledRule(rule, table, value, glob(rule.name) if rule.name else None)
+
+
+_ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They start a process's part even where no flag records it.
+
+
+def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | None:
+    """Whether the parent that a span names is in another process: by its flags, else by its kind; None if neither tells.
+
+    Args:
+        frame: the span; its parent's id is not empty.
+        view: the span's reader, where there is one already.
+    """
+    _, payload, envelope = frame
+    remote = envelope.parent_is_remote(payload)
+    if remote is None:
+        return (view or envelope.view(payload)).span_kind in _ENTRY_KINDS or None
+    return remote
+
+
+def is_local_root(frame: Frame, view: SpanReader | None = None) -> bool:
+    """Whether the span is a root, or surely the first span of its process."""
+    return not frame[0] or bool(parent_is_remote(frame, view))
+
+
+_IDENTITY: Final = (
+    *("service.name", "service.namespace", "service.instance.id", "service.version"),
+    *("deployment.environment.name", "deployment.environment", "openinference.project.name"),
+)
+_LONGEST: Final = 8192
+_LONGEST_VALUE: Final = 256
+
+
+def exported_resource(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All attributes; of a resource with more than 8,192 characters only those that identify its service and project.
+
+    Each of these has at most 256 characters. The limit is there because the journal holds the resource of each report: one
+    request could make it grow by its own size for each of its traces.
+    """
+    if sum(len(key) + len(str(value)) for key, value in attributes.items()) <= _LONGEST:
+        return attributes
+    identity = {key: attributes[key] for key in _IDENTITY if key in attributes}
+    return {key: value for key, value in identity.items() if isinstance(value, str) and len(value) <= _LONGEST_VALUE}

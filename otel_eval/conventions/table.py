@@ -10,22 +10,6 @@ from typing import Final
 from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.model import Kind
 
-__all__ = [
-    "EVALUATION_MARKS",
-    "FINISH_REASONS",
-    "OWN_SCOPE",
-    "RESPONSE_ID",
-    "TOOL_FINISH_REASONS",
-    "UNRELIABLE",
-    "Convention",
-    "EventRow",
-    "Field",
-    "Mark",
-    "MessageRow",
-    "Rule",
-    "Side",
-]
-
 
 class Field(StrEnum):
     """A piece of information that tables locate in spans."""

@@ -19,22 +19,6 @@ from typing import Any, Final
 from otel_eval.conventions.message_formats import ANY, WRAPPERS, Wrapper
 from otel_eval.model import UNRECORDED
 
-__all__ = [
-    "MAX_DEPTH",
-    "TEXT_WRAPPERS",
-    "Unwrapped",
-    "decode",
-    "depth_change",
-    "frozen",
-    "json_list",
-    "literal",
-    "literal_list",
-    "named_arguments",
-    "text_of",
-    "unwrap",
-    "value_at",
-]
-
 MAX_DEPTH: Final = 64
 # Longer literals, and those with more parts, stay text: Python's parser allocates half a kilobyte for each part.
 _MAX_LITERAL: Final = 262_144

@@ -12,8 +12,8 @@ from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
-from otel_eval.scorers.outcomes import describe_import_error
-from otel_eval.scorers.spec.functions import wrong_parameters
+from otel_eval.scorers.base_scorer import describe_import_error
+from otel_eval.scorers.registry import wrong_parameters
 
 __all__ = ["GROUP", "Exporter", "create_exporter", "installed_exporters"]
 

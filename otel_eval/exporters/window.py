@@ -19,7 +19,7 @@ from opentelemetry.metrics import Observation
 
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
-from otel_eval.scorers.labels import distribution
+from otel_eval.scorers.recorded import distribution
 
 __all__ = ["OTHER", "PERCENTILES", "ResultWindow", "State", "WindowGauges", "WindowLimits", "gauges_of"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from otel_eval.conventions import DROPPED
-from otel_eval.conventions.local_root import is_local_root
+from otel_eval.conventions.reader import is_local_root
 from otel_eval.engine import Engine, sampling_hash
 from otel_eval.evaluations import ScorerSet, condition
 from otel_eval.forwarding.splice import SpanContainer

@@ -1,7 +1,325 @@
-"""Judges: scorers that wait for answers run here on an event loop of their own, and endpoints are asked from here."""
+"""Run the scorers that wait for answers beside the others, on one event loop in a thread of its own.
+
+A bounded queue, slots and a time limit. Each result leaves in a report of its own as soon as it is there; what does not come in
+time is failed, so that no result is missing.
+"""
 
 from __future__ import annotations
 
-from otel_eval.judges.async_evaluator import AsyncEvaluator
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
-__all__ = ["AsyncEvaluator"]
+from otel_eval.model import Failed, Outcome, Pending, Report, Trajectory
+from otel_eval.scorers.base_scorer import checked_outcome, failed_from
+from otel_eval.suppression import suppress_tracing
+
+_LAST_S: Final = 0.5  # for tasks that are cancelled when the loop ends
+_BEAT_S: Final = 1.0
+
+
+class _ResolvingLoop(asyncio.SelectorEventLoop):
+    """Resolves names even when the interpreter is ending and its pool of threads takes no work."""
+
+    async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().getaddrinfo(*args, **options)
+        except RuntimeError:
+            return socket.getaddrinfo(*args, **options)
+
+
+class LoopThread:
+    """A loop that outlives the coroutines on it.
+
+    Attributes:
+        slots: for those of them that want to be few at a time.
+    """
+
+    def __init__(self, name: str, slots: int) -> None:
+        self._loop: Final = _ResolvingLoop()
+        self.slots: Final = asyncio.Semaphore(slots)
+        self._tasks: Final[set[asyncio.Task[None]]] = set()  # of the loop's thread
+        self._beat = time.monotonic()
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the interpreter is ending
+            self._thread = None
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._tick)
+        self._loop.run_forever()
+        self._wind_up()
+
+    def _tick(self) -> None:
+        self._beat = time.monotonic()
+        self._loop.call_later(_BEAT_S, self._tick)
+
+    def _wind_up(self) -> None:
+        """End what is left and what it holds open."""
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(_so(lambda: len(asyncio.all_tasks()) <= 1, _LAST_S))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it runs by itself; else it runs only in `run`."""
+        return self._thread is not None
+
+    def is_blocked(self, for_s: float) -> bool:
+        """Whether something has not let go of the loop for so long."""
+        return self._thread is not None and time.monotonic() - self._beat > for_s + _BEAT_S
+
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Have the loop run the coroutine. From any thread; never blocks."""
+        self._loop.call_soon_threadsafe(self._begin, coroutine)
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """Tell every coroutine to end."""
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks])
+
+    def run(self, until: Callable[[], bool], timeout_s: float) -> None:
+        """Run the loop here until it is so, or the time is over."""
+        self._loop.run_until_complete(_so(until, timeout_s))
+
+    def close(self, timeout_s: float) -> None:
+        """End the loop and what is open on it; where something blocks it, it ends when that lets go."""
+        if self._thread is None:
+            return self._wind_up()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        return self._thread.join(timeout_s)
+
+
+async def _so(until: Callable[[], bool], timeout_s: float) -> None:
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not until() and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.01)
+
+
+_log = logging.getLogger("otel_eval")
+
+_GIVEN_UP_S: Final = 1.0  # for tasks that were cancelled
+_MOST_LEFT: Final = 3  # blocked threads that may be abandoned
+
+
+@dataclass(slots=True)
+class _LateCounts:
+    """What became of the results, as counts that only rise."""
+
+    late_results: int = 0
+    late_timeouts: int = 0
+    late_refused: int = 0  # the queue was full
+    late_lost: int = 0  # given up, because something holds their thread up
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A pending result: its report, the memory that its run takes, and whether a result was reported."""
+
+    report: Report
+    pending: Pending
+    size: int
+    reported: bool = False
+
+
+class AsyncEvaluator:
+    """Runs what is pending in reports.
+
+    Args:
+        emit: takes each late report out; called on the loop's thread, or on that of a caller who gives a result up.
+        max_queue: results that may be pending at one time; further ones are failed with `judge_queue_full`.
+        concurrency: how many of them are worked on at one time.
+        timeout_s: how long one may be worked on; then it is failed with `timeout`.
+        max_bytes: that the runs of all pending results may take, roughly; beyond it the queue is full as well.
+        record: records that a result of a trace, by its id in hexadecimal, is worked on while the context is open.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Report], None],
+        *,
+        max_queue: int = 1000,
+        concurrency: int = 8,
+        timeout_s: float = 300.0,
+        max_bytes: int = 256 * 2**20,
+        record: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        self._emit, self._max, self._timeout_s, self._max_bytes = emit, max_queue, timeout_s, max_bytes
+        self._concurrency: Final = concurrency
+        self._record: Final = record
+        self._changed: Final = threading.Condition()  # guards what follows
+        self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
+        self._last = self._left = 0
+        self._tally: Final = _LateCounts()
+        self._thread: LoopThread | None = None
+        self._stopped = False
+
+    def put(self, report: Report) -> None:
+        """Begin with what is pending in the report. Never blocks."""
+        if not report.pending:
+            return
+        self._abandon_blocked()
+        size = trajectory_size(report.trajectory) // len(report.pending)
+        with self._changed:
+            taken, refused = self._admitted(report.pending, size)
+            for pending in taken:
+                self._begin_soon(_Job(report, pending, size))
+            self._tally.late_refused += len(refused)
+        for pending in refused:
+            self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
+
+    def _admitted(self, pending: tuple[Pending, ...], size: int) -> tuple[tuple[Pending, ...], tuple[Pending, ...]]:
+        """Those that there is room for, and the others. One run is always let in, however large."""
+        held = sum(job.size for job in self._open.values())
+        heavy = bool(self._open) and held + size * len(pending) > self._max_bytes
+        room = 0 if self._stopped or heavy else max(0, self._max - len(self._open))
+        return pending[:room], pending[room:]
+
+    def _begin_soon(self, job: _Job) -> None:
+        self._last += 1
+        self._open[self._last] = job
+        if self._thread is None:
+            self._thread = LoopThread("otel-eval-later", self._concurrency)
+        self._thread.begin(self._finish(self._thread, self._last, job))
+
+    # ------------------------------------------------------------- on the loop
+
+    async def _finish(self, thread: LoopThread, number: int, job: _Job) -> None:
+        try:
+            with suppress_tracing():
+                outcome = await self._outcome(thread, job)
+        except asyncio.CancelledError as error:
+            outcome = self._timed_out() if self._stopped else Failed(type(error).__name__)
+        self._report(number, job, outcome)
+
+    async def _outcome(self, thread: LoopThread, job: _Job) -> Outcome:
+        async with thread.slots:
+            try:
+                async with asyncio.timeout(self._timeout_s) as limit:
+                    with self._record(job.report.trajectory.trace_id):
+                        return checked_outcome(await job.pending.evaluate(job.report.trajectory))
+            except (asyncio.CancelledError, GeneratorExit):  # cancelled, or discarded with the loop
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever a user's scorer does; some libraries' timeouts are no `Exception`
+                return self._timed_out() if limit.expired() else failed_from(error)
+
+    def _timed_out(self) -> Failed:
+        self._tally.late_timeouts += 1
+        return Failed("timeout")
+
+    def _report(self, number: int, job: _Job, outcome: Outcome) -> bool:
+        """Report the result, unless one was reported already."""
+        with self._changed:
+            if job.reported:
+                return False
+            job.reported = True
+        self._out(job.report, job.pending, outcome)
+        with self._changed:
+            self._open.pop(number, None)
+            self._changed.notify_all()
+        return True
+
+    def _out(self, report: Report, pending: Pending, outcome: Outcome) -> None:
+        self._tally.late_results += 1
+        try:
+            stamp = replace(report.stamp, at_ns=time.time_ns())
+            self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
+        except Exception as error:  # noqa: BLE001 - a report that cannot leave must not end the loop
+            _log.warning("a late result could not be emitted: %s", type(error).__name__)
+
+    # --------------------------------------------------------------------- end
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for all that was put before; False if it did not come in time."""
+        self._abandon_blocked()
+        last, thread = self._last, self._thread
+        if thread is not None and not thread.is_alone:
+            thread.run(lambda: self._is_over(last), timeout_s)
+            return self._is_over(last)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_over(last), timeout_s)
+
+    def _is_over(self, last: int) -> bool:
+        return next(iter(self._open), last + 1) > last
+
+    def stop(self, timeout_s: float) -> bool:
+        """Take nothing more and wait; what does not come in time is failed with `timeout`. True if all came."""
+        with self._changed:
+            self._stopped = True
+        done = self.wait(timeout_s)
+        thread = self._thread
+        if thread is not None:
+            if not done:
+                thread.cancel()
+                self.wait(_GIVEN_UP_S)
+            self._thread = None
+            thread.close(_GIVEN_UP_S)
+            self._fail_pending()
+        return done
+
+    def _abandon_blocked(self) -> None:
+        """Abandon a thread whose loop is blocked, and go on with another."""
+        thread = self._thread
+        if thread is None or self._left >= _MOST_LEFT or not thread.is_blocked(self._timeout_s):
+            return
+        with self._changed:
+            if self._thread is not thread:
+                return
+            self._thread = None
+            self._left += 1
+        thread.close(0.0)
+        self._fail_pending()
+
+    def _fail_pending(self) -> None:
+        """Fail everything that is pending with `timeout`."""
+        with self._changed:
+            jobs = list(self._open.items())
+        lost = sum([self._report(number, job, Failed("timeout")) for number, job in jobs])
+        if lost:
+            self._tally.late_lost += lost
+            _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
+
+    def counts(self) -> dict[str, int]:
+        """What became of the results, and how many are pending."""
+        return asdict(self._tally) | {"late_pending": len(self._open)}
+
+
+_VALUE: Final = 64  # bytes of a value beside its text
+_CALL: Final = 400
+
+
+def trajectory_size(run: Trajectory) -> int:
+    """Bytes, within a factor of two or so.
+
+    >>> trajectory_size(Trajectory(output="x" * 10_000)) // 1000
+    10
+    """
+    values: list[Any] = [run.input, run.output, run.attributes]
+    for call in run.calls:
+        values += (call.arguments, call.result, call.error.message if call.error else None)
+    size = _CALL * len(run.calls)
+    while values:
+        value = values.pop()
+        size += _VALUE
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, Mapping):
+            values += value.keys()
+            values += value.values()
+        elif isinstance(value, list | tuple):
+            values += value
+    return size

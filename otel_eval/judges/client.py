@@ -13,14 +13,21 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_eval.errors import redacted
-from otel_eval.judges.cache import AnswerCache, SharedRequests
-from otel_eval.judges.completions import ResponseFormats, completion_of, form_fields, last_object, text_of, tokens_of
-from otel_eval.judges.rate_limit import RateLimiter, RetryableJudgeError
+from otel_eval.judges.endpoint import (
+    AnswerCache,
+    RateLimiter,
+    ResponseFormats,
+    RetryableJudgeError,
+    SharedRequests,
+    completion_of,
+    form_fields,
+    last_object,
+    text_of,
+    tokens_of,
+)
 from otel_eval.retry import retry_after_s
 from otel_eval.scorers.judge import JudgeError, parse_reply
 from otel_eval.suppression import suppress_tracing
-
-__all__ = ["ClientSettings", "JudgeClient"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

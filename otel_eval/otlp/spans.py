@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from otel_eval.conventions.resources import exported_resource
+from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.otlp.schema import (

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from otel_eval.scorers import (  # noqa: F401 - importing them registers them
     calls,
+    cel,
     counts,
     dag,
-    expression,
-    failures,
     judge_scorers,
-    labels,
     pattern,
-    precedence,
-    repeats,
-    structure,
-    times,
+    recorded,
+    sequence,
 )
-from otel_eval.scorers.labels import summarize
-from otel_eval.scorers.spec.build import create_scorer
-from otel_eval.scorers.spec.registry import get_scorer, list_scorers, scorer
+from otel_eval.scorers.build import create_scorer
+from otel_eval.scorers.recorded import summarize
+from otel_eval.scorers.registry import get_scorer, list_scorers, scorer
 
 __all__ = ["create_scorer", "get_scorer", "list_scorers", "scorer", "summarize"]

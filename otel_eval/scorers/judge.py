@@ -1,7 +1,8 @@
 """What a judge is to a scorer: prompts are built here, and answers are checked before they count.
 
 What was recorded may have been written to mislead a judge: it stands apart as JSON that cannot close the block it is in, and
-the judge is instructed to treat it as data. Endpoints and names are resolved by the layers above.
+the judge is instructed to treat it as data. A judge that is down, or whose answer has another form, gives an outcome of its own
+and never a score. Endpoints and names are resolved by the layers above.
 """
 
 from __future__ import annotations
@@ -10,30 +11,15 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, cast, runtime_checkable
 
-from otel_eval.errors import ConfigError, OtelEvalError
-from otel_eval.model import UNRECORDED, ToolCall
-from otel_eval.scorers.spec.functions import is_coroutine_function
-from otel_eval.scorers.spec.parameters import did_you_mean, invalid_value, redacted_repr
-from otel_eval.scorers.spec.registry import import_path
-
-__all__ = [
-    "SCORE",
-    "Judge",
-    "JudgeError",
-    "PromptTooLong",
-    "StructuredJudge",
-    "any_judge_name",
-    "ask",
-    "build_prompt",
-    "calls_as_data",
-    "named_judges",
-    "parse_reply",
-    "resolve_judge",
-    "without_unrecorded",
-]
+from otel_eval.errors import ConfigError, OtelEvalError, did_you_mean, redacted_repr
+from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, ToolCall, Trajectory
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, failed_from, is_coroutine_function, run_coroutine
+from otel_eval.scorers.parameters import STRING, flag, invalid_value, optional, reads, share, text, with_schema
+from otel_eval.scorers.registry import import_path
 
 Judge = Callable[[str], Awaitable[str]]
 """Takes a prompt and answers it."""
@@ -265,3 +251,104 @@ def calls_as_data(calls: tuple[ToolCall, ...]) -> list[dict[str, Any]]:
 
 def _error(call: ToolCall) -> dict[str, Any]:
     return {"error": {"type": call.error.type, "message": call.error.message}} if call.error else {}
+
+
+_LONGEST_EXPLANATION: Final = 2000  # characters of a judge's explanation
+
+Opinion = Callable[[Trajectory], Awaitable[Finding | Outcome]]
+
+
+@with_schema({"anyOf": [STRING, {"type": "object", "required": ["base_url", "model"]}]})
+def read_judge(key: str, value: Any) -> Judge:
+    """A judge's name, an endpoint or a coroutine function."""
+    return resolve_judge(value, key)
+
+
+def run_now(evaluate: Callable[[Trajectory], Any], trajectory: Trajectory) -> Outcome:
+    """What `evaluate` gives, for a caller that does not wait."""
+    try:
+        outcome: Outcome = run_coroutine(evaluate(trajectory))
+    except RuntimeError as error:
+        return Failed("RuntimeError", str(error))
+    return outcome
+
+
+async def evaluate_with_judge(scorer: BaseScorer, trajectory: Trajectory, opinion: Opinion) -> Outcome:
+    """The outcome for one run, in the frame of every built-in scorer."""
+    skipped = scorer.skip_common(trajectory)
+    if skipped is not None:
+        return skipped
+    try:
+        return scorer.to_outcome(await opinion(scorer.select_calls(trajectory)))
+    except PromptTooLong as error:
+        return Skipped(str(error), reason="too_large")
+    except Exception as error:  # noqa: BLE001 - a judge from Python may raise anything; that is an outcome
+        return failed(error)
+
+
+def failed(error: Exception, details: Mapping[str, Any] | None = None) -> Failed:
+    """The outcome of a judge that failed; the HTTP status of a refusal is a detail, since it quotes nothing."""
+    if not isinstance(error, JudgeError):
+        return replace(failed_from(error), details=details or {})
+    status = {} if error.status is None else {"http_status": error.status}
+    return Failed(error.kind, str(error), {**(details or {}), **status})
+
+
+async def judge_score(judge: Judge, prompt: str, *, include_content: bool) -> Finding:
+    """The score that a judge gives; what it wrote counts as content.
+
+    Raises:
+        JudgeError: there is no answer, or none that can be used.
+    """
+    reply = await ask(judge, prompt, SCORE)
+    score, said = float(reply["score"]) + 0.0, reply["explanation"].strip()[:_LONGEST_EXPLANATION]  # never -0.0
+    if not include_content:
+        return Finding(score, f"the judge gave {score:.3g}", {"score": score})
+    return Finding(score, f"the judge gave {score:.3g}: {said}", {"score": score, "explanation": said})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeScorer(BaseScorer):
+    """Base of the scorers whose value is a judge's score.
+
+    Attributes:
+        judge: a name of `judges`, an endpoint, a coroutine function or its path ([judges.md](../how-to/judges.md)).
+        prompt: replaces the instruction to the judge; what was recorded and the form of the answer are always added.
+        sample: the share of traces that are scored, chosen by trace id; the others get no result.
+        include_content: `true` lets what the judge wrote into explanation and details.
+    """
+
+    asynchronous: ClassVar[bool] = True
+
+    judge: Judge = field(metadata=reads(read_judge))
+    prompt: str | None = field(default=None, metadata=reads(optional(text)))
+    sample: float = field(default=1.0, metadata=reads(share))
+    include_content: bool = field(default=False, metadata=reads(flag))
+
+    @property
+    def default_threshold(self) -> float:
+        """0.5: a judge's score is an estimate."""
+        return 0.5
+
+    def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
+        """The whole prompt about a run, or why there is nothing to ask.
+
+        Raises:
+            TooLong: it would be longer than a judge can be asked to read.
+        """
+        raise NotImplementedError
+
+    async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Ask."""
+        prompt = self.prompt_for(trajectory)
+        if not isinstance(prompt, str):
+            return prompt
+        return await judge_score(self.judge, prompt, include_content=self.include_content)
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run, once the judge has answered."""
+        return await evaluate_with_judge(self, trajectory, self.opinion)
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The same for a caller that does not wait; in a running event loop await `evaluate` instead."""
+        return run_now(self.evaluate, trajectory)

@@ -7,32 +7,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
-from otel_eval.scorers.judge import Judge, PromptTooLong, build_prompt, calls_as_data, without_unrecorded
-from otel_eval.scorers.judge_base import JudgeScorer, evaluate_with_judge, failed, judge_score, read_judge, run_now
-from otel_eval.scorers.matching import MATCHES, MEASURES, Matching, arguments_mode
-from otel_eval.scorers.references import Reference, reference
-from otel_eval.scorers.spec.base_scorer import Finding
-from otel_eval.scorers.spec.parameters import (
-    STRING,
-    collect_errors,
-    invalid_value,
-    one_of,
-    optional,
-    reads,
-    redacted_repr,
-    schema_of,
-    share,
-    text,
-    with_schema,
+from otel_eval.scorers.base_scorer import Finding
+from otel_eval.scorers.calls import MATCHES, MEASURES, Matching, arguments_mode
+from otel_eval.scorers.judge import (
+    Judge,
+    JudgeScorer,
+    PromptTooLong,
+    build_prompt,
+    calls_as_data,
+    evaluate_with_judge,
+    failed,
+    judge_score,
+    read_judge,
+    run_now,
+    without_unrecorded,
 )
-from otel_eval.scorers.spec.registry import scorer
+from otel_eval.scorers.parameters import STRING, invalid_value, one_of, optional, reads, schema_of, share, text, with_schema
+from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
-from otel_eval.scorers.values import recorded_field
-
-__all__ = ["AnswerAccuracy", "LlmJudge", "ToolCorrectness"]
+from otel_eval.scorers.values import Reference, recorded_field, reference
 
 _COMPARE: Final = """You compare an answer with a reference answer to the same question.
 The reference answer is right. Say how far the answer agrees with it in substance: 1 if it says all that the reference

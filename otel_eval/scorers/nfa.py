@@ -12,8 +12,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-__all__ = ["NFA", "Edit", "Fit", "PatternTooLarge", "TooManyOrders", "accepts", "fewest_edits"]
-
 _MOST_STATES: Final = 10_000
 _MOST_VECTORS: Final = 4096
 _EDIT: Final = 1 << 40  # costs order by edits first, then by the length of the word, longest first

@@ -7,29 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.model import Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment.parallel_calls import parallel_groups
+from otel_eval.scorers.alignment.partial_order import parallel_groups
+from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, TooManyOrders, fewest_edits
-from otel_eval.scorers.spec.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.spec.parameters import (
-    STRING,
-    collect_errors,
-    count,
-    did_you_mean,
-    flag,
-    invalid_value,
-    one_of,
-    optional,
-    reads,
-    redacted_repr,
-    with_schema,
-)
-from otel_eval.scorers.spec.registry import scorer
-from otel_eval.scorers.text import plural, seen, tool
-from otel_eval.scorers.tool_names import ToolNames
-
-__all__ = ["TrajectoryPattern", "read_pattern"]
+from otel_eval.scorers.parameters import STRING, count, flag, invalid_value, one_of, optional, reads, with_schema
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames, plural, seen, tool
 
 _KINDS: Final = ("sequence", "any_order", "choice", "optional", "repeat")
 _FORMS: Final = "a tool's name, a list, or one of sequence, any_order, choice, optional, repeat"

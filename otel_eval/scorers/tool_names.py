@@ -1,22 +1,56 @@
-"""Find names of tools in policies that no run uses: most are misspelt, and such a policy has no effect."""
+"""Names of tools: how explanations list them, and which names in policies no run uses.
+
+Most names that never occur are misspelt, and a policy with such a name has no effect. Values of arguments and results never
+appear in explanations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from otel_eval.errors import nearest
 from otel_eval.model import Trajectory
 
-__all__ = ["ENOUGH_RUNS", "ToolNameCheck", "ToolNames", "tool_names_of"]
+_MOST_LISTED: Final = 8
+_LONGEST_NAME: Final = 60
+_MOST_SEEN: Final = 50
+
+
+def tool(name: str) -> str:
+    """A tool's name, cut to 60 characters."""
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def listed(items: Sequence[tuple[str, int]]) -> str:
+    """Names with positions: `search (0), open (3) and 2 more`."""
+    shown = items if len(items) <= _MOST_LISTED else items[:_MOST_LISTED]
+    text = ", ".join([f"{name if len(name) <= _LONGEST_NAME else tool(name)} ({position})" for name, position in shown])
+    return text if len(items) <= _MOST_LISTED else f"{text} and {len(items) - _MOST_LISTED} more"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def seen(calls: Iterable[_Named]) -> list[str]:
+    """The distinct names, sorted, at most 50: what a misspelt name of a policy is compared with."""
+    return [tool(name) for name in sorted({call.name for call in calls})[:_MOST_SEEN]]
+
 
 ENOUGH_RUNS: Final = 1000
 """Runs after which a required tool that never occurred is reported."""
 
 _LOOKS: Final = (1, 10, 100, ENOUGH_RUNS)  # run counts at which misspelt names are looked for
-_MOST_SEEN: Final = 1000
+_MOST_REMEMBERED: Final = 1000
 _ALIKE: Final = 0.75
 
 
@@ -87,7 +121,7 @@ class ToolNameCheck:
             if known is None or (self._live and known.runs >= ENOUGH_RUNS):
                 continue
             known.runs += 1
-            if len(known.seen) < _MOST_SEEN:
+            if len(known.seen) < _MOST_REMEMBERED:
                 known.seen.update([call.name for call in trajectory.calls])
             if self._live and known.runs in _LOOKS:
                 due += _warnings(name, known, never=known.runs == ENOUGH_RUNS)

@@ -1,30 +1,26 @@
-"""Compare arguments and results with expected ones, and look up recorded values by name.
+"""Recorded values: how they are compared with expected ones and looked up by name, and the references of runs.
 
-Equality is Python's `==`, so 1, 1.0 and True are equal.
+Equality is Python's `==`, so 1, 1.0 and True are equal. A run's own reference is in one of its attributes, or in the record of a
+dataset that an attribute names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from math import fsum
+from os import PathLike, fspath
 from typing import Any, Final
 
-from otel_eval.model import UNRECORDED, Trajectory
-
-__all__ = [
-    "MODES",
-    "Agreement",
-    "agreement",
-    "as_object",
-    "decode_json",
-    "hashable",
-    "is_bare_value",
-    "is_object",
-    "overlap_share",
-    "recorded_field",
-    "value_at",
-]
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
+from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import BaseScorer, failed_from, is_coroutine_function
+from otel_eval.scorers.parameters import STRING, invalid_value, text, with_schema
+from otel_eval.scorers.registry import import_path
 
 Agreement = Callable[[Any, Any], float]
 
@@ -184,3 +180,139 @@ def _below(value: Any, path: str) -> Any:
             return UNRECORDED
         value = value[key]
     return value
+
+
+Records = Callable[[str], Mapping[str, Any] | None]
+"""Gives the record of a key, or None. Called for each run: it must not wait."""
+
+_FILES: Final = "otel_eval.app.judge_clients"  # named, not imported: it is loaded only where a file is a dataset
+_FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.\w+)*:[^\W\d]\w*(\.\w+)*")
+_EXAMPLE: Final = "{dataset: cases.jsonl, key: case.id}"
+_KNOWN: Final = ("dataset", "key", "field", "column")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a run's own reference is.
+
+    Attributes:
+        key: an attribute of the run: the reference itself, or, where there are records, the key of one.
+        records: the dataset, or None.
+        field: of the record, the one that is the reference.
+    """
+
+    key: str
+    records: Records | None = field(default=None, repr=False)
+    field: str = "expected"
+
+    def key_of(self, trajectory: Trajectory) -> str | None:
+        """The key of the run's record; None if there are no records or the run did not record a key."""
+        value = trajectory.attributes.get(self.key)
+        return None if self.records is None or value is None else _text(value)
+
+    def of(self, trajectory: Trajectory) -> Any:
+        """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
+        if self.key not in trajectory.attributes:
+            return _none(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
+        value = trajectory.attributes[self.key]
+        return decode_json(value) if self.records is None else self.value_of(_text(value))
+
+    def value_of(self, key: str) -> Any:
+        """The same for the record of a key."""
+        assert self.records is not None, "asked only where there are records"
+        try:
+            record: Any = self.records(key)
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
+            return failed_from(error)
+        if record is None:
+            return _none(self._no("the dataset has no such record"))
+        if not isinstance(record, Mapping):
+            return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
+        value = decode_json(record.get(self.field))
+        return _none(self._no(f"its record has no {self.field}")) if value is None else value
+
+    def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
+        """Where in a file the run's record is: `dataset` and `line`; nothing if it is in none."""
+        key, place_of = self.key_of(trajectory), getattr(self.records, "place_of", None)
+        place: Mapping[str, Any] = {} if key is None or place_of is None else place_of(key)
+        return place
+
+    def _no(self, why: str) -> str:
+        # The key's value is left out: it may be content.
+        return f"no reference for key {self.key}: {why}"
+
+
+def is_file(dataset: Any) -> bool:
+    """Whether the `dataset` of a reference is the path of a file, not a mapping, a function or the path of one."""
+    return isinstance(dataset, str | PathLike) and bool(fspath(dataset)) and _FUNCTION.fullmatch(fspath(dataset)) is None
+
+
+def references_of(scorer: object) -> Iterator[Reference]:
+    """The references a scorer may read, with those of the scorers that it leads to.
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> [each.key for each in references_of(create_scorer({"type": "tool_call_order", "reference": "my.expected"}))]
+    ['my.expected']
+    """
+    if not isinstance(scorer, BaseScorer):  # attributes of a user's object mean something else, and may raise
+        return
+    held = (getattr(scorer, name, None) for name in ("reference", "answer"))
+    yield from (each for each in held if isinstance(each, Reference))
+    for further in getattr(scorer, "scorers", ()):
+        yield from references_of(further)
+
+
+def _none(why: str) -> Skipped:
+    return Skipped(why, reason="no_reference")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_IN_DATASET: Final = {
+    "type": "object",
+    "properties": {"dataset": {"type": ["string", "object"]}, "key": STRING, "field": STRING, "column": STRING},
+    "required": ["dataset", "key"],
+    "additionalProperties": False,
+}
+
+
+@with_schema({"anyOf": [STRING, _IN_DATASET]})
+def reference(key: str, value: Any) -> Reference:
+    """An attribute's name, or a mapping of `dataset` and `key`, with an optional `field` and, for files, `column`."""
+    if isinstance(value, Reference):
+        return value
+    if isinstance(value, str):
+        return Reference(text(key, value))
+    if not isinstance(value, Mapping):
+        raise invalid_value(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
+    problems = [f"{key}.{word}: unknown key; {did_you_mean(word, _KNOWN)}" for word in value if word not in _KNOWN]
+    problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
+    words = {word: value[word] for word in ("key", "field", "column") if word in value}
+    try:
+        collect_errors(partial(text, f"{key}.{word}", given) for word, given in words.items())
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    return _within(key, value["dataset"], **words)
+
+
+def _within(where: str, dataset: Any, *, key: str, field: str = "expected", column: str | None = None) -> Reference:
+    if isinstance(dataset, str) and _FUNCTION.fullmatch(dataset):
+        dataset = import_path(f"{where}.dataset", dataset)
+    if is_file(dataset):
+        return Reference(key, import_module(_FILES).open_dataset(fspath(dataset), column or key, field, where), field)
+    if column is not None:
+        raise ConfigError(f"{where}.column: only a file has columns for keys; leave it out")
+    if isinstance(dataset, Mapping):
+        # Kept as it is, so that it may change; YAML's keys may be numbers.
+        by_text = dataset if all(isinstance(each, str) for each in dataset) else {_text(k): v for k, v in dataset.items()}
+        return Reference(key, by_text.get, field)
+    if is_coroutine_function(dataset):
+        raise invalid_value(f"{where}.dataset", dataset, "a function that gives a record at once", "write def, not async def")
+    if callable(dataset):
+        return Reference(key, dataset, field)
+    remedy = f"name a file, {where}.dataset: cases.jsonl, or give a mapping of records or a function"
+    raise ConfigError(f"{where}.dataset: {redacted_repr(dataset)} is not a dataset; {remedy}")

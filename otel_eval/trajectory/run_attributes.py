@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any, Final
 
 from otel_eval.conventions import Field, ReadTable, Side, decode
-from otel_eval.conventions.events import text_in_events
 from otel_eval.conventions.messages import message_text
+from otel_eval.conventions.model_calls import text_in_events
 from otel_eval.interfaces import steps_of
 from otel_eval.model import UNRECORDED, Kind, SpanRef
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace

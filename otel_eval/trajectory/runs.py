@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from otel_eval.conventions.local_root import parent_is_remote
+from otel_eval.conventions.reader import parent_is_remote
 from otel_eval.model import Kind, Trajectory
 from otel_eval.trajectory.classify import ClassifiedTrace
 

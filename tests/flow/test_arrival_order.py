@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_eval.assembly import Limits, TraceBuffer
-from otel_eval.conventions.local_root import is_local_root
+from otel_eval.conventions.reader import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace, Frame, Steps

@@ -12,7 +12,7 @@ from otel_eval.evaluations import Matcher, RunFilter, ScorerSet
 from otel_eval.globs import glob
 from otel_eval.model import Scored
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.spec.parameters import Names
+from otel_eval.scorers.parameters import Names
 from otel_eval.testing import call, trajectory
 
 STARS = "a*" * 30 + "b"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from otel_eval.scorers import get_scorer, list_scorers
-from otel_eval.scorers.spec.base_scorer import BaseScorer
-from otel_eval.scorers.spec.build import parameters_of
+from otel_eval.scorers.base_scorer import BaseScorer
+from otel_eval.scorers.build import parameters_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scorers.md"
 BEGIN = "<!-- The sections of scorers are made from their docstrings by tests/helpers/scorer_reference.py. -->\n\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_eval.conventions.builtin import coding_agents, frameworks, genai, openinference, openllmetry, vendors
+from otel_eval.conventions.builtin import frameworks, genai, openinference, vendors
 from otel_eval.conventions.table import Convention
 
 __all__ = ["TABLES"]
@@ -21,17 +21,17 @@ TABLES: Final[tuple[Convention, ...]] = (
     genai.LITELLM,
     *genai.DIALECTS,
     vendors.LANGSMITH,
-    *openllmetry.DIALECTS,
-    openllmetry.TRACELOOP,
+    *vendors.OPENLLMETRY,
+    vendors.TRACELOOP,
     genai.LITELLM_CALLER,
-    openllmetry.TRACELOOP_MODELS,
+    vendors.TRACELOOP_MODELS,
     vendors.MLFLOW_LANGCHAIN,
     vendors.MLFLOW,
     vendors.VERCEL,
     vendors.SPRING_AI,
     vendors.MCP,
-    coding_agents.CLAUDE_CODE,
-    coding_agents.GEMINI_CLI,
+    vendors.CLAUDE_CODE,
+    vendors.GEMINI_CLI,
     frameworks.LIVEKIT,
     frameworks.LOGFIRE_WORKFLOW,
     frameworks.LOGFIRE_AGENTS,

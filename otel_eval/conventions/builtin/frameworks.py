@@ -22,23 +22,6 @@ from otel_eval.conventions.builtin.genai import RULES as GEN_AI_RULES
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = [
-    "AG2",
-    "AGENTOPS",
-    "CAMEL",
-    "CREWAI",
-    "CREWAI_STEPS",
-    "FLUE",
-    "GENKIT",
-    "HAYSTACK",
-    "LETTA",
-    "LIVEKIT",
-    "LOGFIRE_AGENTS",
-    "LOGFIRE_WORKFLOW",
-    "LOONGSUITE",
-    "WEAVE",
-]
-
 GENKIT: Final = Convention(
     name="genkit",
     source="genkit docs, telemetry overview @2026-09 (genkit:* attributes); Langfuse ObservationTypeMapper.ts @2026-08-22",

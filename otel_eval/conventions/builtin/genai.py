@@ -12,20 +12,6 @@ from typing import Final
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = [
-    "AGENT_OPERATIONS",
-    "BARE_TOOL",
-    "DIALECTS",
-    "GEN_AI",
-    "LITELLM",
-    "LITELLM_CALLER",
-    "MODEL_OPERATIONS",
-    "OPERATION",
-    "PLACEHOLDERS",
-    "SCRUBBED",
-    "with_fields",
-]
-
 OPERATION: Final = "gen_ai.operation.name"
 AGENT_OPERATIONS: Final = "invoke_agent|invoke_workflow"
 MODEL_OPERATIONS: Final = "chat|generate_content|text_completion"

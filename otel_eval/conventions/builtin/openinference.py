@@ -14,8 +14,6 @@ from otel_eval.conventions.builtin.genai import with_fields
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["DIALECTS", "OPENINFERENCE"]
-
 KIND: Final = "openinference.span.kind"
 RULES: Final = (
     Rule(Kind.TOOL, KIND, "TOOL|tool|Tool"),

@@ -1,17 +1,126 @@
-"""Tracing products and general frameworks with attribute families of their own."""
+"""Products with attribute families of their own: tracing products, general frameworks, coding agents, and OpenLLMetry.
+
+OpenLLMetry is the SDK of Traceloop with the instrumentations that came from it. Its spans often carry GenAI attributes too,
+filled with the envelopes of the framework, so its tables precede the GenAI ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.builtin.genai import MESSAGES, PLACEHOLDERS, with_fields
+from otel_eval.conventions.builtin.genai import MESSAGES, OPERATION, PLACEHOLDERS, with_fields
+from otel_eval.conventions.builtin.genai import RULES as GEN_AI_RULES
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
-from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
+from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
-__all__ = ["LANGFUSE", "LANGSMITH", "MCP", "MLFLOW", "MLFLOW_LANGCHAIN", "PLAIN", "SPRING_AI", "VERCEL"]
+KIND: Final = "traceloop.span.kind"
+RULES: Final = (
+    Rule(Kind.TOOL, KIND, "tool"),
+    Rule(Kind.AGENT, KIND, "agent|workflow"),
+    Rule(Kind.MODEL, "llm.request.type", "chat|completion"),
+    Rule(Kind.OTHER, KIND, "task"),
+)
+FIELDS: Final[Mapping[Field, tuple[str, ...]]] = with_fields(
+    GEN_AI_FIELDS,
+    tool_name=("gen_ai.tool.name", "traceloop.entity.name"),
+    arguments=("gen_ai.tool.call.arguments", "traceloop.entity.input"),
+    result=("gen_ai.tool.call.result", "traceloop.entity.output"),
+    agent_name=("gen_ai.agent.name", "traceloop.entity.name"),
+    input=("gen_ai.input.messages", "traceloop.entity.input"),
+    output=("gen_ai.output.messages", "traceloop.entity.output"),
+    conversation=(
+        "gen_ai.conversation.id",
+        "traceloop.association.properties.thread_id",
+        "traceloop.association.properties.session_id",
+    ),
+)
+
+TRACELOOP: Final = Convention(
+    name="traceloop",
+    source="traceloop/openllmetry 0.62.4, opentelemetry-semantic-conventions-ai 0.5.1; E: langchain",
+    rules=tuple(rule for rule in RULES if rule.key == KIND),
+    fields=FIELDS,
+    span_name=("execute_tool *", "*.tool"),
+    agent_span_name=("invoke_agent *", "*.workflow", "*.agent"),
+    errors=(Mark("gen_ai.task.status", "failure"),),
+    messages=MESSAGES,
+    wrappers=("langchain_tool_start", "langchain_output", "python_call"),
+    placeholders=PLACEHOLDERS,
+)
+
+TRACELOOP_MODELS: Final = replace(
+    TRACELOOP,
+    name="traceloop_models",
+    source="the same: model calls in the spelling that other libraries copied",
+    rules=tuple(rule for rule in RULES if rule.key != KIND),
+    tool_spans=False,
+)
+
+LANGCHAIN: Final = replace(
+    TRACELOOP,
+    name="traceloop_langchain",
+    source="opentelemetry-instrumentation-langchain 0.62.4 (some spans carry only GenAI attributes); E",
+    scopes=("opentelemetry.instrumentation.langchain*",),
+    rules=(*RULES, *GEN_AI_RULES),
+    tool_spans=True,
+    failures_in_results=True,
+)
+
+AGNO: Final = replace(
+    TRACELOOP,
+    name="traceloop_agno",
+    source="opentelemetry-instrumentation-agno 0.62.4: agents and teams, no model spans; results are `repr` text, and only "
+    "that text shows that a call failed; E",
+    scopes=("opentelemetry.instrumentation.agno*",),
+    rules=RULES,
+    fields=with_fields(FIELDS, agent_name=("agno.team.name",)),
+    agent_span_name=("*.team", "*.agent"),
+    errors=(Mark("traceloop.entity.output", "status='failure' *"),),
+    tool_spans=True,
+    failures_in_results=True,
+)
+
+LLAMA_INDEX: Final = replace(
+    TRACELOOP,
+    name="traceloop_llama_index",
+    source="opentelemetry-instrumentation-llamaindex 0.62.4 with llama-index-core 0.14: tools are tasks without names; E",
+    scopes=("opentelemetry.instrumentation.llamaindex*",),
+    rules=(*RULES, *GEN_AI_RULES),
+    tool_spans=False,
+    failures_in_results=True,
+)
+
+CREWAI: Final = replace(
+    TRACELOOP,
+    name="traceloop_crewai",
+    source="opentelemetry-instrumentation-crewai 0.62.4: crew, agent and task spans, no tool spans; E",
+    scopes=("opentelemetry.instrumentation.crewai*",),
+    rules=(*RULES, *GEN_AI_RULES),
+    messages=tuple(replace(row, conclusive=False) for row in MESSAGES),
+    tool_spans=False,
+)
+
+MODEL_CLIENTS: Final = replace(
+    TRACELOOP,
+    name="traceloop_clients",
+    source="opentelemetry-instrumentation-openai, -anthropic, -bedrock, -cohere, -groq, -mistralai, -ollama, -together, "
+    "-vertexai, -google-generativeai 0.62.4: they wrap the model's client and see no tool run",
+    scopes=tuple(
+        f"{origin}{each}"
+        for origin in ("opentelemetry.instrumentation.", "@traceloop/instrumentation-")
+        for each in ("openai", "openai.*", "anthropic", "bedrock", "cohere", "groq", "mistralai", "ollama", "together",
+                     "vertexai", "google_generativeai", "watsonx", "replicate", "sagemaker", "writer")
+    ),
+    rules=(*RULES, *GEN_AI_RULES),
+    tool_spans=False,
+)  # fmt: skip
+
+OPENLLMETRY: Final = (LANGCHAIN, AGNO, LLAMA_INDEX, CREWAI, MODEL_CLIENTS)
+
 
 LANGFUSE: Final = Convention(
     name="langfuse",
@@ -201,4 +310,60 @@ PLAIN: Final = Convention(
     wrappers=("python_call", "uipath_output"),
     not_call_marks=(Mark("tool.synthesized", "true"),),
     placeholders={"*": frozenset({"__REDACTED__"})},
+)
+
+
+CLAUDE_CODE: Final = Convention(
+    name="claude_code",
+    source="Claude Code docs, monitoring (traces, beta) @2026-06: `claude_code.tool` names the call, `.tool.execution` below "
+    "it, with the same id and no name, records how it ended; a session's title is requested in a trace of its own; "
+    "arguments and the output only in log records; E: the CLI of claude-agent-sdk 0.2.187",
+    scopes=("*claude*code*",),
+    rules=(
+        Rule(Kind.OTHER, "llm_request.context", "standalone"),
+        Rule(Kind.TOOL, name="claude_code.tool|claude_code.tool.execution"),
+        Rule(Kind.AGENT, name="claude_code.interaction"),
+        Rule(Kind.MODEL, name="claude_code.llm_request"),
+        Rule(Kind.OTHER, name="claude_code.*"),
+    ),
+    fields={
+        Field.TOOL_NAME: ("tool_name", "gen_ai.tool.name"),
+        Field.ARGUMENTS: ("gen_ai.tool.call.arguments", "tool_input"),
+        Field.RESULT: ("gen_ai.tool.call.result",),
+        Field.CALL_ID: ("gen_ai.tool.call.id", "tool_use_id"),
+        Field.ERROR_TYPE: ("error.type", "error_type"),
+        Field.INPUT: ("user_prompt",),
+        Field.CONVERSATION: ("session.id",),
+        Field.INPUT_TOKENS: ("input_tokens", "gen_ai.usage.input_tokens"),
+        Field.OUTPUT_TOKENS: ("output_tokens", "gen_ai.usage.output_tokens"),
+    },
+    mcp_names=("mcp__*__*",),
+    errors=(Mark("success", "false"),),
+    events=(EventRow("tool.output", Field.RESULT, "output"),),
+    placeholders={"*": frozenset({"<REDACTED>"})},
+    tool_spans=True,
+)
+
+GEMINI_CLI: Final = Convention(
+    name="gemini_cli",
+    source="gemini-cli packages/core/src/telemetry/trace.ts and constants.ts, scheduler/tool-executor.ts @2026: a tool span's "
+    "input is the request, its output the completed call; before, `input-json` and `output-json`",
+    scopes=("gemini-cli*|@google/gemini-cli*",),
+    rules=(
+        Rule(Kind.TOOL, OPERATION, "tool_call"),
+        Rule(Kind.AGENT, OPERATION, "agent_call|user_prompt"),
+        Rule(Kind.MODEL, OPERATION, "llm_call"),
+        Rule(Kind.OTHER, OPERATION),
+    ),
+    fields=with_fields(
+        GEN_AI_FIELDS,
+        arguments=("gen_ai.input.messages", "input-json"),
+        result=("gen_ai.output.messages", "output-json"),
+        call_id=("gen_ai.tool.call_id",),
+    ),
+    span_name=(),
+    wrappers=("gemini_cli_request", "gemini_cli_result"),
+    placeholders=PLACEHOLDERS,
+    tool_spans=True,
+    failures_in_results=True,
 )

@@ -20,15 +20,12 @@ from typing import Any, Final
 
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
-from otel_eval.scorers.alignment.assignment import StepBudget, TooManySteps, assign_kinds, assign_masks, bits_of, lowest
-from otel_eval.scorers.alignment.expected import Criterion, Expectation, NotRecorded, check_recorded, words_of
+from otel_eval.scorers.alignment.assignment import StepBudget, assign_kinds, assign_masks, bits_of, lowest
+from otel_eval.scorers.alignment.expected import Criterion, Expectation, check_recorded, words_of
 from otel_eval.scorers.alignment.lcs import Prepared, common, common_in_groups, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
-from otel_eval.scorers.alignment.parallel_calls import TimedCall, is_sequential, parallel_groups
-from otel_eval.scorers.alignment.partial_order import walk_words
-from otel_eval.scorers.text import listed, plural, seen
-
-__all__ = ["Aligner", "Alignment", "NotRecorded", "Pairs", "Reasons", "TooManySteps", "explained", "left_over"]
+from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups, walk_words
+from otel_eval.scorers.tool_names import listed, plural, seen
 
 Pairs = list[tuple[int, int]]
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details

@@ -16,8 +16,6 @@ from otel_eval.scorers.alignment.assignment import StepBudget, bits_of, position
 from otel_eval.scorers.alignment.expected import PARTIAL, Criterion, arguments_word
 from otel_eval.scorers.values import agreement, as_object, decode_json, hashable, is_object, overlap_share
 
-__all__ = ["Relation", "relation_of"]
-
 _FEW_PAIRS: Final = 100  # up to so many, comparing them costs less than hashing
 _PAIR: Final = 3  # steps for weighing two calls by `overlap`
 _COMPARED: Final = 20  # steps for comparing values that cannot be hashed

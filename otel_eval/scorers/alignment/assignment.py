@@ -10,19 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
-__all__ = [
-    "StepBudget",
-    "TooManySteps",
-    "UnweightedAssignment",
-    "WeightedAssignment",
-    "assign",
-    "assign_kinds",
-    "assign_masks",
-    "bits_of",
-    "lowest",
-    "positions",
-]
-
 _FEW: Final = 8  # bits that are added up one by one
 _SPARSE: Final = 20  # where fewer bits than one in so many are set, they are looked for one by one
 

@@ -11,27 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean
 from otel_eval.model import UNRECORDED, Unnamed
 from otel_eval.scorers.alignment.lcs import Prepared, prepare
-from otel_eval.scorers.alignment.parallel_calls import TimedCall
-from otel_eval.scorers.spec.parameters import STRING, Schema, collect_errors, did_you_mean, invalid_value, with_schema
+from otel_eval.scorers.alignment.partial_order import TimedCall
+from otel_eval.scorers.parameters import STRING, Schema, invalid_value, with_schema
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
-
-__all__ = [
-    "PARTIAL",
-    "Comparison",
-    "Criterion",
-    "Expectation",
-    "Expected",
-    "NotRecorded",
-    "arguments_word",
-    "calls",
-    "check_recorded",
-    "criterion_of",
-    "names",
-    "words_of",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from otel_eval.scorers.alignment.assignment import StepBudget, TooManySteps, UnweightedAssignment, positions
 
-__all__ = ["Prepared", "common", "common_in_groups", "common_of_masks", "common_of_masks_in_groups", "prepare"]
-
 Pairs = list[tuple[int, int]]
 Places = Callable[[int, range], list[int]]  # (first position, group) → positions that the group extends a subsequence at
 Paired = Callable[[list[int], range], Pairs]

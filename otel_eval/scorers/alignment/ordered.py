@@ -12,8 +12,6 @@ from otel_eval.scorers.alignment.assignment import StepBudget, WeightedAssignmen
 from otel_eval.scorers.alignment.lcs import common_of_masks, common_of_masks_in_groups
 from otel_eval.scorers.alignment.partial_order import walk
 
-__all__ = ["align_in_order", "align_masks_in_order", "transpose_bits"]
-
 Rows = Sequence[Mapping[int, float]]
 Pairs = list[tuple[int, int]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind
 from otel_eval.scorers.cel.program import ExpressionEvaluator, InvalidExpression, Program, combined, compiled
-from otel_eval.scorers.cel.reading import FieldsRead
+from otel_eval.scorers.cel.vocabulary import FieldsRead
 
 __all__ = [
     "REASONS",

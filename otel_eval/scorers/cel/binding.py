@@ -13,12 +13,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
-from otel_eval.scorers.cel.functions import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE
-from otel_eval.scorers.cel.reading import FieldsRead
-from otel_eval.scorers.text import tool
+from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE, FieldsRead
+from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
-
-__all__ = ["MOST_VALUES", "REASONS", "Bindings", "Unavailable", "bind", "fitting", "is_unicode", "plain_value"]
 
 MOST_VALUES: Final = 100_000
 _DEEPEST: Final = 64  # the evaluator follows values by recursion and would take the process with it

@@ -1,4 +1,4 @@
-"""Expressions in CEL: checked once, evaluated on many runs.
+"""Expressions in CEL: checked once, evaluated on many runs; and the score that is the value of one.
 
 The library is Google's, over its C++ implementation (`cel-expr-python`): it checks types before anything runs, counts
 iterations, and matches regular expressions by RE2, in time linear in the text.
@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
-from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, fitting, is_unicode, plain_value
-from otel_eval.scorers.cel.functions import TOO_LARGE, Memory, checks, declared, passed_size, spend, text_size
-from otel_eval.scorers.cel.reading import FieldsRead, read
+from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.rewrite import charged, hoisted, weight
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
-from otel_eval.scorers.spec.parameters import invalid_value
-
-__all__ = ["ExpressionEvaluator", "InvalidExpression", "Program", "combined", "compiled"]
+from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, checks, declared, passed_size, read, spend, text_size
+from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.values import Reference, reference
 
 _LONGEST: Final = 4096
 _REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
@@ -278,3 +279,86 @@ def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
 
 def _first_line(message: str) -> str:
     return " ".join(message.split("\n")[0].split())[:200]
+
+
+_SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
+_MOST_SAID: Final = 80
+
+
+@with_schema(STRING)
+def _score_program(key: str, value: Any) -> Program:
+    program = compiled(key, value)
+    if program.returns not in _SCORES:
+        raise invalid_value(key, value, f"a score, it gives {program.returns}", "compare it with something, or count")
+    return program
+
+
+@scorer("expression")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression(BaseScorer):
+    """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
+
+    The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a number from 0 to 1 is itself;
+    anything else fails. The explanation is the expression and its value. Skipped: something was not recorded that decides the
+    value, or the evaluation takes too much memory or too many steps (`too_large`). Needs the extra `cel`. Variables, functions
+    and limits: [dag.md](dag.md#expressions).
+
+    Attributes:
+        expression: the expression.
+        reference: what the variable `reference` stands for, see [References](#references).
+
+    Example:
+        {type: expression, expression: 'calls.filter(c, c.name == "search").size() <= 3'}
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> from otel_eval.testing import call, trajectory
+    >>> few = create_scorer({"type": "expression", "expression": "calls.filter(c, c.name == 'search').size() <= 1"})
+    >>> few(trajectory(call("search"), call("open"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "expression"
+
+    expression: Program = field(metadata=reads(_score_program))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
+
+    @property
+    def reads_calls(self) -> bool:
+        """If it looks at them."""
+        return "calls" in self.expression.reading.names
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it looks at."""
+        return self.expression.reading.needs
+
+    @property
+    def attribute_keys(self) -> frozenset[str]:
+        """The attributes that it looks at."""
+        return self.expression.reading.attributes | ({self.reference.key} if self.reference else set())
+
+    def prepare(self) -> None:
+        """There must be a reference to look at, if it does."""
+        if "reference" in self.expression.reading.names and self.reference is None:
+            raise ConfigError("reference: missing, and the expression looks at it; name the attribute that holds it")
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Evaluate it."""
+        found = self.reference.of(trajectory) if self.reference else UNRECORDED
+        if isinstance(found, Failed):
+            return found
+        try:
+            value = ExpressionEvaluator(bind(self.expression.reading, trajectory, found)).of(self.expression)
+        except Unavailable as unavailable:
+            return Skipped(str(unavailable), reason=unavailable.reason)
+        except InvalidExpression as invalid:
+            return Failed("ExpressionError", str(invalid))
+        if not isinstance(value, bool | int | float):
+            return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
+        return Finding(float(value), _written(self.expression.source, value))
+
+
+def _written(source: str, value: float) -> str:
+    source = " ".join(source.split())
+    source = source if len(source) <= _MOST_SAID else f"{source[: _MOST_SAID - 1]}…"
+    return f"{source} is {str(value).lower() if isinstance(value, bool) else value}"

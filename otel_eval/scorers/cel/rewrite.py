@@ -15,7 +15,6 @@ from functools import partial, reduce
 from itertools import count
 from typing import Final
 
-from otel_eval.scorers.cel.functions import list_size, map_size
 from otel_eval.scorers.cel.tree import (
     TRUE,
     Expr,
@@ -32,8 +31,7 @@ from otel_eval.scorers.cel.tree import (
     list_of,
     without_lazy,
 )
-
-__all__ = ["BYTES", "LIST", "MAP", "NUMBERS", "TEXT", "Weights", "below", "charged", "hoisted", "weight"]
+from otel_eval.scorers.cel.vocabulary import list_size, map_size
 
 _COSTLY: Final = frozenset({"call", "list", "struct", "comprehension"})  # the others cost as much as a variable
 

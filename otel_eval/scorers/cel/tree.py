@@ -13,28 +13,6 @@ from typing import Final
 
 from otel_eval.wire import read_varint, sized, varint
 
-__all__ = [
-    "RECORD",
-    "TRUE",
-    "Expr",
-    "bind",
-    "call",
-    "constant",
-    "either",
-    "fold",
-    "guarded",
-    "ident",
-    "is_bind",
-    "is_plain",
-    "kind_of",
-    "lazily",
-    "list_of",
-    "nodes",
-    "parse",
-    "rewritten",
-    "without_lazy",
-]
-
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
 """The type map(string, dyn), as a message: that of `run` and of each call."""
 

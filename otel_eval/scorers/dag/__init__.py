@@ -1,7 +1,314 @@
-"""Decision trees: scores at the end of a path that expressions and judges decide. Importing it registers the scorer `dag`."""
+"""A decision tree as a scorer, and as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html)."""
 
 from __future__ import annotations
 
-from otel_eval.scorers.dag.scorer import Dag
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+from typing import Any, ClassVar, Final
 
-__all__ = ["Dag"]
+from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
+from otel_eval.interfaces import Scorer
+from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import BaseScorer, Finding, private_copy
+from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.cel import ExpressionEvaluator, FieldsRead, Unavailable, bind
+from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
+from otel_eval.scorers.dag.resolve import TreePlan, nodes, outcomes
+from otel_eval.scorers.dag.walk import (
+    CompiledTree,
+    NodeAnswer,
+    Step,
+    WalkResult,
+    answered,
+    compile_tree,
+    finished,
+    instruction_of,
+    shown_of,
+    walk,
+)
+from otel_eval.scorers.judge import Judge, evaluate_with_judge, read_judge, run_now
+from otel_eval.scorers.parameters import STRING, STRINGS, flag, invalid_value, optional, reads, share, with_schema
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames, tool_names_of
+from otel_eval.scorers.values import Reference, reference
+
+_MOST_SAID: Final = 30  # steps of a way
+_NEEDS: Final = {"input": {"content"}, "output": {"content"}, "calls": {"arguments", "results"}}
+
+
+@with_schema({"anyOf": [STRING, STRINGS]})
+def _roots(key: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not names or not all(isinstance(each, str) and each for each in names):
+        raise invalid_value(key, value, "the name of a node", f"write e.g. {key}: the-first-node, or a list of names")
+    return tuple(dict.fromkeys(names))
+
+
+@scorer("dag")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dag(BaseScorer):
+    """The score at the end of a path through a tree of decisions. 1 is best, range 0-1.
+
+    Each node is decided by an expression or by a judge. The score of the verdict that is reached / 10, or the score of the
+    scorer that it leads to; `strict: true`: below 10 is 0. The explanation is the path that was taken. Details: `path` [{node,
+    verdict}], `score` or `scorer` (`name`, `type`, `details`). Skipped: a node on the path reads what was not recorded. How
+    nodes are written, joined and checked: [dag.md](dag.md).
+
+    Attributes:
+        nodes: the nodes by name.
+        root: the node, or nodes, to begin with.
+        judge: the judge of nodes with `instructions` or `criteria`, see [judges.md](../how-to/judges.md).
+        reference: what `reference` stands for, see [References](#references).
+        sample: where judges are asked: the share of traces that they are asked about.
+        include_content: `true` lets the reasons of judges into explanation and details.
+
+    Example:
+        type: dag
+        root: few
+        nodes:
+          few:
+            type: binary
+            cel: calls.size() <= 5
+            children:
+              - {verdict: true, score: 10}
+              - {verdict: false, then: {scorer: {type: redundant_calls}}}
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> from otel_eval.testing import call, trajectory
+    >>> leaves = [{"verdict": True, "score": 10}, {"verdict": False, "score": 4}]
+    >>> few = {"type": "binary", "cel": "calls.size() <= 1", "children": leaves}
+    >>> create_scorer({"type": "dag", "root": "few", "nodes": {"few": few}})(trajectory(call("search"))).explanation
+    'few: true → 10 of 10'
+    """
+
+    type: ClassVar[str] = "dag"
+
+    nodes: Nodes = field(metadata=reads(nodes))
+    root: tuple[str, ...] = field(metadata=reads(_roots))
+    judge: Judge | None = field(default=None, metadata=reads(optional(read_judge)))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
+    sample: float = field(default=1.0, metadata=reads(share))
+    include_content: bool = field(default=False, metadata=reads(flag))
+    plan: TreePlan = field(init=False, repr=False, compare=False)
+    compiled: CompiledTree | None = field(init=False, repr=False, compare=False)
+    reading: FieldsRead = field(init=False, repr=False, compare=False)
+    scorers: tuple[Scorer, ...] = field(init=False, repr=False, compare=False)
+    asynchronous: bool = field(init=False, repr=False, compare=False)
+
+    def prepare(self) -> None:
+        """Check what the root decides, and that there is what the nodes need."""
+        made = self.nodes.by_name
+        problems = self._wrong_roots() or self._unreachable()
+        if not problems:
+            self._set("plan", TreePlan(made, tuple(sorted(self.root))))
+            problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
+        problems += self._lacking()
+        if problems:
+            raise ConfigError(*dict.fromkeys(problems))
+        programs = [node.program for node in made.values() if node.program is not None]
+        self._set("reading", reduce(or_, [program.reading for program in programs], FieldsRead()))
+        self._set("compiled", compile_tree(self.plan))
+        verdicts = [verdict for node in made.values() for verdict in node.verdicts]
+        self._set("scorers", tuple(verdict.scorer for verdict in verdicts if verdict.scorer is not None))
+        waits = bool(self.plan.asking) or any(getattr(each, "asynchronous", False) for each in self.scorers)
+        self._set("asynchronous", waits)
+
+    def _wrong_roots(self) -> list[str]:
+        made, led = self.nodes.by_name, {each for node in self.nodes.by_name.values() for each in node.successors}
+        problems = []
+        for name in self.root:
+            if name in self.nodes.verdicts:
+                problems.append(
+                    f"root: {redacted_repr(name)} is a verdict, and nothing was decided yet; name a task, binary or choice"
+                )
+            elif name not in made:
+                problems.append(f"root: there is no node {redacted_repr(name)}; {did_you_mean(name, [*made])}")
+            elif name in led:
+                problems.append(f"root: {redacted_repr(name)} follows another node; name those that follow none")
+        return problems
+
+    def _unreachable(self) -> list[str]:
+        made, found, waiting = self.nodes.by_name, set(self.root), [*self.root]
+        while waiting:
+            new = {*made[waiting.pop()].successors} - found
+            found |= new
+            waiting += new
+        used = {id(verdict) for node in made.values() for verdict in node.verdicts}
+        unused = [name for name, verdict in self.nodes.verdicts.items() if id(verdict) not in used]
+        lost = sorted([*(made.keys() - found), *unused])
+        return [f"nodes.{name}: cannot be reached from {', '.join(self.root)}; lead to it or remove it" for name in lost]
+
+    def _lacking(self) -> list[str]:
+        problems = []
+        for name, node in self.nodes.by_name.items():
+            if node.asks is not None and self.judge is None:
+                problems.append(f"judge: missing, and nodes.{name} asks one; name one of `judges`, or write cel there")
+            if "reference" in node.named and self.reference is None:
+                problems.append(f"reference: missing, and nodes.{name} reads it; name the attribute that holds it")
+        return problems
+
+    @property
+    def default_threshold(self) -> float:
+        """0.5: a leaf with a score of 5 or more passes."""
+        return 0.5
+
+    @property
+    def reads_calls(self) -> bool:
+        """A node may; whether it matters depends on the way."""
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What nodes and further scorers look at."""
+        shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.by_name.values() for part in node.reads)
+        return self.reading.needs.union(*shown_to_judges, *(each.needs for each in self.scorers))
+
+    @property
+    def attribute_keys(self) -> frozenset[str]:
+        """The attributes that they look at."""
+        further: list[frozenset[str]] = [getattr(each, "attribute_keys", frozenset()) for each in self.scorers]
+        return self.reading.attributes.union({self.reference.key} if self.reference else (), *further)
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """Those of the scorers that it leads to."""
+        return tool_names_of(self.scorers)
+
+    def prompt_for(self, node: Node, data: Mapping[str, Any]) -> str:
+        """The instruction to a judge for a node; the data and the form of the answer are added to it."""
+        return instruction_of(node)
+
+    def drawing(self) -> str:
+        """The tree as a Mermaid flowchart."""
+        return drawn(self.nodes.by_name)
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """The outcome of one run in a tree without judges."""
+        found: Finding | Outcome = finished(self._opinion(trajectory))
+        return found
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome for one run, once all that are asked have answered."""
+        return await evaluate_with_judge(self, trajectory, self._opinion)
+
+    def __call__(self, trajectory: Trajectory) -> Outcome:
+        """The same for a caller that does not wait; in a running event loop await `evaluate` if judges are asked."""
+        return run_now(self.evaluate, trajectory) if self.asynchronous else BaseScorer.__call__(self, trajectory)
+
+    async def _opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        found = self.reference.of(trajectory) if self.reference else UNRECORDED
+        if isinstance(found, Failed):
+            return found
+
+        async def ask(node: Node, outputs: Mapping[str, Any]) -> NodeAnswer | Skipped | Failed:
+            assert self.judge is not None
+            labels = {self.plan.nodes[task].label: outputs[self.plan.nodes[task].label] for task in self.plan.reads[node.name]}
+            data = shown_of(node, trajectory, found, labels)
+            if isinstance(data, Skipped):
+                return data
+            return await answered(self.judge, node, self.prompt_for(node, data), data)
+
+        try:
+            evaluation = ExpressionEvaluator(bind(self.reading, trajectory, found))
+        except Unavailable as unavailable:
+            return Skipped(str(unavailable), reason=unavailable.reason)
+        walked = self.compiled and self.compiled.walked(evaluation)
+        return await self._ended(walked or await walk(self.plan, evaluation, ask), trajectory)
+
+    async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
+        end = walked.end
+        if isinstance(end, Verdict):
+            if end.score is not None:
+                return Finding(end.score / 10, *self._told(walked.path, end.score))
+            return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
+        _, details = self._way(walked.path)
+        if isinstance(end, Skipped):
+            return Skipped(end.text, details, end.reason)
+        return replace(end, details={**details, **end.details})
+
+    def _told(self, path: Sequence[Step], score: float) -> tuple[str, dict[str, Any]]:
+        said, details = self._way(path)
+        return f"{said} → {score:g} of 10", {**details, "score": score}
+
+    def _way(self, path: Sequence[Step]) -> tuple[str, dict[str, Any]]:
+        said = _way(self.plan.nodes, path, with_reasons=self.include_content)
+        return said, {"path": _details(path, with_reasons=self.include_content)}
+
+
+async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:
+    """The score of the scorer that the last verdict leads to."""
+    run = trajectory if is_own_scorer(further) else private_copy(trajectory)
+    outcome: Outcome = await further.evaluate(run) if getattr(further, "asynchronous", False) else further(run)
+    details = {**details, "scorer": {"name": further.name, "type": further.type, "details": dict(outcome.details)}}
+    if isinstance(outcome, Scored):
+        return Finding(outcome.value, f"{said} → {further.name}: {outcome.explanation}", details)
+    if isinstance(outcome, Skipped):
+        return Skipped(f"{further.name}: {outcome.text}", details, outcome.reason)
+    return replace(outcome, message=f"{further.name}: {outcome.message}", details=details)
+
+
+def _details(path: Sequence[Step], *, with_reasons: bool) -> list[dict[str, Any]]:
+    plain = [{"node": step.node} if step.verdict is None else {"node": step.node, "verdict": step.verdict} for step in path]
+    if not with_reasons:
+        return plain
+    return [detail | ({"reason": step.reason} if step.reason else {}) for detail, step in zip(plain, path, strict=True)]
+
+
+def _way(nodes: Mapping[str, Node], path: Sequence[Step], *, with_reasons: bool) -> str:
+    said = [nodes[node].said[verdict] for node, verdict, _ in path[:_MOST_SAID]]
+    if with_reasons:
+        reasons = [f" ({' '.join(step.reason.split())})" if step.reason else "" for step in path]
+        said = [f"{words}{reason}" for words, reason in zip(said, reasons, strict=False)]
+    return " → ".join([*said, f"{len(path) - _MOST_SAID} more"] if len(path) > _MOST_SAID else said)
+
+
+_SHAPES: Final = {"task": ("[", "]"), "binary": ("{", "}"), "choice": ("{{", "}}")}
+_LONGEST: Final = 80
+# All but words, "x.y", "x-y" and "x_y": some versions take "1. x", "- x" and "_x_" for Markdown.
+_READ: Final = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .,…-]")
+
+
+def drawn(nodes: Mapping[str, Node]) -> str:
+    """The flowchart: tasks are boxes, decisions rhombuses and hexagons, scores rounded; dotted arrows carry data.
+
+    The text is the same however the nodes are ordered.
+    """
+    ids = {name: f"n{at}" for at, name in enumerate(sorted(nodes))}
+    lines = ["flowchart TD"]
+    for name in sorted(nodes):
+        lines += _shape(nodes[name], ids)
+    for name in sorted(nodes):
+        lines += _arrows(nodes[name], ids)
+    return "\n".join(lines) + "\n"
+
+
+def _shape(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+    opening, closing = _SHAPES[node.kind]
+    asks = f"judge: {node.asks}" if node.program is None else node.program.source
+    yield f'    {ids[node.name]}{opening}"{_quoted(node.name)}<br/>{_quoted(asks)}"{closing}'
+
+
+def _arrows(node: Node, ids: Mapping[str, str]) -> Iterator[str]:
+    mine = ids[node.name]
+    for child in sorted(node.children):
+        yield f'    {mine} -. "{_quoted(node.label)}" .-> {ids[child]}'
+    for at, verdict in enumerate(sorted(node.verdicts, key=lambda each: words(each.verdict))):
+        yield f'    {mine} -- "{_quoted(words(verdict.verdict))}" --> {_end(verdict, f"{mine}v{at}", ids)}'
+
+
+def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
+    if verdict.then is not None:
+        return ids[verdict.then]
+    if verdict.scorer is not None:
+        return f'{place}[["{_quoted(f"{verdict.scorer.name} ({verdict.scorer.type})")}"]]'
+    return f'{place}(["{verdict.score:g}"])'
+
+
+def _quoted(text: str) -> str:
+    """One line, cut, with every character that Mermaid, Markdown or HTML would read as its number."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return _READ.sub(lambda found: f"#{ord(found[0])};", line)

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, nearest
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
+from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel import Program
-from otel_eval.scorers.spec.build import create_scorer
-from otel_eval.scorers.spec.parameters import STRING, Schema, collect_errors, did_you_mean, invalid_value, redacted_repr, text
-from otel_eval.scorers.text import tool
-
-__all__ = ["NODE", "PARTS", "TYPES", "Node", "NodeSpec", "Nodes", "Verdict", "parse_nodes", "words"]
+from otel_eval.scorers.parameters import STRING, Schema, invalid_value, text
+from otel_eval.scorers.tool_names import tool
 
 PARTS: Final = ("input", "output", "calls", "reference")
 """What a judge may be shown of a run."""

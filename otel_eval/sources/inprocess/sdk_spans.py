@@ -8,7 +8,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.conventions.resources import exported_resource
+from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import Deployment, Frame, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.sources.inprocess.sdk_internals import attributes_of, raw_attributes, size_of

@@ -16,7 +16,7 @@ import scripted_judge as scripted
 
 from otel_eval import create_scorer
 from otel_eval.judges.client import ClientSettings, JudgeClient
-from otel_eval.judges.completions import last_object
+from otel_eval.judges.endpoint import last_object
 from otel_eval.model import Failed, Scored
 from otel_eval.scorers.judge import JudgeError
 from otel_eval.testing import call, trajectory

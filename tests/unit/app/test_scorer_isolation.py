@@ -15,7 +15,7 @@ from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Scored
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.spec.functions import FunctionScorer
+from otel_eval.scorers.build import FunctionScorer
 from otel_eval.testing import call, trajectory
 
 RUN = trajectory(call("search"))

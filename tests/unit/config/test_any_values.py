@@ -16,8 +16,8 @@ from otel_eval.config import EvalConfig, load
 from otel_eval.config.loader import parse
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, list_scorers
-from otel_eval.scorers.spec.build import parameters_of
-from otel_eval.scorers.spec.registry import get_scorer
+from otel_eval.scorers.build import parameters_of
+from otel_eval.scorers.registry import get_scorer
 
 OFTEN = settings(max_examples=150, deadline=None)
 PARAMETERS = {

@@ -14,8 +14,8 @@ from otel_eval.app.wiring import config_schema
 from otel_eval.config import load
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, get_scorer, list_scorers
-from otel_eval.scorers.spec.base_scorer import BaseScorer
-from otel_eval.scorers.spec.build import parameters_of
+from otel_eval.scorers.base_scorer import BaseScorer
+from otel_eval.scorers.build import parameters_of
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = config_schema()

@@ -19,8 +19,8 @@ from otel_eval.config import EvalConfig, Evaluation, Exporters, Match, OtlpExpor
 from otel_eval.config.models import JudgeEndpoint
 from otel_eval.errors import ConfigError
 from otel_eval.scorers import create_scorer, list_scorers
-from otel_eval.scorers.spec.build import parameters_of
-from otel_eval.scorers.spec.registry import get_scorer
+from otel_eval.scorers.build import parameters_of
+from otel_eval.scorers.registry import get_scorer
 
 MODEL = {"base_url": "http://models.example/v1", "model": "m"}
 TREE = {"a": {"type": "binary", "cel": "true", "children": [{"verdict": True, "score": 1}, {"verdict": False, "score": 0}]}}

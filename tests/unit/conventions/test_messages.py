@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.conventions.events import read_event
 from otel_eval.conventions.messages import ToolRequest, ToolResult, message_text, nested, read_messages
+from otel_eval.conventions.model_calls import read_event
 from otel_eval.conventions.table import Side
 from otel_eval.interfaces import SpanEvent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_eval.conventions.resources import exported_resource
+from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import ResourceScope
 from otel_eval.otlp.spans import resource_scope
 from otel_eval.otlp.values import encode_attributes

@@ -24,7 +24,7 @@ from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.native import VERSION
-from otel_eval.scorers.failures import ToolErrors
+from otel_eval.scorers.counts import ToolErrors
 from otel_eval.testing import call
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331

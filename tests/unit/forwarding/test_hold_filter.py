@@ -9,7 +9,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval import create_scorer
-from otel_eval.conventions.local_root import is_local_root
+from otel_eval.conventions.reader import is_local_root
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.forwarding.pending_spans import HoldFilter

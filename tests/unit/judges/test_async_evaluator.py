@@ -16,8 +16,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from otel_eval import judges
 from otel_eval.app.late_results import LateResults
-from otel_eval.judges import AsyncEvaluator, async_evaluator
+from otel_eval.judges import AsyncEvaluator
 from otel_eval.model import Failed, Outcome, Pending, Report, Scored, Trajectory
 from otel_eval.testing import call, trajectory
 
@@ -232,7 +233,7 @@ def test_one_that_blocks_the_thread_cannot_hold_up_the_end(caplog: pytest.LogCap
 
 def test_one_that_blocks_the_thread_is_left_behind(monkeypatch: pytest.MonkeyPatch):
     """Those that come after the limit of time run on another thread; there are not many of these."""
-    monkeypatch.setattr(async_evaluator, "_BEAT_S", 0.05)
+    monkeypatch.setattr(judges, "_BEAT_S", 0.05)
     blocking, before = Blocking(), threading.active_count()
     with running(timeout_s=0.1, max_queue=2) as (later, seen):
         for _ in range(5):

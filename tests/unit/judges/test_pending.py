@@ -12,7 +12,7 @@ from otel_eval.evaluations import ScorerSet
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.spec.functions import FunctionScorer
+from otel_eval.scorers.build import FunctionScorer
 from otel_eval.testing import closed, span
 
 AGENT = {"gen_ai.operation.name": "invoke_agent"}

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.judges.cache import AnswerCache
-from otel_eval.judges.rate_limit import RateLimiter, RetryableJudgeError
+from otel_eval.judges.endpoint import AnswerCache, RateLimiter, RetryableJudgeError
 from otel_eval.scorers.judge import JudgeError
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from otel_eval.errors import ConfigError
 from otel_eval.model import Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers import create_scorer, scorer
-from otel_eval.scorers.spec import registry
+from otel_eval.scorers import create_scorer, registry, scorer
 from otel_eval.testing import call, trajectory
 
 RUN = trajectory(call("a"))

@@ -15,7 +15,7 @@ from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Skipped
 from otel_eval.scorers import create_scorer
 from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Unavailable, bind, compiled
-from otel_eval.scorers.cel.functions import BUDGET, Memory
+from otel_eval.scorers.cel.vocabulary import BUDGET, Memory
 from otel_eval.testing import call, trajectory
 
 # Runs as source, for another process.

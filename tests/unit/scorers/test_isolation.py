@@ -11,7 +11,7 @@ from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
-from otel_eval.scorers.spec.functions import FunctionScorer
+from otel_eval.scorers.build import FunctionScorer
 from otel_eval.testing import closed, span
 
 ARGS = {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": {"city": "Rome"}}}]}

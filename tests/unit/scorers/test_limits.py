@@ -11,10 +11,10 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.model import Failed, Scored, Skipped, ToolError
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.base_scorer import Finding
 from otel_eval.scorers.judge import PromptTooLong, build_prompt
 from otel_eval.scorers.nfa import NFA, PatternTooLarge, TooManyOrders, fewest_edits
 from otel_eval.scorers.pattern import read_pattern
-from otel_eval.scorers.spec.base_scorer import Finding
 from otel_eval.testing import call, trajectory
 
 

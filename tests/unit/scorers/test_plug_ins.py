@@ -13,10 +13,9 @@ from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import ScorerSet
 from otel_eval.model import Failed, Scored, Skipped
-from otel_eval.scorers import create_scorer, list_scorers, scorer
-from otel_eval.scorers.spec import registry
-from otel_eval.scorers.spec.functions import FunctionScorer
-from otel_eval.scorers.spec.registry import unused_entry_points
+from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
+from otel_eval.scorers.build import FunctionScorer
+from otel_eval.scorers.registry import unused_entry_points
 from otel_eval.testing import call, closed, span, trajectory
 
 RUN = trajectory(call("a"))

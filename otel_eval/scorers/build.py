@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, nearest
+from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
-from otel_eval.scorers.spec.base_scorer import BaseScorer
-from otel_eval.scorers.spec.functions import FunctionScorer, wrong_parameters
-from otel_eval.scorers.spec.parameters import STRING, Schema, collect_errors, did_you_mean, redacted_repr, schema_of
-from otel_eval.scorers.spec.registry import ALIASES, checked_needs, get_scorer, list_scorers, registration_of, resolve_type
-
-__all__ = ["create_scorer", "parameters_of", "scorer_schema"]
+from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import (
+    BaseScorer,
+    Finding,
+    checked_outcome,
+    failed_from,
+    in_range,
+    is_coroutine_function,
+    run_coroutine,
+)
+from otel_eval.scorers.parameters import STRING, Schema, schema_of
+from otel_eval.scorers.registry import (
+    ALIASES,
+    checked_needs,
+    get_scorer,
+    list_scorers,
+    registration_of,
+    resolve_type,
+    wrong_parameters,
+)
 
 
 def create_scorer(spec: Mapping[str, Any]) -> Scorer:
@@ -265,3 +279,87 @@ def _hoisted(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Sche
         found |= each.get("$defs", {})
         properties[name] = {key: value for key, value in each.items() if key != "$defs"}
     return {**definition, "properties": properties}, found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionScorer(BaseScorer):
+    """A function as a scorer, inside the frame that every scorer has.
+
+    Attributes:
+        kind, edition, reading, about_calls: its type, version, needs, and whether it reads calls.
+        function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
+        decides: the threshold was given, so that it also decides over a `Scored` that the function made itself.
+    """
+
+    kind: str
+    edition: str = "1"
+    reading: frozenset[str] = frozenset()
+    about_calls: bool = True
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    decides: bool = False
+
+    @property
+    def type(self) -> str:  # type: ignore[override] # what is fixed for a class is a field of this one
+        """The name it was registered under."""
+        return self.kind
+
+    @property
+    def version(self) -> str:  # type: ignore[override] # as above
+        """As registered."""
+        return self.edition
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """As registered."""
+        return self.reading
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it is a coroutine function: such a one may take its time."""
+        return is_coroutine_function(self.function)
+
+    @property
+    def reads_calls(self) -> bool:
+        """As registered."""
+        return self.about_calls
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Call the function; a coroutine is run to its end."""
+        try:
+            returned = self.function(trajectory, **self.arguments)
+            if inspect.iscoroutine(returned):
+                returned = run_coroutine(returned)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
+            return failed_from(error)
+        return self._understood(returned)
+
+    async def evaluate(self, trajectory: Trajectory) -> Outcome:
+        """The outcome, for callers inside a running event loop."""
+        skipped = self.skip_common(trajectory)
+        if skipped is not None:
+            return skipped
+        try:
+            returned = self.function(self.select_calls(trajectory), **self.arguments)
+            if inspect.isawaitable(returned):
+                returned = await returned
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            return failed_from(error)
+        return self.to_outcome(self._understood(returned))
+
+    def _understood(self, returned: Any) -> Finding | Outcome:
+        if isinstance(returned, Scored | Skipped | Failed):
+            outcome = checked_outcome(returned, self.type)
+            if isinstance(outcome, Scored) and (self.strict or self.decides):
+                return Finding(outcome.value, outcome.explanation, outcome.details)
+            return outcome
+        if in_range(returned):
+            return Finding(float(returned), "")
+        if isinstance(returned, int | float):
+            return Failed("ValueError", f"{self.type} returned {returned!r}, not a number in [0, 1]")
+        return Failed("TypeError", f"{self.type} returned a {type(returned).__name__}, not an outcome, a number or a bool")
+
+
+def is_own_scorer(scorer: Scorer) -> bool:
+    """Whether the scorer's code is this package's: not a user's function, class or object."""
+    return type(scorer).__module__.startswith("otel_eval.") and not isinstance(scorer, FunctionScorer)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.datasets import LIMIT, Dataset, InvalidDataset
-from otel_eval.datasets.dataset import parse_records
+from otel_eval.datasets import LIMIT, Dataset, InvalidDataset, parse_records
 
 ONE = '{"id": "a", "expected": ["x"]}\n'
 TWO = '{"id": "a", "expected": ["y"]}\n{"id": "b", "expected": ["z"]}\n'

@@ -15,30 +15,6 @@ from typing import Any, Final, TypeVar
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.globs import glob_matcher
 
-__all__ = [
-    "STRING",
-    "STRINGS",
-    "Names",
-    "Reader",
-    "Schema",
-    "collect_errors",
-    "count",
-    "did_you_mean",
-    "flag",
-    "invalid_value",
-    "one_of",
-    "optional",
-    "patterns",
-    "positive",
-    "reads",
-    "redacted_repr",
-    "schema_of",
-    "selection",
-    "share",
-    "text",
-    "with_schema",
-]
-
 Reader = Callable[[str, Any], Any]
 _R = TypeVar("_R", bound=Callable[..., Any])
 

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["FORMATS", "LIMIT", "Dataset", "InvalidDataset", "Record", "parse_records"]
-
 Record = Mapping[str, Any]
 LIMIT: Final = 64 * 2**20
 """Bytes that a file may have: all of it is held in memory."""

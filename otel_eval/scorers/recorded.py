@@ -1,0 +1,363 @@
+"""What a run recorded: how long it or its tools took, whether calls or steps have the required fields, and labels.
+
+Times are nanoseconds in and milliseconds out. How labels are distributed is counted over runs, in a window that the caller
+decides.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError, did_you_mean
+from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory
+from otel_eval.scorers.alignment.partial_order import is_timed
+from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.parameters import STRING, count, invalid_value, optional, positive, reads, text, with_schema
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import ToolNames, seen, tool
+from otel_eval.scorers.values import decode_json, recorded_field
+
+Interval = tuple[int, int]
+
+_NS_PER_MS: Final = 1_000_000
+
+
+def covered(intervals: Iterable[Interval]) -> int:
+    """The length of the union of intervals.
+
+    >>> covered([(0, 4), (2, 5), (7, 8)])
+    6
+    """
+    total, until = 0, None
+    for start, end in sorted(intervals):
+        if until is None or start >= until:
+            total, until = total + end - start, end
+        elif end > until:
+            total, until = total + end - until, end
+    return total
+
+
+def longest_chain(intervals: Iterable[Interval]) -> int:
+    """The greatest total length of intervals each of which starts when the one before has ended, or later.
+
+    >>> longest_chain([(0, 4), (2, 9), (4, 6)])
+    7
+    """
+    ends, totals = [0], [0]
+    ordered = sorted(intervals, key=lambda interval: (interval[1], interval[0]))
+    if ordered:
+        ends[0] = min(start for start, _ in ordered)
+    for start, end in ordered:
+        total = totals[bisect_right(ends, start) - 1] + end - start
+        if total > totals[-1]:
+            ends.append(end)
+            totals.append(total)
+    return totals[-1]
+
+
+@scorer("time_cost")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeCost(BaseScorer):
+    """How much of a time budget is left. 1 (no time at all) is best, range 0-1.
+
+    clamp(1 - elapsed / max, 0, 1). Without a `threshold` it passes if elapsed ≤ max, whatever the value. `strict: true`: 1 if
+    elapsed ≤ max, else 0. `run` is the duration of the run's own span; `tools` and a tool's name: length of the union of the
+    intervals of these calls; `critical_path`: greatest total duration of calls that follow one another. Details: `elapsed_ms`,
+    `max_ms`, `of`. Skipped: no time recorded, an end before its start, no such call.
+
+    Attributes:
+        max_ms: the budget in milliseconds, more than 0.
+        of: `run`, `tools`, `critical_path` or the name of a tool.
+
+    Example:
+        {type: time_cost, max_ms: 20000}
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> TimeCost(max_ms=10)(trajectory(start_ns=1_000_000, end_ns=5_000_000)).value
+    0.6
+    """
+
+    type: ClassVar[str] = "time_cost"
+
+    max_ms: float = field(default=30000, metadata=reads(positive("milliseconds", 30000)))
+    of: str = field(default="run", metadata=reads(text))
+
+    @property
+    def named_tools(self) -> ToolNames:
+        """The tool whose calls are timed."""
+        return ToolNames() if self.of in _WHAT else ToolNames(optional=(self.of,))
+
+    @property
+    def default_threshold(self) -> None:
+        """None: the elapsed time decides."""
+        return
+
+    def passes(self, value: float, found: Finding) -> bool:
+        """By the threshold where one was given, else by the elapsed time."""
+        if self.threshold is None:
+            return bool(found.details["elapsed_ms"] <= self.max_ms)
+        return value >= self.threshold
+
+    @property
+    def reads_calls(self) -> bool:
+        """Unless it is about the run's own span."""
+        return self.of != "run"
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Measure what `of` names."""
+        elapsed = self._elapsed_ns(trajectory)
+        if isinstance(elapsed, Skipped):
+            return elapsed
+        elapsed_ms = elapsed / _NS_PER_MS
+        value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
+        if self.strict:
+            value = float(elapsed_ms <= self.max_ms)
+        said = f"{_WHAT.get(self.of, tool(self.of))} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
+        named = {} if self.of in _WHAT else {"seen": seen(trajectory.calls)}
+        return Finding(value, said, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
+
+    def _elapsed_ns(self, trajectory: Trajectory) -> int | Skipped:
+        if self.of == "run":
+            start, end = trajectory.start_ns, trajectory.end_ns
+            if start is None or end is None:
+                return Skipped("no time recorded for the run", reason="not_recorded")
+            return end - start if end >= start else Skipped("the run ended before it started", reason="not_recorded")
+        calls = [call for call in trajectory.calls if self.of in _WHAT or call.name == self.of]
+        if not calls:
+            return Skipped("no tool call") if self.of in _WHAT else _never_called(self.of, trajectory)
+        intervals = _intervals(calls)
+        if isinstance(intervals, Skipped):
+            return intervals
+        return longest_chain(intervals) if self.of == "critical_path" else covered(intervals)
+
+
+_WHAT: Final = {"run": "the run", "tools": "tools", "critical_path": "the critical path"}
+
+
+def _never_called(name: str, trajectory: Trajectory) -> Skipped:
+    return Skipped(f"no call of {tool(name)}", {"seen": seen(trajectory.calls)})
+
+
+def _intervals(calls: Sequence[ToolCall]) -> list[Interval] | Skipped:
+    intervals = []
+    for call in calls:
+        if call.start_ns is None or call.end_ns is None or not is_timed(call):
+            return Skipped(f"no time recorded for a call of {tool(call.name)}", reason="not_recorded")
+        if call.end_ns < call.start_ns:
+            return Skipped(f"a call of {tool(call.name)} ended before it started", reason="not_recorded")
+        intervals.append((call.start_ns, call.end_ns))
+    return intervals
+
+
+_OF_A_CALL: Final = ("name", "arguments", "result", "error", "call_id", "span_id", "start_ns", "end_ns", "agent_path")
+_MOST_SAID: Final = 5
+
+
+@with_schema({"type": "array", "items": STRING})
+def _keys(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
+        raise invalid_value(key, value, "a list of keys", f"write e.g. {key}: [arguments, result]")
+    return tuple(value)
+
+
+@scorer("trajectory_structure")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryStructure(BaseScorer):
+    """Share of calls, or of recorded steps, that have every required field. 1 is best, range 0-1.
+
+    Valid / total. Of calls: a field counts if it was recorded, even as null; a failed call needs no result. Of steps: each
+    needs `step` or `id` and every required key; entries that are no objects are invalid; an empty list, or anything that is no
+    list, scores 0. Details: `valid`, `total`, `errors` with positions. Skipped: no calls; a key that no call recorded; no steps
+    recorded.
+
+    Attributes:
+        required_keys: fields that must be there; by default `arguments`, `result` of calls and `action` of steps.
+        steps: an attribute, or a field of the run's output, that holds a list of steps, or an object with one under `trajectory`;
+            left out, calls are checked.
+
+    Example:
+        {type: trajectory_structure, required_keys: [arguments]}
+
+    >>> from otel_eval.testing import call, trajectory
+    >>> TrajectoryStructure()(trajectory(call("a", arguments={}, result=None), call("b", arguments={}))).explanation
+    '1 of 2 valid; b (1): missing result'
+    """
+
+    type: ClassVar[str] = "trajectory_structure"
+
+    required_keys: tuple[str, ...] | None = field(default=None, metadata=reads(optional(_keys)))
+    steps: str | None = field(default=None, metadata=reads(optional(text)))
+    required: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    @property
+    def reads_calls(self) -> bool:
+        """Unless it is about steps."""
+        return self.steps is None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What is required of calls; the run's output for steps."""
+        if self.steps is not None:
+            return frozenset({"content"})
+        needs = {"results"} & {f"{key}s" for key in self.required}
+        return frozenset(needs | ({"arguments"} if {"arguments", "call_id"} & {*self.required} else set()))
+
+    @property
+    def attribute_keys(self) -> frozenset[str]:
+        """The attribute that may hold the steps."""
+        return frozenset({self.steps} if self.steps else ())
+
+    def prepare(self) -> None:
+        """Default the keys, and refuse those that no call can have."""
+        default = ("arguments", "result") if self.steps is None else ("action",)
+        self._set("required", default if self.required_keys is None else self.required_keys)
+        if self.steps is not None:
+            return
+        unknown = [key for key in self.required if key not in _OF_A_CALL]
+        if unknown:
+            raise ConfigError(*(f"required_keys: no call can have {key!r}; {did_you_mean(key, _OF_A_CALL)}" for key in unknown))
+        if not self.required:
+            raise ConfigError("required_keys: an empty list asks for nothing; name a field such as result or leave it out")
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Check calls or steps."""
+        if self.steps is not None:
+            return self._of_steps(recorded_field(trajectory, self.steps))
+        if not trajectory.calls:
+            return Skipped("no tool call")
+        silent = next((key for key in self.required if not any(_has(call, key) for call in trajectory.calls)), None)
+        if silent is not None:
+            return Skipped(f"{silent} not recorded of any call", reason="not_recorded")
+        errors: list[dict[str, Any]] = []
+        for position, call in enumerate(trajectory.calls):
+            missing = [key for key in self.required if not _has(call, key)]
+            if missing:
+                errors.append({"tool": call.name, "actual": position, "missing": missing})
+        said = [f"{tool(each['tool'])} ({each['actual']}): missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]]
+        return _finding(len(trajectory.calls), errors, said)
+
+    def _of_steps(self, steps: Any) -> Finding | Outcome:
+        if steps is UNRECORDED:
+            return Skipped(f"{self.steps} not recorded", reason="not_recorded")
+        steps = decode_json(steps)
+        if isinstance(steps, Mapping) and "trajectory" in steps:
+            steps = decode_json(steps["trajectory"])
+        if not isinstance(steps, list | tuple):
+            return Finding(0.0, f"{self.steps} holds no list of steps", {"valid": 0, "total": 0, "errors": ["no list"]})
+        if not steps:
+            return Finding(0.0, "no steps", {"valid": 0, "total": 0, "errors": ["no steps"]})
+        checked = [(position, self._lacks(step)) for position, step in enumerate(steps)]
+        errors: list[dict[str, Any]] = [{"step": position, "missing": missing} for position, missing in checked if missing]
+        said = [f"step {each['step']}: missing {', '.join(each['missing'])}" for each in errors[:_MOST_SAID]]
+        return _finding(len(steps), errors, said)
+
+    def _lacks(self, step: Any) -> list[str]:
+        if not isinstance(step, Mapping):
+            return ["an object"]
+        unnumbered = [] if "step" in step or "id" in step else ["step or id"]
+        return unnumbered + [key for key in self.required if key not in step]
+
+
+def _has(call: ToolCall, key: str) -> bool:
+    value = getattr(call, key)
+    if key == "result" and call.error:  # a failed call need not have any
+        return True
+    if key in ("arguments", "result"):
+        return value is not UNRECORDED
+    return value is not None and value not in ("", ())
+
+
+def _finding(total: int, errors: list[dict[str, Any]], said: list[str]) -> Finding:
+    valid = total - len(errors)
+    more = [f"and {len(errors) - len(said)} more"] if len(errors) > len(said) else []
+    details = {"valid": valid, "total": total, "errors": errors}
+    return Finding(valid / total, "; ".join([f"{valid} of {total} valid", *said, *more]), details)
+
+
+RECORDED: Final = "recorded for the distribution"
+
+
+@scorer("label_distribution")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelDistribution(BaseScorer):
+    """Records each run's label; what counts is the distribution over many runs, see `summarize`.
+
+    Always skipped (*recorded for the distribution*), which never counts as a failure; `details.label` is the label as text,
+    missing where none was recorded. `otel_eval.scorers.summarize(results)` gives `labels` (sorted), `counts`, `fractions` and
+    `skew`, the largest fraction minus the smallest.
+
+    Attributes:
+        label: an attribute, or a field of the run's output or input.
+        window: how many runs the [metrics over a window](signals.md#metrics-over-a-sliding-window) look at together.
+
+    Example:
+        {type: label_distribution, label: intent}
+
+    >>> from otel_eval.testing import trajectory
+    >>> LabelDistribution(label="intent")(trajectory(attributes={"intent": "refund"})).details
+    {'label': 'refund'}
+    """
+
+    type: ClassVar[str] = "label_distribution"
+
+    label: str = field(metadata=reads(text))
+    window: int = field(default=1000, metadata=reads(count("runs", 1000)))
+
+    @property
+    def reads_calls(self) -> bool:
+        """It does not."""
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The run's input and output."""
+        return frozenset({"content"})
+
+    @property
+    def attribute_keys(self) -> frozenset[str]:
+        """The attribute that may hold the label."""
+        return frozenset({self.label})
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Record the label."""
+        value = recorded_field(trajectory, self.label, within=("output", "input"))
+        if value is UNRECORDED or value is None:
+            return Skipped(RECORDED, reason="recorded")
+        return Skipped(RECORDED, {"label": _as_text(value)}, "recorded")
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def summarize(results: Iterable[Any]) -> dict[str, Any]:
+    """The distribution of the labels that `label_distribution` recorded.
+
+    Args:
+        results: outcomes, or results that have an `outcome`; those without a label are not counted.
+
+    Returns:
+        `labels` sorted, `counts` by label, `fractions` in the order of `labels`, and `skew`, the largest fraction
+        minus the smallest. Nothing recorded: empty, skew 0.
+
+    >>> summarize([Skipped(RECORDED, {"label": label}) for label in ("yes", "no", "yes", "yes")])
+    {'labels': ['no', 'yes'], 'counts': {'no': 1, 'yes': 3}, 'fractions': [0.25, 0.75], 'skew': 0.5}
+    """
+    outcomes = (getattr(result, "outcome", result) for result in results)
+    return distribution(
+        outcome.details["label"] for outcome in outcomes if isinstance(outcome, Skipped) and "label" in outcome.details
+    )
+
+
+def distribution(labels: Iterable[str]) -> dict[str, Any]:
+    """How often each label occurs: `labels`, `counts`, `fractions` and `skew`, as `summarize` gives them."""
+    counts = dict(sorted(Counter(labels).items()))
+    total = sum(counts.values())
+    fractions = [number / total for number in counts.values()]
+    skew = max(fractions) - min(fractions) if fractions else 0.0
+    return {"labels": list(counts), "counts": counts, "fractions": fractions, "skew": skew}

@@ -1,1 +1,0 @@
-"""How a scorer is specified: its parameters, the registry of types, and building one from a specification."""
