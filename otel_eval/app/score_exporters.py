@@ -33,6 +33,7 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     from otel_eval.exporters.datadog import DatadogExporter  # deferred: they load the HTTP client
     from otel_eval.exporters.langfuse import LangfuseExporter
     from otel_eval.exporters.langsmith import LangsmithExporter
+    from otel_eval.exporters.logfire import LogfireExporter
     from otel_eval.exporters.mlflow import MlflowExporter
     from otel_eval.exporters.phoenix import PhoenixExporter
 
@@ -53,6 +54,8 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
         exporters.append(LangsmithExporter(to["langsmith"], plain, **given))
     if datadog := exporting.datadog:
         exporters.append(DatadogExporter(to["datadog"], plain, ml_app=datadog.ml_app))
+    if exporting.logfire:
+        exporters.append(LogfireExporter(to["logfire"], plain))
     return exporters
 
 
@@ -65,6 +68,7 @@ def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
         "langfuse": exporters.langfuse,
         "langsmith": exporters.langsmith,
         "datadog": exporters.datadog,
+        "logfire": exporters.logfire,
     }
     return {name: _endpoint(name, each) for name, each in given.items() if each}
 

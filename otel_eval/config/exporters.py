@@ -24,6 +24,7 @@ __all__ = [
     "KafkaExporter",
     "LangfuseTarget",
     "LangsmithTarget",
+    "LogfireTarget",
     "MetricsOtlp",
     "MlflowTarget",
     "OtlpExporter",
@@ -139,17 +140,25 @@ class PhoenixTarget(AnnotationEndpoint):
     """Whether scores of outermost runs are annotations of their trace, too."""
 
 
-class DatadogTarget(AnnotationEndpoint):
+class _NoneReplaced(AnnotationEndpoint):
+    """Of a product in which no score replaces another."""
+
+    def contradictions(self) -> Iterator[str]:
+        """There is nothing that a result without a score would clear."""
+        yield from super().contradictions()
+        if self.unscored:
+            yield "unscored: true is not possible for a product that takes values and labels only; leave it out"
+
+
+class LogfireTarget(_NoneReplaced):
+    """Sends scores to Logfire as feedback. Written from its documentation; not tried against the live service."""
+
+
+class DatadogTarget(_NoneReplaced):
     """Sends scores to Datadog as external evaluations. Written from its documentation; not tried against the live service."""
 
     ml_app: str = Field(min_length=1, max_length=193)
     """The name of the LLM application to which the spans belong."""
-
-    def contradictions(self) -> Iterator[str]:
-        """Datadog cannot replace a score by none."""
-        yield from super().contradictions()
-        if self.unscored:
-            yield "unscored: true is not possible for Datadog, which takes values and labels only; leave it out"
 
 
 class LangfuseTarget(AnnotationEndpoint):
@@ -221,6 +230,8 @@ class Exporters(Shape):
     """LangSmith, as feedback; not tried against the live service."""
     datadog: DatadogTarget | None = None
     """Datadog, as external evaluations; not tried against the live service."""
+    logfire: LogfireTarget | None = None
+    """Logfire, as feedback; not tried against the live service."""
     forward: ForwardExporter | None = None
     """A backend that receives everything `otel-eval serve` does, with scores on the runs' spans."""
     dead_letter: str | None = None

@@ -166,6 +166,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
         "exporters.langfuse": config.exporters.langfuse,
         "exporters.langsmith": config.exporters.langsmith,
         "exporters.datadog": config.exporters.datadog,
+        "exporters.logfire": config.exporters.logfire,
         "telemetry.otlp": config.telemetry.otlp,
     }
     return [

@@ -90,6 +90,8 @@ class AnnotationExporter(Exporter):
     """
 
     waits_for_access: ClassVar[bool] = True
+    media_type: ClassVar[str] = "application/json"
+    """Of requests and responses."""
     max_scores: ClassVar[int] = 1
     """Scores in one request."""
     replaces: ClassVar[bool] = True
@@ -104,7 +106,7 @@ class AnnotationExporter(Exporter):
         max_wait_s: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client: Final = HttpClient(to, {"Content-Type": "application/json", "Accept": "application/json"})
+        self._client: Final = HttpClient(to, dict.fromkeys(("Content-Type", "Accept"), self.media_type))
         self._known, self._unscored, self._max_wait_s, self._clock = known, unscored, max_wait_s, clock
         self._revisions: OrderedDict[ScoreKey, int] = OrderedDict()  # the last one above 0
         self._waiting: dict[str, _Waiting] = {}  # by result id
@@ -122,8 +124,8 @@ class AnnotationExporter(Exporter):
         """
 
     def call(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        """Make a request with a JSON body."""
-        return self._client.request(method, path, None if body is None else json.dumps(body, allow_nan=False).encode())
+        """Make a request with a body, given in bytes or as what JSON is made of."""
+        return self._client.request(method, path, body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode())
 
     # ---------------------------------------------------------------------- what is sent
 

@@ -23,7 +23,7 @@ from otel_eval.counters import renew_after_fork
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_http
 from otel_eval.retry import ExportResult, Status, reason_of
 
-__all__ = ["OtlpClient", "Send"]
+__all__ = ["OtlpClient", "Send", "http_result"]
 
 _METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -169,12 +169,13 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             response = client.request("POST", f"/v1/{signal}", gzip.compress(body, 6) if zipped else body)
         except (OSError, http.client.HTTPException) as error:
             return ExportResult.retryable(reason_of(error))
-        return _http_result(response)
+        return http_result(response)
 
     return lambda: (send, client.close)
 
 
-def _http_result(response: HttpResponse) -> ExportResult:
+def http_result(response: HttpResponse) -> ExportResult:
+    """The meaning of a response, which may tell of a partial success."""
     if 200 <= response.status < 300:
         return _taken(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
     return of_http(response.status, response.after_s)

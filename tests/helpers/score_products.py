@@ -9,7 +9,19 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["HANG", "FakeDatadog", "FakeLangfuse", "FakeLangsmith", "FakeMlflow", "FakePhoenix", "FakeProduct", "serving"]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+
+__all__ = [
+    "HANG",
+    "FakeDatadog",
+    "FakeLangfuse",
+    "FakeLangsmith",
+    "FakeLogfire",
+    "FakeMlflow",
+    "FakePhoenix",
+    "FakeProduct",
+    "serving",
+]
 
 HANG: Final = -1
 """In `FakeProduct.script`: no response until the product is closed."""
@@ -38,6 +50,10 @@ class FakeProduct:
         self.url = ""
         self.lock = threading.Lock()
         self.closing = threading.Event()
+
+    def decode(self, sent: bytes) -> Any:
+        """The body of a request."""
+        return json.loads(sent)
 
     def handle(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
         """The response to a request."""
@@ -224,6 +240,43 @@ class FakeDatadog(FakeProduct):
         return 202, {}
 
 
+class FakeLogfire(FakeProduct):
+    """Spans, as OTLP and its documentation have it.
+
+    Attributes:
+        spans: what is stored: each span's attributes, by ids of trace, parent and span.
+        rejected: names that are rejected by a partial success.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.rejected: set[str] = set()
+
+    def decode(self, sent: bytes) -> Any:
+        """The spans of a request with their resources."""
+        groups = ExportTraceServiceRequest.FromString(sent).resource_spans
+        return [(span, group.resource) for group in groups for scope in group.scope_spans for span in scope.spans]
+
+    def answer(self, method: str, path: str, body: Any) -> Answer:
+        """Store what is not rejected."""
+        if (method, path) != ("POST", "/v1/traces"):
+            return 404, {}
+        response = ExportTraceServiceResponse()
+        for span, resource in body:
+            if span.name in self.rejected:
+                response.partial_success.rejected_spans += 1
+                continue
+            ids = (span.trace_id.hex(), span.parent_span_id.hex(), span.span_id.hex())
+            assert span.start_time_unix_nano == span.end_time_unix_nano
+            self.spans[ids] = {
+                "name": span.name,
+                "resource": {each.key: each.value.string_value for each in resource.attributes},
+                "at": span.end_time_unix_nano,
+            } | {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+        return 200, response.SerializeToString()
+
+
 @contextmanager
 def serving(product: FakeProduct, wrap: Callable[[Any], Any] = lambda sock: sock) -> Iterator[Any]:
     """The product, listening on a free port of the loopback address."""
@@ -235,12 +288,12 @@ def serving(product: FakeProduct, wrap: Callable[[Any], Any] = lambda sock: sock
         def _serve(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {key.lower(): value for key, value in self.headers.items()}
-            status, answer = product.handle(self.command, self.path, json.loads(sent) if sent else None, headers)
-            body = json.dumps(answer).encode()
+            status, answer = product.handle(self.command, self.path, product.decode(sent) if sent else None, headers)
+            body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             for key, value in product.headers.items() if status >= 300 else ():
                 self.send_header(key, value)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", self.headers["Accept"])
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

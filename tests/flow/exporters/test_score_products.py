@@ -19,7 +19,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from receiver_process import Served, request, whole
-from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, FakeProduct, serving
+from score_products import (
+    HANG,
+    FakeDatadog,
+    FakeLangfuse,
+    FakeLangsmith,
+    FakeLogfire,
+    FakeMlflow,
+    FakePhoenix,
+    FakeProduct,
+    serving,
+)
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
@@ -322,15 +332,22 @@ def test_a_configuration_that_cannot_be_used_is_refused_in_one_line(
 
 def test_scores_arrive_in_products_that_are_known_from_their_documentation(tmp_path: Path) -> None:
     """Configured like the others, and several at once."""
-    with serving(FakeLangfuse()) as langfuse, serving(FakeLangsmith()) as langsmith, serving(FakeDatadog()) as datadog:
+    with (
+        serving(FakeLangfuse()) as langfuse,
+        serving(FakeLangsmith()) as langsmith,
+        serving(FakeDatadog()) as datadog,
+        serving(FakeLogfire()) as logfire,
+    ):
         exporters: dict[str, Any] = {"langfuse": {"endpoint": langfuse.url}, "langsmith": {"endpoint": langsmith.url}}
         exporters["datadog"] = {"endpoint": datadog.url, "ml_app": "shop"}
+        exporters["logfire"] = {"endpoint": logfire.url}
         given = {"evaluations": EVALUATIONS, "exporters": exporters}
         list(replay([stored_traces(tmp_path)], load(given), export=True, on_problem=pytest.fail))
         scores = {each["name"]: each["value"] for each in langfuse.scores.values()}
         feedback = {each["key"]: each["score"] for each in langsmith.feedback.values()}
         evaluations = {each["label"]: each["score_value"] for each in datadog.metrics}
-        assert scores == feedback == evaluations == {"tool_call_count": 1.0, "tool_errors": 1.0}
+        annotations = {each["logfire.feedback.name"]: each[each["logfire.feedback.name"]] for each in logfire.spans.values()}
+        assert scores == feedback == evaluations == annotations == {"tool_call_count": 1.0, "tool_errors": 1.0}
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeMlflow, FakePhoenix, serving
+from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeLogfire, FakeMlflow, FakePhoenix, serving
 
 from otel_eval.counters import Counters
 from otel_eval.exporters.datadog import DatadogExporter
@@ -23,6 +23,7 @@ from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.exporters.langfuse import LangfuseExporter
 from otel_eval.exporters.langsmith import LangsmithExporter
+from otel_eval.exporters.logfire import LogfireExporter
 from otel_eval.exporters.mlflow import MlflowExporter
 from otel_eval.exporters.phoenix import PhoenixExporter
 from otel_eval.exporters.scores import KnownScorers
@@ -86,6 +87,7 @@ def made(product: Any, known: KnownScorers = NONE, to: dict[str, Any] | None = N
         FakeMlflow: MlflowExporter,
         FakeLangfuse: LangfuseExporter,
         FakeLangsmith: LangsmithExporter,
+        FakeLogfire: LogfireExporter,
     }
     kind: Any = kinds[type(product)]
     _MADE.append(kind(Endpoint(endpoint=product.url, **(to or {})), known, **options))
@@ -252,6 +254,41 @@ def test_datadog_gets_evaluations_with_decimal_ids():
         "tags": [*tags, "revision:1", f"result_id:{0:032x}"],
     }
     assert (second["label"], second["metric_type"], second["categorical_value"]) == ("s_1st_label", "categorical", "refund")
+
+
+def test_logfire_gets_feedback_at_the_end_of_the_run():
+    """The span that its own package makes of feedback, under the run's span; sent again, it is the same span."""
+    label = with_result(run(1), outcome=Skipped("recorded", {"label": "refund"}, "recorded"))
+    report = make_report("scored", "skipped", revision=1)
+    report = replace(
+        report, trajectory=replace(report.trajectory, start_ns=5, end_ns=7, last_end_ns=None, resource={"service.name": "shop"})
+    )
+    with serving(FakeLogfire()) as logfire:
+        exporter = made(logfire, to={"headers": {"authorization": "token"}})
+        assert exporter.export([report, label]).not_sent == {"unscored": 1}
+        exporter.export([report])
+    assert logfire.sent_headers[0].items() >= {"authorization": "token", "content-type": "application/x-protobuf"}.items()
+    first, second = logfire.spans.values()
+    assert [key[:2] for key in logfire.spans] == [(TRACE, SPAN), (f"{2:032x}", f"{2:016x}")]
+    assert first == {
+        "name": "feedback: scored", "resource": {"service.name": "shop"}, "at": 7,
+        "logfire.span_type": "annotation", "logfire.level_num": 9,
+        "logfire.msg_template": "feedback: scored", "logfire.msg": "feedback: scored = 0.75",
+        "logfire.feedback.name": "scored", "scored": 0.75, "logfire.feedback.comment": "3 of 4 in order",
+        "otel_eval.label": "pass", "otel_eval.evaluation": "policy", "otel_eval.scorer": "scored",
+        "otel_eval.type": "tool_call_order", "otel_eval.version": "1", "otel_eval.outcome": "scored",
+        "otel_eval.completeness": "remote_parent", "otel_eval.revision": 1, "otel_eval.result_id": f"{0:032x}",
+    }  # fmt: skip
+    assert second["scored"] == "refund"
+
+
+def test_a_score_that_logfire_rejects_in_part_of_a_request_is_found():
+    """The others are there."""
+    with serving(FakeLogfire()) as logfire:
+        logfire.rejected = {"feedback: below"}
+        result = made(logfire).export([run(0, "scored", "below"), run(1)])
+    assert result.failed == ((0, 1),)
+    assert [key[0] for key in logfire.spans] == [f"{1:032x}", f"{2:032x}"]
 
 
 def test_mlflow_updates_an_assessment_that_another_client_created_meanwhile(mlflow: FakeMlflow):
