@@ -1,8 +1,9 @@
-"""The long form: three members, one of them killed, added or paused every few seconds, and a row of Markdown at the end.
+"""The long form, with a row of Markdown for each fault.
 
-    python tests/kafka [--seconds 300] [--rate 700]
+    python tests/kafka [--seconds 300] [--rate 700] [--assignment cooperative|eager|broker] [members] [results-away]
 
-Exit 1 if a result is lost or wrong or a result id has two contents. Without Java or the jars it is reported as not run.
+`members`: three members, one of them killed, added or paused every few seconds. `results-away`: the topic of results is away for
+a minute. Exit 1 if a result is lost or wrong or a result id has two contents. Without Java or the jars it is reported as not run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -19,15 +21,19 @@ if __name__ == "__main__":
         sys.path.append(str(Path(__file__).parents[1] / folder))
 
 from kafka_rig.broker import Broker, missing
-from kafka_rig.group import Group, Ledger
+from kafka_rig.group import ASSIGNMENTS, Group, Ledger
+from kafka_rig.outage import results_away
 from kafka_rig.traffic import Load
 
+AWAY_S = 60.0
+AWAY_RATE = 100.0
 
-def chaos(folder: Path, seconds: float, rate: float) -> tuple[Ledger, dict[str, int]]:
-    """The load with faults: what came of it, and how often each fault was done."""
+
+def chaos(broker: Broker, folder: Path, seconds: float, rate: float, options: Mapping[str, object]) -> tuple[str, Ledger]:
+    """The load with faults: how often each fault was done, and what came of it."""
     rng, done = random.Random(3), {"killed": 0, "added": 0, "paused": 0}
-    with Broker(folder / "broker") as broker, Group(folder, broker.address, {"topic": "chaos"}) as group:
-        broker.create("chaos")
+    broker.create("chaos")
+    with Group(folder, broker.address, {"topic": "chaos", "options": options}) as group:
         group.add(3)
         load = Load(broker.producer(), "chaos", rate).start()
         end = time.monotonic() + seconds
@@ -42,26 +48,41 @@ def chaos(folder: Path, seconds: float, rate: float) -> tuple[Ledger, dict[str, 
                 rng.choice(members).kill()
             else:
                 group.pause(rng.choice(members), 5.0)
-        return group.finish(load.stop(), within_s=600.0), done
+        ledger = group.finish(load.stop(), within_s=600.0)
+    return ", ".join(f"{count} {kind}" for kind, count in done.items()), ledger
+
+
+def away(broker: Broker, folder: Path) -> tuple[str, Ledger]:
+    """Two members without the topic of results."""
+    broker.create("away")
+    return f"topic of results away {AWAY_S:.0f} s", results_away(broker, "away", folder, AWAY_RATE, away_s=AWAY_S)
 
 
 def main() -> int:
-    """Run it and print the row."""
+    """Run the rows and print them."""
     words = argparse.ArgumentParser()
     words.add_argument("--seconds", type=float, default=300.0)
     words.add_argument("--rate", type=float, default=700.0)
+    words.add_argument("--assignment", choices=ASSIGNMENTS, default="cooperative")
+    words.add_argument("rows", nargs="*", help="members and results-away if none is given")
     given = words.parse_args()
     if reason := missing():
         print(f"tests/kafka: not run: {reason}")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        ledger, done = chaos(Path(folder), given.seconds, given.rate)
-    faults = ", ".join(f"{count} {kind}" for kind, count in done.items())
+    rows = {
+        "members": lambda *place: chaos(*place, given.seconds, given.rate, ASSIGNMENTS[given.assignment]),
+        "results-away": away,
+    }
+    print("| fault | runs | lost | wrong | ids with two contents | repeated | seconds |\n|---|---|---|---|---|---|---|")
+    return max([_row(rows[name]) for name in given.rows or rows])
+
+
+def _row(run: Callable[[Broker, Path], tuple[str, Ledger]]) -> int:
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
+        fault, ledger = run(broker, Path(folder))
     books = ledger.books
-    print("| members | runs | lost | wrong | ids with two contents | repeated | seconds |\n|---|---|---|---|---|---|---|")
-    cells = (faults, ledger.runs, books.lost, books.wrong, ledger.contradicted, books.repeated, round(ledger.seconds))
-    print(f"| {' | '.join(map(str, cells))} |")
-    print(*books.examples, sep="\n")
+    cells = (fault, ledger.runs, books.lost, books.wrong, ledger.contradicted, books.repeated, round(ledger.seconds))
+    print(f"| {' | '.join(map(str, cells))} |", *books.examples, sep="\n", flush=True)
     return 0 if ledger.balanced else 1
 
 

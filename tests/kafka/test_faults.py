@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from fault_rig.books import until
 from kafka_rig.broker import Broker
-from kafka_rig.group import Group, Ledger
+from kafka_rig.group import ASSIGNMENTS, Group, Ledger
+from kafka_rig.outage import results_away
 from kafka_rig.results import ResultsReader
 from kafka_rig.traffic import Load
 
@@ -21,7 +22,7 @@ RATE = 60.0
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
     """A topic of its own, and no commits of another test's group."""
-    name = request.node.name.split("[")[0]
+    name = re.sub(r"\W", "_", request.node.name)
     broker.create(name)
     yield name
     broker.delete(name)
@@ -33,8 +34,9 @@ def balanced(ledger: Ledger) -> bool:
     return ledger.balanced
 
 
-def test_members_that_are_killed_added_and_paused(broker: Broker, topic: str, tmp_path: Path) -> None:
-    with Group(tmp_path, broker.address, {"topic": topic}) as group:
+@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+def test_members_that_are_killed_added_and_paused(broker: Broker, topic: str, tmp_path: Path, assignment: str) -> None:
+    with Group(tmp_path, broker.address, {"topic": topic, "options": ASSIGNMENTS[assignment]}) as group:
         group.add(3)
         load = Load(broker.producer(), topic, RATE).start()
         time.sleep(4)
@@ -75,31 +77,8 @@ def test_a_broker_that_restarts(broker: Broker, topic: str, tmp_path: Path) -> N
 
 
 def test_a_topic_of_results_that_is_away(broker: Broker, topic: str, tmp_path: Path) -> None:
-    """First it is not there at all, later it takes nothing because replicas are missing."""
-    results = f"{topic}_results"
-    exporters = {"kafka": {"brokers": [broker.address], "topic": results, "timeout": "2s"}, "max_queue": 50}
-    with Group(tmp_path, broker.address, {"topic": topic}, exporters) as group:
-        group.add(2)
-        load = Load(broker.producer(), topic, RATE).start()
-        time.sleep(5)
-        assert group.metric("kafka_pauses_total") > 0, "a full queue pauses reading"
-        broker.create(results, 3)
-        with ResultsReader(broker.address, results) as reader:
-            assert until(lambda: bool(reader.rows), 30)
-            set_config(broker, results, "min.insync.replicas", "2")
-            time.sleep(6)
-            set_config(broker, results, "min.insync.replicas", "1")
-            runs = load.stop()
-            expected = 4 * len(runs)
-            assert until(lambda: group.lag() == 0 and len({row["result_id"] for row in reader.rows}) >= expected, 60)
-            assert balanced(group.finish(runs, reader.rows))
-
-
-def set_config(broker: Broker, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = broker.admin()
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    """The long form leaves it away for a minute."""
+    assert balanced(results_away(broker, topic, tmp_path, RATE, away_s=6.0))
 
 
 @pytest.mark.parametrize("kind", ["file", "topic"])

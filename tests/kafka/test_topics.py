@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 from fault_rig.books import until
 from fault_rig.traffic import body, run_of, trace_id
@@ -154,19 +154,11 @@ def test_records_that_were_deleted_while_a_member_read(broker: Broker, topic: st
 
 def emptied(broker: Broker, topic: str) -> dict[int, int]:
     """Delete all records of a topic; the ends of its partitions."""
-    ends = {number: group_end(broker, topic, number) for number in range(6)}
+    ends = broker.ends(topic)
     admin = broker.admin()
     for future in admin.delete_records([TopicPartition(topic, number, end) for number, end in ends.items()]).values():
         future.result(20)
     return ends
-
-
-def group_end(broker: Broker, topic: str, number: int) -> int:
-    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "ends", "log_level": 0})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1])
-    finally:
-        consumer.close()
 
 
 def test_partitions_that_were_added_between_two_owners_are_noticed(broker: Broker, topic: str, tmp_path: Path) -> None:
@@ -225,4 +217,15 @@ def test_a_load_stops_at_the_last_record_of_a_run(broker: Broker, topic: str) ->
     load = Load(broker.producer(), topic, 50.0, poison=10, spread_s=(0.2, 0.5)).start()
     time.sleep(1.0)
     assert load.stop()
-    assert sum(group_end(broker, topic, number) for number in range(6)) == load.records + load.poisoned
+    assert sum(broker.ends(topic).values()) == load.records + load.poisoned
+
+
+def test_a_reader_reads_topics_that_were_just_created(broker: Broker) -> None:
+    """The rig itself: a topic is not known to its broker at once."""
+    for number in range(5):
+        name = f"just_created_{number}"
+        broker.create(name, 2)
+        with ResultsReader(broker.address, name, parsed=False) as reader:
+            whole(broker, name, range(10))
+            assert until(lambda found=reader: len(found.rows) == 10, 20)
+        broker.delete(name)

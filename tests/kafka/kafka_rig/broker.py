@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault_rig.service import free_port
 
@@ -43,6 +43,10 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
+group.consumer.min.session.timeout.ms=1000
+group.consumer.session.timeout.ms=3000
+group.consumer.min.heartbeat.interval.ms=500
+group.consumer.heartbeat.interval.ms=500
 log.cleaner.backoff.ms=200
 log.retention.check.interval.ms=500
 """
@@ -159,6 +163,15 @@ class Broker:
         """Delete a topic with all its records."""
         admin = self.admin()
         admin.delete_topics([topic])[topic].result(20)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset behind the last record of each partition."""
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "ends", "log_level": 0})
+        try:
+            places = [TopicPartition(topic, each) for each in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
+            return {each.partition: consumer.get_watermark_offsets(each, timeout=10)[1] for each in places}
+        finally:
+            consumer.close()
 
     def producer(self, **settings: Any) -> Producer:
         """A client that writes, and retries for two minutes."""

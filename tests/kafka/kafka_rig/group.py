@@ -16,7 +16,15 @@ from fault_rig.reference import CONVENTIONS, EVALUATION
 from fault_rig.service import QUICK, Service
 from fault_rig.traffic import Run
 
-__all__ = ["Group", "Ledger"]
+__all__ = ["ASSIGNMENTS", "Group", "Ledger"]
+
+_TIMEOUTS: Final = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+ASSIGNMENTS: Final[dict[str, dict[str, Any]]] = {
+    "cooperative": _TIMEOUTS,
+    "eager": {**_TIMEOUTS, "partition.assignment.strategy": "range"},
+    "broker": {"group.protocol": "consumer"},  # which assigns, and has the timeouts
+}
+"""Ways in which a group divides partitions, as options of librdkafka."""
 
 _SCORERS: Final = len(EVALUATION["scorers"])
 _OCCASION: Final = ("evaluated_at", "evaluator")
@@ -57,13 +65,19 @@ class Group:
         address: of the broker.
         receiver: keys of `receivers.kafka` beside the rig's own.
         exporters: in place of a file of results.
+        config: further keys of each member's configuration.
     """
 
     def __init__(
-        self, folder: Path, address: str, receiver: dict[str, Any] | None = None, exporters: dict[str, Any] | None = None
+        self,
+        folder: Path,
+        address: str,
+        receiver: dict[str, Any] | None = None,
+        exporters: dict[str, Any] | None = None,
+        **config: Any,
     ) -> None:
         self._folder, self._address, self._exporters = folder, address, exporters
-        self._receiver = receiver or {}
+        self._receiver, self._config = receiver or {}, config
         self._begun = time.monotonic()
         self.members: list[Service] = []
         self.topic = self._receiver.get("topic", "otlp_spans")
@@ -77,8 +91,8 @@ class Group:
         return self.members[-1]
 
     def _configured(self, folder: Path) -> Path:
-        timeouts = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
-        kafka = {"brokers": [self._address], "initial_offset": "earliest", "margin": "20s", "options": timeouts, **self._receiver}
+        defaults = {"initial_offset": "earliest", "margin": "20s", "options": ASSIGNMENTS["cooperative"]}
+        kafka = {"brokers": [self._address], **defaults, **self._receiver}
         whole = {
             "traces": QUICK,
             "conventions": CONVENTIONS,
@@ -86,6 +100,7 @@ class Group:
             "receivers": {"kafka": kafka},
             "telemetry": {"endpoint": "127.0.0.1:0"},
             "exporters": self._exporters or {"jsonl": {"path": str(folder / "results.jsonl")}},
+            **self._config,
         }
         path = folder / "eval.json"
         path.write_text(json.dumps(whole))
@@ -131,8 +146,8 @@ class Group:
         )
 
     def metric(self, name: str) -> int:
-        """The sum of a metric over the members that run."""
-        return sum(member.metric(name) for member in self.alive)
+        """The sum of a metric over the members that run; 0 while none has it."""
+        return sum(member.metric(name, absent=0) for member in self.alive)
 
     def said(self) -> list[str]:
         """What the members logged."""

@@ -33,7 +33,8 @@ class ResultsReader:
         self.rows: list[Any] = []
 
     def _run(self) -> None:
-        numbers = self._consumer.list_topics(self._topic, timeout=20).topics[self._topic].partitions
+        while not (numbers := self._partitions()) and not self._stopping.wait(0.05):
+            pass
         self._consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in numbers])
         while not self._stopping.is_set():
             for message in self._consumer.consume(500, 0.1):
@@ -41,6 +42,10 @@ class ResultsReader:
                     self.keys.append(message.key())
                     self.rows.append(json.loads(message.value()) if self._parsed else message.value())
         self._consumer.close()
+
+    def _partitions(self) -> list[int]:
+        """None at first: a broker may learn of a topic after the controller has acknowledged that it was created."""
+        return list(self._consumer.list_topics(self._topic, timeout=20).topics[self._topic].partitions)
 
     def __enter__(self) -> Self:
         self._thread.start()
