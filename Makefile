@@ -85,7 +85,7 @@ faults: $(VENV)/.installed-dev ## do to the receiver what happens to receivers, 
 collector: ## build the OpenTelemetry Collector that tests start, once, into the user's cache; needs Go, downloads modules
 	@"$(PYTHON)" tests/helpers/collector_build.py
 
-kafka: $(VENV)/.installed-dev ## five minutes of members killed, added and paused on a real broker; needs Java, downloads its jars once
+kafka: $(VENV)/.installed-dev ## five minutes of members killed, added and paused on a real broker, and results that cannot be written for one; needs Java, downloads its jars once
 	@$(BIN)/python tests/kafka
 
 SECONDS ?= 60

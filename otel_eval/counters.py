@@ -8,16 +8,29 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["BoundedNames", "Counters", "Outage", "Progress", "ProgressState", "Warnings", "named_count", "renew_after_fork"]
+__all__ = [
+    "BoundedNames",
+    "Counters",
+    "Outage",
+    "Progress",
+    "ProgressState",
+    "Warnings",
+    "named_count",
+    "renew_after_fork",
+    "total_counts",
+]
 
 _log = logging.getLogger("otel_eval")
 
 OTHER: Final = "other"
 _LONGEST_NAME: Final = 200  # characters: an agent may be called anything, a megabyte too
+_GREATEST: Final = frozenset(
+    {"oldest_trace_s", "evaluating_s", "exporter.certificate_not_after", "exports.unsupported", "forward.unsupported"}
+)
 _ESCAPED: Final = str.maketrans({"\\": r"\\", ",": r"\,"})
 
 
@@ -59,6 +72,21 @@ def renew_after_fork(holder: Any) -> None:
             alive._lock = threading.Lock()
 
     os.register_at_fork(after_in_child=renew)
+
+
+def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sums, by transport where there are several; of ages, and of what is the same for all, the greatest."""
+    total: dict[str, Any] = {}
+    for counts in several:
+        for key, value in counts.items():
+            before = total.get(key)
+            if before is None:
+                total[key] = value
+            elif isinstance(value, Mapping):
+                total[key] = total_counts((before, value))
+            else:
+                total[key] = max(before, value) if key.partition("{")[0] in _GREATEST else before + value
+    return total
 
 
 def named_count(name: str, labels: Mapping[str, str]) -> str:

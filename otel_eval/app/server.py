@@ -23,7 +23,7 @@ from otel_eval.app.wiring import (
     writes_lines,
 )
 from otel_eval.config import EvalConfig, Telemetry
-from otel_eval.counters import Counters, Warnings
+from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.descriptors import raise_limit
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters.fanout import Fanout, FinalResults
@@ -32,7 +32,6 @@ from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.interface import Source
-from otel_eval.sources.kafka.counts import added
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 from otel_eval.sources.receiver.idle_memory import IdleMemory
 from otel_eval.storage.durable import Durable
@@ -379,7 +378,7 @@ class Server:
         waiting |= self._receiver.not_after() | self._certificate_ends
         evaluated = self._pipeline.counts()
         if self._kafka:
-            evaluated = added(evaluated, self._kafka.source.counts())
+            evaluated = total_counts([evaluated, self._kafka.source.counts()])
         return dict[str, Any](self._receiver.counts()) | evaluated | self._counters.snapshot() | waiting | kept
 
 

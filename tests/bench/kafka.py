@@ -21,15 +21,15 @@ from pathlib import Path
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults", "kafka")]
 
-from fault_rig.books import until
 from kafka_rig.broker import Broker, missing
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from receiver import OURS, PROFILES, config_of, cpu_seconds, send, started
+from receiver import OURS, PROFILES, config_of, send, started, when_idle
 from shapes import shapes
 
 from otel_eval.otlp import read_traces
 
 TRACES_PER_REQUEST = 25
+IDLE_S = 3.0  # longer than the waits of `config_of`
 
 
 def traces_of(profile: str, spans: int) -> list[list[bytes]]:
@@ -59,16 +59,15 @@ def pieces(trace: bytes) -> list[bytes]:
 
 
 def by_grpc(folder: Path, traces: list[list[bytes]]) -> float:
-    """CPU seconds of the process."""
+    """CPU seconds of the process, from before the first request until it is idle: scoring goes on after the last response."""
     path = folder / "grpc.json"
     path.write_text(json.dumps(config_of("recorded", str(folder / "grpc.jsonl"))))
     starts = range(0, len(traces), TRACES_PER_REQUEST)
     bodies = [b"".join(value for trace in traces[at : at + TRACES_PER_REQUEST] for value in trace) for at in starts]
     with started([sys.executable, "-c", OURS, str(path)]) as (address, pid):
-        before = cpu_seconds(pid)
+        before = when_idle(pid, IDLE_S)
         send(address, bodies)
-        assert finished(folder / "grpc.jsonl"), "not everything was scored"
-        return cpu_seconds(pid) - before
+        return when_idle(pid, IDLE_S) - before
 
 
 def by_kafka(folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]) -> float:
@@ -87,10 +86,9 @@ def by_kafka(folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]
     try:
         assert server.stderr
         assert server.stderr.readline().startswith("ready")
-        before = cpu_seconds(server.pid)
+        before = when_idle(server.pid, IDLE_S)
         write(broker, topic, traces)
-        assert finished(folder / "kafka.jsonl"), "not everything was scored"
-        return cpu_seconds(server.pid) - before
+        return when_idle(server.pid, IDLE_S) - before
     finally:
         server.terminate()
         server.communicate(timeout=60)
@@ -110,15 +108,13 @@ def write(broker: Broker, topic: str, traces: list[list[bytes]]) -> None:
     assert producer.flush(120) == 0
 
 
-def finished(results: Path) -> bool:
-    """Whether results came, and no more in three seconds; the file is looked at once in a while, because that is not our CPU."""
-    sizes: list[int] = []
-
-    def done() -> bool:
-        sizes.append(results.stat().st_size)
-        return len(sizes) > 3 and sizes[-4] == sizes[-1] > 0
-
-    return until(done, 300, every_s=1.0)
+def both(folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]) -> tuple[float, float]:
+    """CPU seconds over gRPC and from the topic, which made the same number of results."""
+    folder.mkdir()
+    used = by_grpc(folder, traces), by_kafka(folder, broker, topic, traces)
+    made = [len((folder / name).read_bytes().splitlines()) for name in ("grpc.jsonl", "kafka.jsonl")]
+    assert made[0] == made[1] > 0, f"{made} results"
+    return used
 
 
 def main() -> None:
@@ -133,11 +129,8 @@ def main() -> None:
         for profile in options.profiles or ["lean", "pieces", "recorded"]:
             traces = traces_of(profile, options.spans)
             spans = sum(len(read_traces(value).spans) for trace in traces for value in trace)
-            rounds = []
-            for number in range(options.rounds):
-                place = Path(folder) / f"{profile}-{number}"
-                place.mkdir()
-                rounds.append((by_grpc(place, traces), by_kafka(place, broker, f"{profile}-{number}", traces)))
+            names = [f"{profile}-{number}" for number in range(options.rounds)]
+            rounds = [both(Path(folder) / name, broker, name, traces) for name in names]
             grpc, kafka = (statistics.median(each) / spans * 1e6 for each in zip(*rounds, strict=True))
             ratio = statistics.median(kafka / grpc for grpc, kafka in rounds)
             print(

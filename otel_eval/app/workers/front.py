@@ -20,8 +20,9 @@ from otel_eval.app.wiring import engine_of
 from otel_eval.app.worker_config import config_of_worker, refuse_unshared
 from otel_eval.app.workers.router import SplittingHandler
 from otel_eval.app.workers.supervisor import SupervisedWorker
-from otel_eval.app.workers.totals import joined_families, total_counts, worst_readiness
+from otel_eval.app.workers.totals import joined_families, worst_readiness
 from otel_eval.config import EvalConfig
+from otel_eval.counters import total_counts
 from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc

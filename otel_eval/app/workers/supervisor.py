@@ -18,10 +18,9 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.prometheus import Family
 from otel_eval.admin.self_metrics import GAUGES
 from otel_eval.app.workers.channel import MessageKind, limit_waits, receive, send
-from otel_eval.app.workers.totals import total_counts
 from otel_eval.app.workers.worker import work
 from otel_eval.config import EvalConfig
-from otel_eval.counters import named_count
+from otel_eval.counters import named_count, total_counts
 from otel_eval.errors import Overloaded
 from otel_eval.retry import Backoff, RetryPolicy
 from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus

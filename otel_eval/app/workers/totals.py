@@ -1,34 +1,14 @@
-"""Adds up what the workers counted, and finds the one whose health is worst."""
+"""Joins the metrics of the workers, and finds the one whose health is worst."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.prometheus import Family
 
-__all__ = ["joined_families", "total_counts", "worst_readiness"]
-
-_GREATEST: Final = frozenset(
-    {"oldest_trace_s", "evaluating_s", "exporter.certificate_not_after", "exports.unsupported", "forward.unsupported"}
-)
-
-
-def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sums, by transport where there are several; of ages, and of what is the same for all, the greatest."""
-    total: dict[str, Any] = {}
-    for counts in several:
-        for key, value in counts.items():
-            before = total.get(key)
-            if before is None:
-                total[key] = value
-            elif isinstance(value, Mapping):
-                total[key] = total_counts((before, value))
-            else:
-                total[key] = max(before, value) if key.partition("{")[0] in _GREATEST else before + value
-    return total
+__all__ = ["joined_families", "worst_readiness"]
 
 
 def joined_families(several: Iterable[Family]) -> list[Family]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from otel_eval.sources.kafka.partition import PartitionPipeline
 from otel_eval.sources.kafka.source import KafkaSource
 
-__all__ = ["KafkaSource", "PartitionPipeline"]
+__all__ = ["KafkaSource"]

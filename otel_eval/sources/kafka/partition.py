@@ -1,28 +1,26 @@
-"""One partition: its records become spans of a pipeline of its own, and what is finished moves its watermark."""
+"""One partition: its records become spans of a pipeline with a clock of its own, and what is finished moves its watermark."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from otel_eval.assembly import Limits
 from otel_eval.counters import Counters, Warnings
-from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
-from otel_eval.model import Completeness
-from otel_eval.pipeline_ports import AsyncResults
-from otel_eval.sources.kafka.dead_letters import DeadRecords
-from otel_eval.sources.kafka.record_clock import RecordClock
-from otel_eval.sources.kafka.records import RecordReader, TopicRecord
-from otel_eval.sources.kafka.watermark import Margin, Watermark
+from otel_eval.pipeline import Pipeline
+from otel_eval.sources.kafka.offsets import Margin, Start, Watermark
+from otel_eval.sources.kafka.records import DeadRecords, RecordReader, TopicRecord
 
-__all__ = ["Partition", "PartitionPipeline", "Services", "Start"]
+__all__ = ["Partition", "RecordClock", "Services"]
 
 _TICK_S: Final = 0.1  # of record time, after which due traces are closed before more is read
 _MOST_RECORDS: Final = 500  # that are read together
 _MOST_ROUNDS: Final = 4  # of evaluation, before the consumer is polled again
+
+_LONGEST_IDLE_S: Final = 0.5
 
 _WHY: Final = {
     "unkeyed": "records of %s have no key that is the trace id of all their spans: their traces may be split between partitions; "
@@ -32,51 +30,35 @@ _WHY: Final = {
 }
 
 
-class PartitionPipeline(Protocol):
-    """What a partition needs of a pipeline; nothing else calls it, but for `use_engine`."""
+class RecordClock:
+    """Seconds, which never go back: the greatest record time, and from there on the time in which nothing arrived.
 
-    def spans(self, spans: Sequence[Any], origin: Any = None) -> None:
-        """Take spans. Overloaded: there is no room now."""
-        ...
+    A reader that is behind, was paused or begins again closes traces where the former reader closed them, however fast it reads.
+    A partition at whose end nothing arrives must not keep its last traces open: there wall time counts. Of a long gap
+    between two looks only half a second does, because a process that was stopped does not know what arrived meanwhile.
 
-    def step(self) -> bool:
-        """Evaluate what is due; True if there may be more at once."""
-        ...
-
-    def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are not evaluated yet."""
-        ...
-
-    def drain(self, reason: Completeness | None = None, deadline: float | None = None) -> bool:
-        """Evaluate everything that is held."""
-        ...
-
-    def use_engine(self, engine: Engine, later: AsyncResults | None) -> None:
-        """Evaluate with another engine from now on."""
-        ...
-
-    def use_limits(self, limits: Limits) -> None:
-        """Hold no more than these allow from now on."""
-        ...
-
-    def counts(self, *, late: bool = True) -> dict[str, Any]:
-        """What it counted and holds."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where the reading of a partition begins.
-
-    Attributes:
-        low: the first offset whose spans are evaluated.
-        margin: the first offset that is read, for its trace ids.
-        since_s: since when all spans of the topic are read, in Unix seconds; 0: always.
+    Args:
+        wall: Unix seconds. Record times beyond it are wrong and count as now.
     """
 
-    low: int
-    margin: int
-    since_s: float = 0.0
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall: Final = wall
+        self._now_s = 0.0
+
+    def record(self, time_s: float) -> float:
+        """A record of this time was read; its time as far as it can be."""
+        time_s = min(time_s, self._wall()) if time_s > 0 else self._now_s or self._wall()
+        self._now_s = max(self._now_s, time_s)
+        return time_s
+
+    def idle(self, elapsed_s: float) -> None:
+        """For so long nothing arrived although all that there was had been read."""
+        if self._now_s:
+            self._now_s = max(self._now_s, min(self._now_s + min(elapsed_s, _LONGEST_IDLE_S), self._wall()))
+
+    def __call__(self) -> float:
+        """The seconds; 0 before the first record."""
+        return self._now_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +93,7 @@ class Partition:
         evaluator: str,
         start: Start,
         services: Services,
-        pipeline: Callable[[RecordClock, Callable[[bytes], None]], PartitionPipeline],
+        pipeline: Callable[[RecordClock, Callable[[bytes], None]], Pipeline],
     ) -> None:
         self.number: Final = number
         self.evaluator: Final = evaluator

@@ -1,19 +1,33 @@
-"""Reads records as spans, and tells those that cannot be used from the others."""
+"""Reads records as spans, and keeps those that cannot be used: in a file of JSON Lines, or in a topic of their own."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Sequence
+from base64 import b64encode
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from otel_eval.errors import InputError
+from otel_eval.exporters.jsonl import JsonLinesFile
+from otel_eval.exporters.kafka import producer_settings
 from otel_eval.otlp import Encoding, RawRequest, Signal, SpanBatch, json_decoded_size, protobuf_decoded_size, read_request
 from otel_eval.wire import read_varint
 
-__all__ = ["ReadRecords", "RecordReader", "Refusal", "TopicRecord", "trace_id_of"]
+__all__ = [
+    "DeadRecords",
+    "DeadRecordsFile",
+    "DeadRecordsTopic",
+    "ReadRecords",
+    "RecordReader",
+    "Refusal",
+    "TopicRecord",
+    "trace_id_of",
+]
 
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
+_TIMEOUT_S: Final = 5.0  # of writing a dead letter
 _GROWTH: Final = 4  # what a record may take when it is read, in largest records
 
 Refusal = Literal["unkeyed", "malformed", "oversized"]
@@ -156,3 +170,83 @@ class RecordReader:
         """How many spans a record holds; 0 if it cannot be used."""
         batch = self._one(record)
         return 0 if isinstance(batch, str) else len(batch.spans)
+
+
+class DeadRecords(Protocol):
+    """Takes records that cannot be read, in full."""
+
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
+        """Keep the record; False if that is not possible now."""
+        ...
+
+    def close(self) -> None:
+        """Release file or connection."""
+        ...
+
+
+class DeadRecordsFile:
+    """Appends a line for each record, with key and value in base64.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file: Final = JsonLinesFile(path, key="receivers.kafka.dead_letter")
+
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
+        """Append the record and sync the file; False if that failed."""
+        content = {"key": _text(record.key), "value": _text(record.value)}
+        fields = {"topic": topic, "partition": partition, "offset": record.offset, "why": why, **content}
+        try:
+            self._file.write(json.dumps(fields).encode() + b"\n")
+            self._file.sync()
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _text(given: bytes | None) -> str | None:
+    return None if given is None else b64encode(given).decode("ascii")
+
+
+class DeadRecordsTopic:
+    """Writes records to a topic as they are, with their place and the reason in headers.
+
+    Args:
+        settings: of librdkafka, for the cluster.
+        topic: the topic.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
+        from confluent_kafka import Producer  # deferred: the package is an extra
+
+        self._topic: Final = topic
+        self._producer: Final = Producer(producer_settings(settings, _TIMEOUT_S))
+
+    def add(self, topic: str, partition: int, record: TopicRecord, why: str) -> bool:
+        """Write the record and wait for the acknowledgement; False if it did not come."""
+        from confluent_kafka import KafkaException
+
+        place = {"topic": topic, "partition": str(partition), "offset": str(record.offset), "why": why}
+        headers = [(f"otel_eval.{name}", value.encode()) for name, value in place.items()]
+        done: list[bool] = []
+        try:
+            self._producer.produce(
+                self._topic, record.value, record.key, headers=headers, on_delivery=lambda error, _: done.append(error is None)
+            )
+            self._producer.flush(_TIMEOUT_S + 1.0)
+        except (BufferError, KafkaException):
+            return False
+        return done == [True]
+
+    def close(self) -> None:
+        """End the connections."""
+        self._producer.flush(_TIMEOUT_S)

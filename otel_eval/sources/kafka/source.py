@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from queue import SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from otel_eval.assembly import Limits
-from otel_eval.counters import Warnings
+from otel_eval.counters import Warnings, total_counts
 from otel_eval.engine import Engine
 from otel_eval.exporters.kafka import ClientLog
 from otel_eval.model import Completeness
+from otel_eval.pipeline import Pipeline
 from otel_eval.pipeline_ports import AsyncResults
-from otel_eval.sources.kafka.counts import added, lasting
-from otel_eval.sources.kafka.offsets import OffsetFinder
-from otel_eval.sources.kafka.partition import Partition, PartitionPipeline, Services, Start
-from otel_eval.sources.kafka.record_clock import RecordClock
+from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
+from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import TopicRecord
-from otel_eval.sources.kafka.watermark import CommitNote
 
 __all__ = ["KafkaSource", "PipelineMaker"]
 
@@ -42,17 +40,13 @@ _SETTINGS: Final = {
     "auto.offset.reset": "earliest",  # of records that are deleted meanwhile; where a partition begins is decided here
     "allow.auto.create.topics": False,
 }
+_NOW: Final = frozenset({"open_traces", "held_bytes", "oldest_trace_s", "evaluating_s"})  # what a pipeline holds
 _DEFAULTS: Final = {"queued.max.messages.kbytes": 8192}  # of each partition, fetched ahead
 
 
-class PipelineMaker(Protocol):
-    """Makes the pipeline of one partition."""
-
-    def __call__(
-        self, evaluator: str, since_s: float, clock: RecordClock, evaluated: Callable[[bytes], None]
-    ) -> PartitionPipeline:
-        """A pipeline whose results carry the id of the evaluator and whose waits are measured by the clock."""
-        ...
+PipelineMaker = Callable[[str, float, RecordClock, Callable[[bytes], None]], Pipeline]
+"""Makes the pipeline of a partition: the evaluator that its results name, since when its spans are all read in Unix seconds, the
+clock that measures its waits, and what takes the ids of evaluated traces."""
 
 
 class KafkaSource:
@@ -293,7 +287,7 @@ class KafkaSource:
         evaluator = self._evaluator(number)
         self._evaluators.add(evaluator)
 
-        def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> PartitionPipeline:
+        def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
             return self._make(evaluator, start.since_s, clock, evaluated)
 
         made = Partition(number, evaluator, start, self._services, pipeline)
@@ -337,7 +331,8 @@ class KafkaSource:
         partition = self._partitions.pop(number, None)
         if partition is not None:
             self._by_evaluator.pop(partition.evaluator, None)
-            self._former = added(self._former, lasting(partition.counts()))
+            lasting = {name: count for name, count in partition.counts().items() if name not in _NOW}
+            self._former = total_counts([self._former, lasting])
 
     def _share(self) -> None:
         """Divide the limits between the partitions."""
@@ -375,22 +370,22 @@ class KafkaSource:
 
     def counts(self) -> dict[str, Any]:
         """What the pipelines of all partitions counted, those that were given away too; lag and age of the watermark."""
-        found = self._former
-        for partition in list(self._partitions.values()):
-            found = added(found, partition.counts())
-        return found | self._gauges
+        return total_counts([self._former, *(each.counts() for each in list(self._partitions.values()))]) | self._gauges
+
+
+def _broker_assigns(settings: Mapping[str, Any]) -> bool:
+    return str(settings.get("group.protocol")).lower() == "consumer"
 
 
 def _is_cooperative(settings: Mapping[str, Any]) -> bool:
     """Whether partitions come and go one by one; else all are taken away at each rebalance."""
-    strategy = settings.get("partition.assignment.strategy", "")
-    return settings.get("group.protocol") == "consumer" or "cooperative" in str(strategy)
+    return _broker_assigns(settings) or "cooperative" in str(settings.get("partition.assignment.strategy"))
 
 
 def _with_assignment(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with an assignment that leaves other partitions alone, unless the user chose one."""
-    is_given = settings.get("group.protocol") == "consumer" or "partition.assignment.strategy" in settings
-    return _DEFAULTS | ({} if is_given else {"partition.assignment.strategy": "cooperative-sticky"}) | dict(settings)
+    default = {} if _broker_assigns(settings) else {"partition.assignment.strategy": "cooperative-sticky"}
+    return _DEFAULTS | default | dict(settings)
 
 
 def _described(error: BaseException) -> str:

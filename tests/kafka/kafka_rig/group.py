@@ -22,7 +22,7 @@ _TIMEOUTS: Final = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
 ASSIGNMENTS: Final[dict[str, dict[str, Any]]] = {
     "cooperative": _TIMEOUTS,
     "eager": {**_TIMEOUTS, "partition.assignment.strategy": "range"},
-    "broker": {"group.protocol": "consumer"},  # which assigns, and has the timeouts
+    "broker": {"group.protocol": "Consumer"},  # which assigns, and has the timeouts; in any case of letters
 }
 """Ways in which a group divides partitions, as options of librdkafka."""
 

@@ -20,8 +20,8 @@ from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report
 from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.kafka.partition import Partition, Services, Start
-from otel_eval.sources.kafka.record_clock import RecordClock
+from otel_eval.sources.kafka.offsets import Start
+from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import RecordReader, TopicRecord
 
 ENGINE = engine_of(load({"evaluations": [EVALUATION], "conventions": CONVENTIONS}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_eval.sources.kafka.record_clock import RecordClock
+from otel_eval.sources.kafka.partition import RecordClock
 
 
 def test_it_is_the_greatest_record_time() -> None:

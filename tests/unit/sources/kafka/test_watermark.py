@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.sources.kafka.watermark import CommitNote, Margin, Watermark
+from otel_eval.sources.kafka.offsets import CommitNote, Margin, Watermark
 
 STEP_S = 0.1
 
