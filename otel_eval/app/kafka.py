@@ -17,14 +17,13 @@ from otel_eval.otlp import Encoding
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka import KafkaSource
 from otel_eval.sources.kafka.offsets import OffsetFinder
-from otel_eval.sources.kafka.partition import Services
+from otel_eval.sources.kafka.partition import RecordClock, Services
 from otel_eval.sources.kafka.records import DeadRecords, DeadRecordsFile, DeadRecordsTopic, RecordReader
 
 if TYPE_CHECKING:
     from otel_eval.engine import Engine
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.model import Report
-    from otel_eval.sources.kafka.partition import RecordClock
 
 __all__ = ["KafkaIntake"]
 
