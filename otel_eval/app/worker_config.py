@@ -8,7 +8,7 @@ from typing import Any, Final
 from otel_eval.app.wiring import writes_lines
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError
-from otel_eval.storage.split import worker_directory
+from otel_eval.storage.directory import worker_directory
 
 __all__ = ["config_of_worker", "refuse_unshared"]
 

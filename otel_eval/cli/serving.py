@@ -168,7 +168,7 @@ def drain(config: EvalConfig) -> int:
         ConfigError: no storage is configured, or a URL holds credentials.
     """
     from otel_eval.app.server import Server
-    from otel_eval.storage.split import directories_of, release_split
+    from otel_eval.storage.directory import directories_of, release_split
 
     if config.storage is None:
         raise ConfigError("storage: missing, but --drain scores what storage kept; add it or leave --drain out")

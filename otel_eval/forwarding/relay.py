@@ -16,10 +16,10 @@ from otel_eval.interfaces import Frame
 from otel_eval.model import Report
 from otel_eval.otlp import RawRequest, SpanBatch
 from otel_eval.pipeline import Pipeline
-from otel_eval.storage import JournalRecord, Segment
 from otel_eval.storage.durable import Durable
-from otel_eval.storage.forwarded_requests import AcknowledgedRequest, ForwardedRequests
+from otel_eval.storage.journal import JournalRecord, Segment
 from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
+from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests
 
 if TYPE_CHECKING:
     from otel_eval.forwarding import Forwarder

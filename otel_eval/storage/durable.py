@@ -1,7 +1,8 @@
 """What the receiver acknowledged, decided and delivered, kept on disk.
 
 Knows the journal and what each event of the pipeline is there; decides nothing about traces. Nothing raises here but
-`Overloaded` towards a sender: a disk that cannot be written stops intake and evaluation, not the process.
+`Overloaded` towards a sender: a disk that cannot be written stops intake and evaluation, not the process. A long-open trace is
+journaled again, so that a single run that waits for a person does not keep the segments that follow its first span.
 """
 
 from __future__ import annotations
@@ -9,44 +10,34 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
-from otel_eval.interfaces import ClosedTrace
-from otel_eval.model import Pending, Report
-from otel_eval.otlp import RawRequest
-from otel_eval.storage import (
-    SEGMENT_BYTES,
-    AcceptedSignals,
-    Appended,
-    DirectoryLock,
-    InProgress,
-    Journal,
-    Segment,
-    SegmentRefs,
-    StorageFull,
-    evaluator_identity,
-    key_of,
-)
-from otel_eval.storage.attempts import RecordedAttempts
-from otel_eval.storage.compaction import records_of, weight_of
-from otel_eval.storage.forwarded_requests import AcknowledgedRequest, ForwardedRequests
+from otel_eval.interfaces import ClosedTrace, Part, Released
+from otel_eval.model import Completeness, Pending, Report
+from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
+from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
+from otel_eval.storage.in_progress import InProgress, RecordedAttempts
+from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, StorageFull
 from otel_eval.storage.record_types import (
     EvaluatedTrace,
     RecordKind,
+    form_of,
+    key_of,
     pack_closings,
     pack_delivered,
     pack_evaluated,
     pack_nested,
     pack_parts,
+    pack_released,
     pack_tombstones,
 )
-from otel_eval.storage.request_format import form_of
+from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests, SegmentRefs
 
-__all__ = ["Durable"]
+__all__ = ["Durable", "records_of", "weight_of"]
 
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write what was evaluated
@@ -314,3 +305,48 @@ class Durable:
             "storage.records_damaged": found.damaged,
             "storage.torn_bytes": found.torn_bytes,
         }
+
+
+_TRACES: Final = form_of("traces", "protobuf")
+_LOGS: Final = form_of("logs", "protobuf")
+
+
+def weight_of(trace: ClosedTrace) -> int:
+    """Its payloads in bytes."""
+    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
+        len(payload) for records in trace.logs.values() for payload, _ in records
+    )
+
+
+def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
+    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be told apart."""
+    if trace.part is not None and trace.released is not None:
+        return _records_of_parts(trace, trace.part, trace.released)
+    evaluated = not is_open or trace.changed is not None
+    since = (trace.changed or frozenset()) if evaluated and is_open else frozenset()
+    if evaluated and not trace.frames.keys() - since:
+        return None  # every span was replaced after the evaluation: rare, and over with the next one
+    records = list(_bodies(trace, lambda span_id: span_id not in since))
+    if evaluated:
+        records.append((RecordKind.CLOSED, pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
+        records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+        records += _bodies(trace, lambda span_id: span_id in since)
+    return records
+
+
+def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
+    """The same of a trace that is open and of which trees were closed on their own."""
+    records = list(_bodies(trace, lambda span_id: span_id in part.spans))
+    records.append((RecordKind.PART, pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
+    records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+    records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
+    return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
+
+
+def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:
+    frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
+    logs = [record for span_id, records in trace.logs.items() if wanted(span_id) for record in records]
+    if frames:
+        yield RecordKind.BODY, _TRACES + reserialize_traces(frames)
+    if logs:
+        yield RecordKind.BODY, _LOGS + reserialize_logs(logs)

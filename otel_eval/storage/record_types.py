@@ -1,4 +1,4 @@
-"""The payloads of the journal's records, and reports as JSON.
+"""The payloads of the journal's records: requests, decisions, deliveries, and reports as JSON.
 
 A report holds the fields of a run that leave with its results. The calls, their arguments and results, input and output are not
 among them: they are in the spans, and a report that is read again does not need them.
@@ -15,13 +15,17 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
+from otel_eval.otlp import RawRequest
 
 __all__ = [
     "ClosingRecord",
     "EvaluatedTrace",
     "ForwardedRequest",
     "RecordKind",
+    "form_of",
+    "is_onward",
     "key_of",
+    "origin_of",
     "pack_closings",
     "pack_delivered",
     "pack_evaluated",
@@ -331,3 +335,27 @@ def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
         records.append((kind, payload[at : at + size]))
         at += size
     return payload[:16], records
+
+
+_FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"), ("metrics", "protobuf"))
+"""By their place here they are on disks."""
+_ONWARD: Final = 0x80
+
+
+def form_of(signal: str, encoding: str, *, onward: bool = False) -> bytes:
+    """The byte before a request's own."""
+    return bytes((_FORMS.index((signal, encoding)) | _ONWARD * onward,))
+
+
+def is_onward(payload: bytes) -> bool:
+    """Whether the request of a record has to be forwarded."""
+    return bool(payload[0] & _ONWARD)
+
+
+def origin_of(payload: bytes) -> RawRequest:
+    """The request of a record.
+
+    Raises:
+        IndexError: this version does not know such requests.
+    """
+    return RawRequest(*_FORMS[payload[0] & ~_ONWARD], payload[1:])

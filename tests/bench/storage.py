@@ -32,7 +32,8 @@ from typing import Any
 from load import SPANS_PER_BATCH, batches
 from receiver import CONFIG, OURS, cpu_seconds, run, send
 
-from otel_eval.storage import DirectoryLock, Journal
+from otel_eval.storage.directory import DirectoryLock
+from otel_eval.storage.journal import Journal
 
 WRITERS = 8
 

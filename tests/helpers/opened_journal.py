@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from otel_eval.storage import DirectoryLock, Journal
+from otel_eval.storage.directory import DirectoryLock
+from otel_eval.storage.journal import Journal
 
 __all__ = ["journal", "read"]
 

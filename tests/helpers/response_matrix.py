@@ -27,7 +27,7 @@ from otel_eval.otlp.endpoint import Endpoint as To
 from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import RetryPolicy
 from otel_eval.storage.durable import Durable
-from otel_eval.storage.forwarded_requests import AcknowledgedRequest
+from otel_eval.storage.segment_refs import AcknowledgedRequest
 from otel_eval.testing import trajectory
 
 ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))

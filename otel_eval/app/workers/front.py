@@ -26,7 +26,7 @@ from otel_eval.counters import total_counts
 from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
-from otel_eval.storage.split import claim_split
+from otel_eval.storage.directory import claim_split
 
 __all__ = ["FrontServer"]
 

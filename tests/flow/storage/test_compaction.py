@@ -16,8 +16,7 @@ from otel_eval.config import Storage
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Completeness, Report, Result, Skipped
 from otel_eval.otlp import RawRequest, read_logs, read_traces
-from otel_eval.storage.compaction import records_of
-from otel_eval.storage.durable import Durable
+from otel_eval.storage.durable import Durable, records_of
 from otel_eval.storage.recovery import Recovery
 from otel_eval.testing import trajectory
 

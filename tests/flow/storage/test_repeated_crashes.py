@@ -9,7 +9,7 @@ import pytest
 from crashing_pipeline import Lives
 
 from otel_eval.model import Failed, Report
-from otel_eval.storage import key_of_trace
+from otel_eval.storage.in_progress import key_of_trace
 
 RUN = ((1, 10, 0, ""), (1, 11, 10, "search"))
 TRACE = (1).to_bytes(16)

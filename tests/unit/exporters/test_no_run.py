@@ -17,8 +17,7 @@ from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import JsonLinesExporter
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Report, Stamp
-from otel_eval.storage import key_of
-from otel_eval.storage.record_types import report_from_json, report_to_json
+from otel_eval.storage.record_types import key_of, report_from_json, report_to_json
 from otel_eval.testing import frames, span
 
 TRACE = b"t" * 16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_eval.storage import AcceptedSignals, DirectoryLock
+from otel_eval.storage.directory import AcceptedSignals, DirectoryLock
 
 
 def test_what_was_accepted_is_known_in_the_next_process(tmp_path: Path) -> None:

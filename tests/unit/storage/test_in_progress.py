@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otel_eval.interfaces import Crashes
-from otel_eval.storage import DirectoryLock
+from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.in_progress import SLOTS, InProgress, key_of_trace
 
 ONE, TWO = key_of_trace(b"1" * 16), key_of_trace(b"2" * 16)
@@ -163,7 +163,7 @@ def test_a_real_process_that_is_killed_leaves_what_it_was_doing(tmp_path: Path):
     program = f"""
 import os, signal
 from pathlib import Path
-from otel_eval.storage import DirectoryLock
+from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.in_progress import InProgress
 found = InProgress(DirectoryLock(Path({str(tmp_path)!r})), sync=False)
 found.recover(lambda _: True)

@@ -13,7 +13,8 @@ import pytest
 from opened_journal import journal, read
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage import DirectoryLock, StorageFull
+from otel_eval.storage.directory import DirectoryLock
+from otel_eval.storage.journal import StorageFull
 
 
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path):
@@ -108,7 +109,10 @@ def test_many_who_wait_share_a_sync(tmp_path: Path):
 
 def test_a_second_process_is_refused_in_one_line(tmp_path: Path):
     """As long as the first one lives, however it ends."""
-    script = f"from otel_eval.storage import DirectoryLock as Lock\nheld = Lock({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
+    script = (
+        "from otel_eval.storage.directory import DirectoryLock as Lock\n"
+        f"held = Lock({str(tmp_path)!r})\nprint(1, flush=True)\ninput()"
+    )
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()

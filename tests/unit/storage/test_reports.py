@@ -10,7 +10,7 @@ import pytest
 from otel_eval.errors import ConfigError
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import Completeness, Evidence, Report, Result, Scored, Stamp
-from otel_eval.storage import DirectoryLock, evaluator_identity
+from otel_eval.storage.directory import DirectoryLock, evaluator_identity
 from otel_eval.storage.record_types import pending_of, report_from_json, report_to_json
 from otel_eval.testing import trajectory
 

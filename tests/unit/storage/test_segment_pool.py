@@ -15,7 +15,8 @@ import pytest
 from opened_journal import journal, read
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage import DirectoryLock, Journal, StorageFull
+from otel_eval.storage.directory import DirectoryLock
+from otel_eval.storage.journal import Journal, StorageFull
 from otel_eval.storage.segments import HEAD_BYTES
 
 SEGMENT = 1000
@@ -36,7 +37,8 @@ def left_by_a_crash(path: Path) -> None:
     script = f"""if True:
         from pathlib import Path
         import os, signal
-        from otel_eval.storage import DirectoryLock, Journal
+        from otel_eval.storage.directory import DirectoryLock
+        from otel_eval.storage.journal import Journal
         opened = Journal(DirectoryLock({str(path)!r}), max_bytes=2**30, segment_bytes={SEGMENT})
         while len(opened.finished) < 1:
             opened.append(1, [bytes(180)])
@@ -156,7 +158,8 @@ def test_a_segment_without_a_head_is_counted_as_damaged_and_left_as_it_is(tmp_pa
 
 WRITER = """
 import sys
-from otel_eval.storage import DirectoryLock, Journal
+from otel_eval.storage.directory import DirectoryLock
+from otel_eval.storage.journal import Journal
 folder, number = sys.argv[1], int(sys.argv[2])
 opened = Journal(DirectoryLock(folder), max_bytes=2**30, segment_bytes=5000)
 for _ in opened.replay():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_eval.storage import Segment, SegmentRefs
+from otel_eval.storage.journal import Segment
+from otel_eval.storage.segment_refs import SegmentRefs
 
 A, B = (Segment(number, Path(str(number))) for number in (1, 2))
 

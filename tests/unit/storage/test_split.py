@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_eval.errors import ConfigError
-from otel_eval.storage.split import claim_split, directories_of, release_split, worker_directory
+from otel_eval.storage.directory import claim_split, directories_of, release_split, worker_directory
 
 
 def test_another_number_of_workers_is_refused(tmp_path: Path):
