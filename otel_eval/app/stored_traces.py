@@ -18,8 +18,7 @@ from otel_eval.evaluations import FailedCondition
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Trajectory
 from otel_eval.scorers.build import is_own_scorer
-from otel_eval.sources.files import NO_SCOPES, lacks_scopes
-from otel_eval.sources.files.whole_traces import whole_traces
+from otel_eval.sources.files import NO_SCOPES, lacks_scopes, whole_traces
 from otel_eval.trajectory import TraceExplanation, build, explain_trace
 
 __all__ = [

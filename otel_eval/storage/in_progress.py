@@ -187,8 +187,6 @@ def _mapped_file(path: Path) -> mmap.mmap:
         os.close(file)
 
 
-_log = logging.getLogger("otel_eval")
-
 _PIPELINE: Final = 0
 """The slot of the pipeline, which evaluates one trace at a time."""
 

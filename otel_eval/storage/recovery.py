@@ -251,7 +251,6 @@ class Recovery:
             return []
 
 
-_log = logging.getLogger("otel_eval")
 _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for the result")
 
 

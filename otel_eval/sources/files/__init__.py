@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from otel_eval.sources.files.binary import Gap
-from otel_eval.sources.files.console import NO_SCOPES, lacks_scopes
-from otel_eval.sources.files.reader import Input, read_file, read_pieces, trace_ids
-from otel_eval.sources.files.trace_index import LastPositions
+from otel_eval.sources.files.reader import read_file
+from otel_eval.sources.files.translation import NO_SCOPES, lacks_scopes
+from otel_eval.sources.files.whole_traces import LastPositions, whole_traces
 
-__all__ = ["NO_SCOPES", "Gap", "Input", "LastPositions", "lacks_scopes", "read_file", "read_pieces", "trace_ids"]
+__all__ = ["NO_SCOPES", "LastPositions", "lacks_scopes", "read_file", "whole_traces"]

@@ -1,7 +1,8 @@
-"""JSON documents of any size, a few hundred spans at a time, by a cursor that holds a part of the text.
+"""JSON documents of traces, told apart by their keys: OTLP, Tempo and Jaeger, decoded or as a text of any size.
 
-In the documents of every known writer, what a group holds for all its spans comes before them. Of a group in another order all is
-held at once.
+A text is read a few hundred spans at a time, by a cursor that holds a part of it. In the documents of every known writer, what a
+group holds for all its spans comes before them. Of a group in another order all is held at once. Each group is read by itself, so
+that a broken one does not cost the others.
 """
 
 from __future__ import annotations
@@ -9,16 +10,25 @@ from __future__ import annotations
 import json
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
 from otel_eval.errors import InputError
-from otel_eval.otlp import SpanBatch
+from otel_eval.otlp import SpanBatch, read_document
 from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, placed
-from otel_eval.sources.files.documents import GROUPS, MEMBERS, SCOPES, frame_document, frame_group, frame_jaeger
+from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
-__all__ = ["BrokenJson", "Cursor", "Pieces", "stream_documents"]
+__all__ = ["BrokenJson", "Cursor", "frame_document", "stream_documents"]
+
+_GROUPS: Final = {
+    **dict.fromkeys(("resourceSpans", "resource_spans", "batches"), "resourceSpans"),
+    **dict.fromkeys(("resourceLogs", "resource_logs"), "resourceLogs"),
+}
+"""Keys of lists of groups, and what OTLP/JSON calls them."""
+
+_METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
+Frame = Callable[[Any, Say], Iterator[SpanBatch]]
 
 _PIECE: Final = 2**20
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
@@ -28,6 +38,69 @@ _MARK: Final = "\ufeff"
 
 class BrokenJson(InputError):
     """The text is no JSON from some place on. What came before it can be used."""
+
+
+def frame_document(document: Any, say: Say) -> Iterator[SpanBatch]:
+    """What the document holds, group by group.
+
+    Raises:
+        InputError: it is no document of traces.
+    """
+    if isinstance(document, list):
+        yield from _each("", document, frame_document, say)
+    elif not isinstance(document, dict):
+        raise InputError("not a JSON object")
+    elif any(key in document for key in (*_GROUPS, *_METRIC_GROUPS)):
+        for key in _GROUPS:
+            yield from _each(key, _list(document, key), _frame_in(key), say)
+    elif isinstance(document.get("trace"), dict):
+        yield from frame_document(document["trace"], say)
+    elif isinstance(document.get("data"), list):
+        yield from _each("data", document["data"], _frame_jaeger, say)
+    elif isinstance(document.get("spans"), list) and "traceID" in document:
+        yield from _each("data", [document], _frame_jaeger, say)
+    else:
+        raise InputError("JSON, but no OTLP, Tempo or Jaeger trace")
+
+
+def _list(document: dict[str, Any], key: str) -> list[Any]:
+    groups = document.get(key)
+    if groups is not None and not isinstance(groups, list):
+        raise InputError(f"{key}: expected a list")
+    return groups or []
+
+
+def _each(key: str, parts: Iterable[Any], frame: Frame, say: Say) -> Iterator[SpanBatch]:
+    for number, part in enumerate(parts):
+        inside = placed(say, f"{key}[{number}]")
+        yield from _apart(frame(part, inside), inside)
+
+
+def _apart(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
+    """The same, unless it cannot be used: that costs itself, not the others."""
+    try:
+        yield from batches
+    except BrokenJson:
+        raise
+    except InputError as error:
+        say(str(error))
+
+
+def _frame_in(key: str) -> Frame:
+    """Reads the spans or log records of one resource, as they stand in the list of that key."""
+    return lambda group, _: _frame(_GROUPS[key], group)
+
+
+def _frame(name: str, group: Any) -> Iterator[SpanBatch]:
+    yield read_document({name: [with_hex_ids(group)]})
+
+
+def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> Iterator[SpanBatch]:
+    return _frame(name, {**group, key: [scope]})
+
+
+def _frame_jaeger(trace: Any, _: Say) -> Iterator[SpanBatch]:
+    yield read_document({"resourceSpans": jaeger_groups(trace)})
 
 
 class Pieces(Protocol):
@@ -160,16 +233,6 @@ def stream_documents(cursor: Cursor, say: Say) -> Iterator[SpanBatch]:
         yield from _apart(_document(cursor, say, 0), say)
 
 
-def _apart(batches: Iterator[SpanBatch], say: Say) -> Iterator[SpanBatch]:
-    """The same, unless it cannot be used: that costs itself, not the others."""
-    try:
-        yield from batches
-    except BrokenJson:
-        raise
-    except InputError as error:
-        say(str(error))
-
-
 def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     """The document here. All of it is passed before it is found to be none of traces."""
     first = cursor.peek() if depth < _DEEPEST else ""
@@ -187,13 +250,13 @@ def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     known, problems, rest = False, list[str](), dict[str, Any]()
     for key in cursor.members():
         first = cursor.peek()
-        known = known or (key in GROUPS and first == "[") or (key in ("trace", "data") and first in ("{", "["))
-        if key in GROUPS and first == "[":
-            yield from _elements(cursor, key, say, partial(_group, cursor, GROUPS[key]))
+        known = known or (key in _GROUPS and first == "[") or (key in ("trace", "data") and first in ("{", "["))
+        if key in _GROUPS and first == "[":
+            yield from _elements(cursor, key, say, partial(_group, cursor, _GROUPS[key]))
         elif key == "trace" and first == "{":
             yield from _apart(_document(cursor, say, depth + 1), problems.append)
         elif key == "data" and first == "[":
-            yield from _elements(cursor, key, say, lambda _: map(frame_jaeger, (cursor.value(),)))
+            yield from _elements(cursor, key, say, lambda inside: _frame_jaeger(cursor.value(), inside))
         else:
             rest[key] = cursor.value()
     if problems:
@@ -211,7 +274,7 @@ def _elements(cursor: Cursor, key: str, say: Say, read: Callable[[Say], Iterator
 def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one resource."""
     if cursor.peek() != "{":
-        yield frame_group(name, cursor.value())
+        yield from _frame(name, cursor.value())
         return
     group: dict[str, Any] = {}
     for key in cursor.members():
@@ -221,27 +284,23 @@ def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
         else:
             group[key] = cursor.value()
     if not group.keys().isdisjoint(SCOPES):
-        yield frame_group(name, group)
+        yield from _frame(name, group)
 
 
-def _frame_scope(name: str, group: dict[str, Any], key: str, scope: Any) -> SpanBatch:
-    return frame_group(name, {**group, key: [scope]})
-
-
-def _scope(cursor: Cursor, frame: Callable[[Any], SpanBatch], say: Say) -> Iterator[SpanBatch]:
+def _scope(cursor: Cursor, frame: Callable[[Any], Iterator[SpanBatch]], say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one scope, some at a time."""
     if cursor.peek() != "{":
-        yield from _apart(map(frame, (cursor.value(),)), say)
+        yield from _apart(frame(cursor.value()), say)
         return
     scope: dict[str, Any] = {}
     for key in cursor.members():
         if key in MEMBERS and not scope.keys().isdisjoint(_SCOPE) and cursor.peek() == "[":
             for some in _some(cursor):
-                yield from _apart(map(frame, ({**scope, key: some},)), say)
+                yield from _apart(frame({**scope, key: some}), say)
         else:
             scope[key] = cursor.value()
     if not scope.keys().isdisjoint(MEMBERS):
-        yield from _apart(map(frame, (scope,)), say)
+        yield from _apart(frame(scope), say)
 
 
 def _some(cursor: Cursor) -> Iterator[list[Any]]:

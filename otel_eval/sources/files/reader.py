@@ -1,32 +1,43 @@
 """Open a trace file, recognise its format by its bytes, and yield what can be used.
 
 Broken parts are reported and skipped; a file with nothing usable is refused. Standard input and pipes are copied to a temporary
-file, so that every input can be read more than once.
+file, so that every input can be read more than once. JSON is one document, or one a line; of neither more than a part is held.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import shutil
 import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import IO, Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch
-from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, document, frame_binary, frame_row, placed, starts_with_row
-from otel_eval.sources.files.console import frame_console, is_console
-from otel_eval.sources.files.json_lines import frame_text
-from otel_eval.sources.files.trace_index import text_ids
+from otel_eval.sources.files.binary import (
+    MAX_DOCUMENT,
+    Gap,
+    Readable,
+    Say,
+    document,
+    frame_binary,
+    frame_row,
+    placed,
+    starts_with_row,
+)
+from otel_eval.sources.files.json_stream import Cursor, frame_document, stream_documents
+from otel_eval.sources.files.translation import frame_console, is_console
 
-__all__ = ["HEAD", "Input", "read_file", "read_pieces", "trace_ids"]
+__all__ = ["HEAD", "Input", "is_surely_text", "read_file", "read_pieces"]
 
 HEAD: Final = 256 * 1024
 """Bytes in which the format shows, although log records may be printed before the first span."""
@@ -154,23 +165,6 @@ def read_pieces(source: Input, on_problem: Say = _unsaid, on_notice: Say = _unsa
         raise InputError(f"{name}: {report.first or 'holds no spans'}")
 
 
-def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
-    """The ids in an input and the offset at which each was found last, after the number of bytes read so far; in parts.
-
-    An input that cannot be read ends early. That is reported when its pieces are read.
-    """
-    try:
-        with source.open() as stream:
-            if _is_surely_text(stream.peek(HEAD)):
-                for found in text_ids(stream):
-                    yield stream.tell(), found
-                return
-        for offset, batch in read_pieces(source):
-            yield offset + 1, {item[0]: offset for item in (*batch.spans, *batch.logs)}
-    except (InputError, OSError, EOFError, zlib.error):
-        return
-
-
 class _Report:
     """Reports what was skipped once something was usable; if nothing is, the error in one line is enough."""
 
@@ -227,7 +221,8 @@ def _binary_or_console(stream: io.BufferedReader, say: Say, on_notice: Say) -> I
         return frame_console(io.BytesIO(data), say, on_notice)
 
 
-def _is_surely_text(head: bytes) -> bool:
+def is_surely_text(head: bytes) -> bool:
+    """Whether an input that begins so is JSON or the console's, so that ids in it can be found by a pattern."""
     return is_console(head) or (_may_be_text(head[:_START]) and head[:1] != _NEWLINE)
 
 
@@ -243,3 +238,128 @@ def _newline_first(stream: io.BufferedReader, say: Say) -> Iterator[SpanBatch]:
         return iter(list(frame_binary(io.BytesIO(data), say)))
     except InputError:
         return frame_text(io.BytesIO(data), say)
+
+
+_LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
+_AHEAD: Final = 64  # lines after a broken first one that may show that each line is a document
+
+
+def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
+    """What the documents hold.
+
+    Raises:
+        InputError: the file is one document, and not JSON or none of a trace.
+    """
+    skipped, first = _first_line(stream)
+    if _is_long(first) or _is_json(first):
+        return _lines(chain([first], _rest(stream)), stream, skipped + 1, say)
+    # A document over many lines, or lines of which the first is broken.
+    ahead = list(islice(_rest(stream), _AHEAD))
+    if any(map(_is_document, ahead)):
+        return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, say)
+    return stream_documents(Cursor(_Chained(b"\n" * skipped + first + b"".join(ahead), stream)), say)
+
+
+def _first_line(stream: Readable) -> tuple[int, bytes]:
+    skipped = 0
+    for line in _rest(stream):
+        if line.strip(_BLANK):
+            return skipped, line
+        skipped += 1
+    return skipped, b""
+
+
+def _rest(stream: Readable) -> Iterator[bytes]:
+    """Lines, of long ones the beginning."""
+    while line := stream.readline(_LINE):
+        yield line
+
+
+def _is_long(line: bytes) -> bool:
+    return len(line) == _LINE and not line.endswith(b"\n")
+
+
+class _Chained:
+    """Bytes that were read already, and those of the stream that follow them."""
+
+    def __init__(self, first: bytes, stream: Readable) -> None:
+        self._first, self._stream = first, stream
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        return self._stream.read(size)
+
+
+class _Line(_Chained):
+    """The same to the end of the line."""
+
+    def __init__(self, first: bytes, stream: Readable) -> None:
+        super().__init__(first, stream)
+        self._over = False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the line."""
+        if self._first:
+            return super().read(size)
+        piece = b"" if self._over else self._stream.readline(size)
+        self._over = piece.endswith(b"\n") or not piece
+        return piece
+
+    def skip(self) -> None:
+        """Pass over what is left of it."""
+        while self.read(_LINE):
+            pass
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        _parsed(line)
+    except InputError:
+        return False
+    return True
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        return isinstance(_parsed(line), dict)
+    except InputError:
+        return False
+
+
+def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> Iterator[SpanBatch]:
+    for number, line in enumerate(lines, first):
+        if not line.strip(_BLANK):
+            continue
+        inside = placed(say, f"line {number}")
+        try:
+            if _is_long(line):
+                yield from _long(_Line(line, stream), inside)
+            else:
+                yield from frame_document(_parsed(line), inside)
+        except InputError as error:
+            say(f"line {number}: {error}")
+
+
+def _long(line: _Line, say: Say) -> Iterator[SpanBatch]:
+    try:
+        yield from stream_documents(Cursor(line), say)
+    except InputError as error:
+        say(str(error))
+        line.skip()
+        yield Gap()
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"column {error.colno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError("nested too deeply") from None
+    except ValueError:
+        raise InputError("not JSON: a number is too long") from None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from otel_eval.sources.inprocess.held_spans import HeldSpans, event_of
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
-from otel_eval.sources.inprocess.sdk_internals import neighbours
+from otel_eval.sources.inprocess.sdk_internals import HeldSpans, event_of, neighbours
 from otel_eval.sources.inprocess.sdk_spans import frames_of
 
 __all__ = ["HeldSpans", "InProcessLimits", "InProcessSource", "event_of", "frames_of", "neighbours"]

@@ -16,11 +16,10 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_eval.interfaces import Frame, SpanReader
 from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
-from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_internals import move_to_front, neighbours, pipeline_of
 from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader
-from otel_eval.sources.inprocess.worker import Worker
+from otel_eval.sources.inprocess.threads import SpanMemoryLimiter, Worker
 
 __all__ = ["Handover", "InProcessSource"]
 

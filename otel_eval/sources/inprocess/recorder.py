@@ -18,13 +18,13 @@ from itertools import repeat
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.sources.inprocess.detached import find_detached
 from otel_eval.sources.inprocess.live_traces import (
     DetachRequest,
     EndedSpans,
     InProcessLimits,
     LiveTrace,
     WorkerBacklog,
+    find_detached,
     is_relevant,
 )
 from otel_eval.sources.inprocess.sdk_internals import open_parent

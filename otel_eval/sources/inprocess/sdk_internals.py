@@ -1,9 +1,9 @@
-"""The private attributes of the SDK that are used here: the order of processors, open parents, and the memory a span takes.
+"""The private attributes of the SDK that are used here: the order of processors, open parents, memory, and copies of ended spans.
 
 Each access is guarded, and an SDK that answers differently costs the advantage, never an error. Checked with SDK 1.30 to 1.45.
 
 Why order matters: a provider shuts its processors down in the order in which they were added. A batch processor added before ours
-is closed before the last run's scores can be sent through it.
+is closed before the last run's scores can be sent through it. Spans are copied to add scores to them: an ended span is read-only.
 """
 
 from __future__ import annotations
@@ -20,15 +20,26 @@ from opentelemetry.trace import get_current_span
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util import BoundedList
+
 __all__ = [
     "SPAN_BYTES",
+    "HeldSpans",
     "attributes_of",
+    "event_of",
     "move_to_front",
     "neighbours",
     "open_parent",
     "pipeline_of",
     "raw_attributes",
     "size_of",
+    "with_events",
 ]
 
 
@@ -145,3 +156,86 @@ def _elements_size(values: Iterable[Any]) -> int:
         size += sum(map(getsizeof, elements))
         rest += [each for each in elements if type(each) in _NESTED]
     return size
+
+
+@dataclass(slots=True)
+class _HeldTrace:
+    since: float
+    spans: dict[bytes, ReadableSpan] = field(default_factory=dict)
+    events: dict[bytes, list[Event]] = field(default_factory=dict)
+
+
+class HeldSpans:
+    """Spans by trace, oldest trace first. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _traces
+        self._traces: dict[bytes, _HeldTrace] = {}
+
+    def hold(self, trace_id: bytes, span_id: bytes, span: ReadableSpan, now: float) -> bool:
+        """Keep the span; False if one of these ids is here."""
+        with self._lock:
+            trace = self._traces.setdefault(trace_id, _HeldTrace(now))
+            if span_id in trace.spans:
+                return False
+            trace.spans[span_id] = span
+            return True
+
+    def score(self, trace_id: bytes, span_id: bytes, events: Sequence[Event]) -> bool:
+        """Add events to a span; False if it is not here."""
+        with self._lock:
+            trace = self._traces.get(trace_id)
+            if trace is None or span_id not in trace.spans:
+                return False
+            trace.events.setdefault(span_id, []).extend(events)
+            return True
+
+    def release(self, trace_ids: Iterable[bytes]) -> list[ReadableSpan]:
+        """The spans of these traces, with the events they got."""
+        with self._lock:
+            found = [trace for trace_id in trace_ids if (trace := self._traces.pop(trace_id, None)) is not None]
+        return [with_events(span, trace.events.get(own, ())) for trace in found for own, span in trace.spans.items()]
+
+    def waiting(self, before: float = float("inf")) -> list[bytes]:
+        """The traces that have waited since `before`, the oldest first."""
+        with self._lock:
+            return [trace_id for trace_id, trace in self._traces.items() if trace.since <= before]
+
+    def __len__(self) -> int:
+        """How many spans wait."""
+        with self._lock:
+            return sum(len(trace.spans) for trace in self._traces.values())
+
+
+def with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
+    """A span equal to `span` with the events added; the counts of what its limits dropped are kept."""
+    if not events:
+        return span
+    return ReadableSpan(
+        name=span.name,
+        context=span.context,
+        parent=span.parent,
+        resource=span.resource,
+        # The inner collections, where the SDK has them: they carry the dropped counts.
+        attributes=getattr(span, "_attributes", span.attributes),
+        events=_joined(span, events),
+        links=getattr(span, "_links", span.links),
+        kind=span.kind,
+        instrumentation_info=getattr(span, "_instrumentation_info", None),
+        status=span.status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _joined(span: ReadableSpan, events: Sequence[Event]) -> Any:
+    joined = [*span.events, *events]
+    bounded: Any = BoundedList.from_seq(len(joined), joined)
+    bounded.dropped = span.dropped_events
+    return bounded
+
+
+def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Event:
+    """An event of the SDK whose attributes cannot be changed any more."""
+    return Event(name, BoundedAttributes(attributes=attributes, immutable=True), timestamp_ns)

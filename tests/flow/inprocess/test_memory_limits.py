@@ -24,9 +24,9 @@ from otel_eval.app.server import Server
 from otel_eval.config import load
 from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
 from otel_eval.sources.inprocess.live_traces import EndedSpans
-from otel_eval.sources.inprocess.memory_limiter import SpanMemoryLimiter
 from otel_eval.sources.inprocess.recorder import Recorder
 from otel_eval.sources.inprocess.sdk_internals import size_of
+from otel_eval.sources.inprocess.threads import SpanMemoryLimiter
 
 MIB = 2**20
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}

@@ -8,7 +8,7 @@ from base64 import b64encode, urlsafe_b64encode
 
 import pytest
 
-from otel_eval.sources.files.trace_index import text_ids
+from otel_eval.sources.files.whole_traces import text_ids
 
 ID = bytes([0, 255, 62, 63, *range(12)])
 

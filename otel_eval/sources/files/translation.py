@@ -1,0 +1,370 @@
+"""Spans of other formats rewritten as OTLP/JSON: Tempo's, Jaeger's, and those that the Python SDK's console exporter prints.
+
+Tempo, and protobuf's own JSON printer, differ from OTLP/JSON in two ways: ids are base64 (by their length: 24 or 12 characters,
+22 or 11 without padding), and scopes may have their older name. Of Jaeger's spans tags are attributes, logs are events, times are
+microseconds, and status, kind and scope are tags (specification/trace/sdk_exporters/jaeger.md of OpenTelemetry). The console
+exporter prints JSON objects one after another, mixed with what the program printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from otel_eval.errors import InputError
+from otel_eval.interfaces import ClosedTrace, Wanted
+from otel_eval.otlp import SpanBatch, read_document
+from otel_eval.sources.files.binary import Readable, Say
+
+__all__ = [
+    "MEMBERS",
+    "NOTICE",
+    "NO_SCOPES",
+    "SCOPES",
+    "frame_console",
+    "hex_of",
+    "is_console",
+    "jaeger_groups",
+    "lacks_scopes",
+    "with_hex_ids",
+]
+
+_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+_BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
+SCOPES: Final = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
+MEMBERS: Final = ("spans", "logRecords", "log_records")
+
+
+def with_hex_ids(group: Any) -> Any:
+    """The group of spans or logs as OTLP/JSON would have it. What is not understood is left for others to refuse."""
+    if not isinstance(group, dict):
+        return group
+    changed = dict(group)
+    for key in SCOPES:
+        if isinstance(group.get(key), list):
+            changed[key] = [_otlp_scope(scope) for scope in group[key]]
+    older = changed.pop("instrumentationLibrarySpans", None)
+    if isinstance(older, list) and not changed.get("scopeSpans"):
+        changed["scopeSpans"] = older
+    return changed
+
+
+def _otlp_scope(scope: Any) -> Any:
+    if not isinstance(scope, dict):
+        return scope
+    changed = dict(scope)
+    if "instrumentationLibrary" in changed and "scope" not in changed:
+        changed["scope"] = changed["instrumentationLibrary"]
+    for key in MEMBERS:
+        if isinstance(scope.get(key), list):
+            changed[key] = [_otlp_member(member) for member in scope[key]]
+    return changed
+
+
+def _otlp_member(member: Any) -> Any:
+    if not isinstance(member, dict):
+        return member
+    changed = {key: hex_of(member[key]) for key in _IDS if key in member}
+    if isinstance(member.get("links"), list):
+        changed["links"] = [_otlp_member(link) for link in member["links"]]
+    return member | changed
+
+
+def hex_of(value: Any) -> Any:
+    """An id in hexadecimal; what is not base64 of an id stays as it is."""
+    if not isinstance(value, str) or len(value) not in _BASE64_LENGTHS:
+        return value
+    try:
+        return b64decode(value + "=" * (-len(value) % 4), altchars=b"-_" if "-" in value or "_" in value else None).hex()
+    except ValueError:
+        return value
+
+
+_KINDS: Final = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
+_CODES: Final = {"OK": 1, "ERROR": 2}
+_SCOPE_NAMES: Final = ("otel.scope.name", "otel.library.name")
+_SCOPE_VERSIONS: Final = ("otel.scope.version", "otel.library.version")
+_MOVED: Final = frozenset({"span.kind", "otel.status_code", "otel.status_description", *_SCOPE_NAMES, *_SCOPE_VERSIONS})
+"""Tags that OpenTelemetry keeps in fields of their own."""
+
+_VALUES: Final = {
+    "string": "stringValue",
+    "bool": "boolValue",
+    "int64": "intValue",
+    "float64": "doubleValue",
+    "binary": "bytesValue",
+}
+
+
+def jaeger_groups(trace: Any) -> list[dict[str, Any]]:
+    """The `resourceSpans` of one Jaeger trace.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(trace, dict) or not isinstance(trace.get("spans"), list):
+        raise InputError("a Jaeger trace must be an object with spans")
+    processes = trace.get("processes")
+    return [_jaeger_group(span, processes if isinstance(processes, dict) else {}) for span in trace["spans"]]
+
+
+def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(span, dict):
+        raise InputError("a Jaeger span must be an object")
+    tags = _tags(span.get("tags"))
+    process = span.get("process") or processes.get(str(span.get("processID", ""))) or {}
+    scope = {"name": _first(tags, _SCOPE_NAMES), "version": _first(tags, _SCOPE_VERSIONS)}
+    return {"resource": _resource(process), "scopeSpans": [{"scope": scope, "spans": [_jaeger_span(span, tags)]}]}
+
+
+def _resource(process: Any) -> dict[str, Any]:
+    if not isinstance(process, dict):
+        return {}
+    tags = _tags(process.get("tags"))
+    if isinstance(process.get("serviceName"), str):
+        tags["service.name"] = {"stringValue": process["serviceName"]}
+    return {"attributes": _attributes(tags)}
+
+
+def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, Any]) -> dict[str, Any]:
+    start, duration = _micros(span.get("startTime")), _micros(span.get("duration"))
+    return {
+        "traceId": _padded(span.get("traceID"), 32),
+        "spanId": _padded(span.get("spanID"), 16),
+        "parentSpanId": _parent(span),
+        "name": span.get("operationName"),
+        "kind": _KINDS.get(str(_plain(tags.get("span.kind"))).lower(), 0),
+        "startTimeUnixNano": start,
+        "endTimeUnixNano": start + duration,
+        "attributes": _attributes({key: value for key, value in tags.items() if key not in _MOVED}),
+        "events": [_jaeger_event(log) for log in _objects(span.get("logs"))],
+        "status": _jaeger_status(tags),
+    }
+
+
+def _micros(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e18:
+        raise InputError("startTime and duration must be microseconds")
+    return int(value * 1000)
+
+
+def _padded(value: Any, digits: int) -> Any:
+    """An id; Jaeger leaves leading zeros out."""
+    return value.rjust(digits, "0") if isinstance(value, str) and value else value
+
+
+def _parent(span: Mapping[str, Any]) -> Any:
+    for reference in _objects(span.get("references")):
+        if reference.get("refType") == "CHILD_OF" and _same_trace(reference, span):
+            return _padded(reference.get("spanID"), 16)
+    return _padded(span.get("parentSpanID"), 16)
+
+
+def _same_trace(reference: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
+    return reference.get("traceID") is None or _padded(reference["traceID"], 32) == _padded(span.get("traceID"), 32)
+
+
+def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
+    code = _CODES.get(str(_plain(tags.get("otel.status_code"))).upper(), 0)
+    if not code and str(_plain(tags.get("error"))).lower() == "true":
+        code = _CODES["ERROR"]
+    message = _plain(tags.get("otel.status_description"))
+    return {"code": code, "message": message if isinstance(message, str) else None}
+
+
+def _jaeger_event(log: Mapping[str, Any]) -> dict[str, Any]:
+    fields = _tags(log.get("fields"))
+    name = _plain(fields.pop("event", None))
+    return {
+        "timeUnixNano": _micros(log.get("timestamp")),
+        "name": name if isinstance(name, str) else None,
+        "attributes": _attributes(fields),
+    }
+
+
+def _tags(value: Any) -> dict[str, dict[str, Any]]:
+    """Tags by key as AnyValues; of equal keys the last wins."""
+    return {str(tag["key"]): _value(tag) for tag in _objects(value) if "key" in tag}
+
+
+def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
+    value, kind = tag.get("value"), _VALUES.get(str(tag.get("type", "")).lower())
+    if kind == "boolValue" and isinstance(value, str):
+        return {kind: value.lower() == "true"}
+    return _scalar(value) if kind in ("stringValue", None) else {kind: value}
+
+
+def _plain(value: Mapping[str, Any] | None) -> Any:
+    return next(iter(value.values()), None) if value else None
+
+
+def _first(tags: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    found = (_plain(tags.get(key)) for key in keys)
+    return next((value for value in found if isinstance(value, str)), None)
+
+
+NOTICE: Final = (
+    "output of the Python SDK's console exporter, which lacks scopes, flags and nanoseconds: runs can be shown and are not "
+    "scored, because for many instrumentations the scope decides what a span means; export OTLP to score them"
+)
+NO_SCOPES: Final = "the console exporter records no scopes, which decide what a span means"
+"""Why a run that was read from such output is not scored."""
+
+_ORIGIN: Final = "otel_eval.read_from"  # an attribute of the scope that the output does not have
+_MARKED: Final = Wanted(frozenset({_ORIGIN}))
+
+_SPAN: Final = re.compile(rb'^\{\s*"name":\s*"(?:[^"\\\n]|\\.)*",\s*"context":\s*\{\s*"trace_id":\s*"0x', re.MULTILINE)
+_MARK: Final = b"\xef\xbb\xbf"  # byte order mark, as PowerShell writes
+_SCOPE: Final = {"attributes": [{"key": _ORIGIN, "value": {"stringValue": "console"}}]}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_SPAN: Final = 64 * 1024 * 1024  # bytes of the JSON of one span
+
+
+def is_console(start: bytes) -> bool:
+    """Whether a span as the console exporter prints it begins in these bytes."""
+    return _SPAN.search(start.removeprefix(_MARK)) is not None
+
+
+def lacks_scopes(trace: ClosedTrace) -> bool:
+    """Whether spans of the trace were read from such output."""
+    return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
+
+
+def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
+    """The spans, in the order printed. Whatever else was printed is counted in a notice."""
+    on_notice(NOTICE)
+    others = 0
+    for number, text in _printed(stream):
+        try:
+            span = _parsed(text)
+            if span is not None:
+                yield read_document({"resourceSpans": [_console_group(span)]})
+            others += span is None
+        except InputError as error:
+            say(f"line {number}: {error}")
+    if others:
+        on_notice(f"{others} printed lines or objects that are no spans were skipped")
+
+
+def _printed(stream: Readable) -> Iterator[tuple[int, bytes]]:
+    """Each object, or line outside of objects, with the number of its first line.
+
+    The exporter indents every line of a span but the first and the last, which hold one bracket each.
+    """
+    held: list[bytes] = []
+    size = first = number = 0
+    while line := stream.readline(_MAX_SPAN):
+        number += 1
+        edge = line.removeprefix(_MARK).rstrip()
+        if held and (edge == b"{" or size > _MAX_SPAN):  # the one before was cut
+            yield first, b"".join(held)
+            held = []
+        if held or edge == b"{":
+            first = first if held else number
+            size = size + len(line) if held else len(line)
+            held.append(line)
+        if edge == b"}" or not held:
+            yield (first, b"".join(held)) if held else (number, line)
+            held = []
+    if held:
+        yield first, b"".join(held)
+
+
+def _parsed(text: bytes) -> Mapping[str, Any] | None:
+    """The span; None for what the program printed itself.
+
+    Raises:
+        InputError: it was cut.
+    """
+    if not text.removeprefix(_MARK).startswith(b"{"):
+        return None
+    try:
+        span = json.loads(text.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        if _SPAN.match(text):
+            raise InputError("a span that was cut or is not JSON") from None
+        return None
+    return span if isinstance(span, dict) and isinstance(span.get("context"), dict) else None
+
+
+def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
+    resource = span.get("resource")
+    attributes = resource.get("attributes") if isinstance(resource, dict) else None
+    return {
+        "resource": {"attributes": _plain_attributes(attributes)},
+        "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}],
+    }
+
+
+def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
+    context, status = span["context"], span.get("status")
+    return {
+        "traceId": _hex(context.get("trace_id")),
+        "spanId": _hex(context.get("span_id")),
+        "parentSpanId": _hex(span.get("parent_id")),
+        "name": span.get("name"),
+        "kind": str(span.get("kind", "")).replace("SpanKind.", "SPAN_KIND_"),
+        "startTimeUnixNano": _nanoseconds(span.get("start_time")),
+        "endTimeUnixNano": _nanoseconds(span.get("end_time")),
+        "attributes": _plain_attributes(span.get("attributes")),
+        "events": [_console_event(each) for each in _objects(span.get("events"))],
+        "status": _console_status(status if isinstance(status, dict) else {}),
+    }
+
+
+def _hex(value: Any) -> Any:
+    return value.removeprefix("0x") if isinstance(value, str) else value
+
+
+def _nanoseconds(value: Any) -> int:
+    """Unix nanoseconds of an ISO 8601 time; 0 where there is none."""
+    if value is None:
+        return 0
+    try:
+        return (datetime.fromisoformat(value).astimezone(UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+    except (TypeError, ValueError, OverflowError):
+        raise InputError("start_time and end_time must be ISO 8601 times") from None
+
+
+def _console_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {"code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}", "message": status.get("description")}
+
+
+def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "timeUnixNano": _nanoseconds(event.get("timestamp")),
+        "name": event.get("name"),
+        "attributes": _plain_attributes(event.get("attributes")),
+    }
+
+
+def _plain_attributes(value: Any) -> list[dict[str, Any]]:
+    return _attributes({key: _any(held) for key, held in value.items()}) if isinstance(value, dict) else []
+
+
+def _any(value: Any) -> dict[str, Any]:
+    """A JSON value as OTLP's `AnyValue`."""
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_any(each) for each in value]}}
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": _plain_attributes(value)}}
+    return _scalar(value)
+
+
+_SCALARS: Final = ((str, "stringValue"), (bool, "boolValue"), (int, "intValue"), (float, "doubleValue"))
+
+
+def _scalar(value: Any) -> dict[str, Any]:
+    return next(({name: value} for type_, name in _SCALARS if isinstance(value, type_)), {})
+
+
+def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in values.items()]
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
