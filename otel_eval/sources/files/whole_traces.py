@@ -1,9 +1,9 @@
 """Every trace of stored inputs, whole, as soon as the last of its spans was read.
 
-A first pass finds after which byte each trace is complete, in bounded memory; ids in JSON are found by a pattern, without parsing,
-and other text that looks like one costs nothing but an entry. The second pass parses, and closes each trace there. So a trace that
-is spread over several files is never evaluated in parts, and only traces that are open at one time take memory; what of
-them is more than `traces.max_bytes` is written to a temporary file.
+A first pass finds after which byte each trace is complete, in bounded memory; ids in JSON are found by a pattern, without
+parsing, and other text that looks like one costs nothing but an entry. The second pass parses, and closes each trace there. So a
+trace that is spread over several files is never evaluated in parts, and only traces that are open at one time take memory; what
+of them is more than `traces.max_bytes` is written to a temporary file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state that the recorder keeps of open traces and of spans on their way to the worker, its limits, and detached runs.
 
-Detached are agent runs that have ended although spans of their trace are open, none of them an agent's: nothing of them is missing.
-A server's or a worker's span may be open for hours, with one agent run after the other below it.
+Detached are agent runs that have ended although spans of their trace are open, none of them an agent's: nothing of them is
+missing. A server's or a worker's span may be open for hours, with one agent run after the other below it.
 """
 
 from __future__ import annotations

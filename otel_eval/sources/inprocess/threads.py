@@ -1,8 +1,8 @@
-"""What runs beside the program's threads: the worker that serves a queue, and the limiter that looks at how many bytes spans hold.
+"""What runs beside the program's threads: the worker that serves a queue, and the limiter of the bytes that spans hold.
 
 A worker is one thread that serves a queue, in order, one item at a time. Where there can be no thread any more (an interpreter
-that is ending), or the caller cannot wait, the caller serves the queue. The limiter keeps what a process holds of its spans within
-`max_bytes` and `max_bytes_per_trace`; it has a worker of its own, as scorers may take long on the other.
+that is ending), or the caller cannot wait, the caller serves the queue. The limiter keeps what a process holds of its spans
+within `max_bytes` and `max_bytes_per_trace`; it has a worker of its own, as scorers may take long on the other.
 """
 
 from __future__ import annotations
