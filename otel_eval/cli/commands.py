@@ -12,13 +12,14 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
 from otel_eval.cli.log_format import configure_logging, early_log_format, write_line, writes_json
-from otel_eval.errors import OtelEvalError
+from otel_eval.errors import ConfigError, InputError, OtelEvalError, did_you_mean, redacted_repr
 
 if TYPE_CHECKING:
     from otel_eval.config import EvalConfig
@@ -29,6 +30,12 @@ _FORMAT: Final = click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
 )
 _FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+
+
+# Exit codes.
+UNUSABLE: Final = 2  # the configuration, an input or the command line is invalid
+INTERRUPTED: Final = 130  # the exit code of shells for SIGINT
+NO_READER: Final = 141  # the exit code of shells for SIGPIPE
 
 
 class OutputClosed(Exception):
@@ -147,11 +154,37 @@ def scorers() -> int:
 @click.option("--scorer", metavar="NAME", help="Draw only the trees of scorers with this name.")
 def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
     """Draw decision trees as Mermaid flowcharts."""
-    from otel_eval.cli.trees import drawings
     from otel_eval.config import load
 
-    click.echo(drawings(load(config), evaluation, scorer), nl=False)
+    click.echo(_drawings(load(config), evaluation, scorer), nl=False)
     return 0
+
+
+def _drawings(config: EvalConfig, evaluation: str | None, scorer: str | None) -> str:
+    """All decision trees with these names as Mermaid flowcharts, each after a comment with its evaluation and scorer."""
+    from otel_eval.scorers.dag import Dag
+    from otel_eval.scorers.judge import any_judge_name
+
+    with any_judge_name():  # judges are built for their names only, and not called
+        built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
+    trees = {(of, tree.name): tree.drawing() for of, tree in built if isinstance(tree, Dag)}
+    _check_name("--evaluation", evaluation, [name for name, _ in trees])
+    _check_name("--scorer", scorer, [name for _, name in trees])
+    wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]
+    if not wanted:
+        raise ConfigError("there is no scorer of type dag; add one, see docs/reference/dag.md")
+    return "\n".join(f"%% {_comment(name)} / {_comment(of)}\n{trees[name, of]}" for name, of in wanted)
+
+
+def _comment(name: str) -> str:
+    """The name on one line and without `%%{`: Mermaid executes directives in comments too."""
+    return " ".join(name.split()).replace("%%{", "%% {")
+
+
+def _check_name(option: str, name: str | None, known: list[str]) -> None:
+    """Raise if a name was given and no tree has it."""
+    if name is not None and known and name not in known:
+        raise ConfigError(f"{option}: {redacted_repr(name)} has no decision tree; {did_you_mean(name, known)}")
 
 
 @cli.command()
@@ -239,14 +272,47 @@ def merge(files: tuple[str, ...]) -> int:
     Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Lines of a trace of which the evaluators
     received different spans have "split": true: they may be wrong. Exit code 2: a file or a line is invalid.
     """
-    from otel_eval.cli.merging import merge as merge_files
+    from otel_eval.exporters.result_rows import line_of
+    from otel_eval.merging import merge_results
 
-    return merge_files(files)
+    problems: list[str] = []
+    for row in merge_results(*(_rows(file, problems) for file in files)):
+        click.echo(line_of(row))
+    for problem in problems:
+        click.echo(f"otel-eval: {problem}", err=True)
+    return UNUSABLE if problems else 0
+
+
+def _rows(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The results in a file; "-" is standard input."""
+    name = "standard input" if file == "-" else file
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as lines:
+            yield from _results(lines, name, problems)
+    except OSError as error:
+        problems.append(f"{name}: {error.strerror or error}")
+
+
+def _results(lines: IO[bytes], name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The valid lines of a file; problems are added to the list and the other lines still used."""
+    from otel_eval.merging import check_row
+
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            check_row(row)
+        except InputError as error:
+            problems.append(f"{name}, line {number}: {error}; results come from `exporters: jsonl` or `replay --format json`")
+        except (ValueError, RecursionError):
+            problems.append(f"{name}, line {number}: not JSON")
+        else:
+            yield row
 
 
 def _scorer_summary(name: str) -> str:
     """The first paragraph of a scorer's docstring, or why the scorer cannot be loaded, so that the others are still listed."""
-    from otel_eval.errors import ConfigError
     from otel_eval.scorers import get_scorer
     from otel_eval.scorers.base_scorer import describe_import_error
 
@@ -261,12 +327,6 @@ def _scorer_summary(name: str) -> str:
 def _first_line(documented: Any) -> str:
     """The first paragraph of the docstring, on one line."""
     return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
-
-
-# Exit codes.
-UNUSABLE: Final = 2  # the configuration, an input or the command line is invalid
-INTERRUPTED: Final = 130  # the exit code of shells for SIGINT
-NO_READER: Final = 141  # the exit code of shells for SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

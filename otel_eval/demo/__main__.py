@@ -1,132 +1,85 @@
-"""`python -m otel_eval.demo`: sends spans over OTLP to a receiver and prints trajectories and scores.
+"""`python -m otel_eval.demo`: runs a traced agent and a receiver, sends spans over OTLP and prints trajectories and scores.
 
-Every wait has a limit, and no process or file is left behind.
+The scripted travel agent is traced with the OpenTelemetry SDK by the GenAI conventions and calls no model and no service. It
+looks up the weather of two cities at the same time, books a flight on a date that does not exist, reads the error and books
+again. Every wait has a limit, and no file is left behind.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import queue
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.resources import files
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Final
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
-from otel_eval import app
+from otel_eval import app, trajectories
+from otel_eval.app.server import Server
 from otel_eval.cli.render import run_block, score_table
 from otel_eval.config import load
-from otel_eval.demo.agent import travel
 from otel_eval.errors import OtelEvalError
 from otel_eval.model import Trajectory
+from otel_eval.sources.receiver import Bound
 
 __all__ = ["main"]
 
-READY_S: Final = 30.0  # a cold machine loads grpc for a while
-STOP_S: Final = 15.0
 RESULTS_S: Final = 20.0
-_HERE: Final = files("otel_eval.demo")
+_HERE: Final = Path(__file__).parent
 
 
 def main() -> int:
     """Run the demonstration; 0 if both runs were scored."""
+    recorded = _HERE / "recorded_trace.json"
     with tempfile.TemporaryDirectory(prefix="otel-eval-demo-") as folder:
-        results, spans, recorded = (Path(folder, name) for name in ("results.jsonl", "agent.pb", "recorded.json"))
-        config = Path(folder, "eval.yaml")
-        config.write_bytes(_HERE.joinpath("eval.yaml").read_bytes())
-        recorded.write_bytes(_HERE.joinpath("recorded_trace.json").read_bytes())
-        with serving(config, {"OTEL_EVAL_DEMO_RESULTS": str(results)}) as places:
-            print(f"receiver ready on {places['grpc']} (gRPC) and {places['http']} (HTTP)")
-            print(f"answer of the agent: {run_agent(places['grpc'], spans)}")
-            post(places["http"], recorded.read_bytes())
+        results = Path(folder, "results.jsonl")
+        with serving(results) as places:
+            print(f"receiver ready on {places.grpc} (gRPC) and {places.http} (HTTP)")
+            answer, spans = run_agent(str(places.grpc))
+            print(f"answer of the agent: {answer}")
+            post(str(places.http), recorded.read_bytes())
             print("a recorded trace of an agent framework was sent over OTLP/HTTP\n")
-            runs = [run for run in app.understand([spans, recorded], load(), on_problem=print) if run.outermost]
+            found = [*trajectories(spans), *app.understand([recorded], load(), on_problem=print)]
+            runs = [run for run in found if run.outermost]
             rows = awaited(results, {run.span_id for run in runs})
         show(runs, rows)
     return 0
 
 
 @contextmanager
-def serving(config: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Serve a configuration while the block runs; gives the addresses, e.g. `{"grpc": "127.0.0.1:40001", "http": ...}`.
-
-    Raises:
-        OtelEvalError: the receiver was not ready in time, or did not end well.
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)],
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
+def serving(results: Path) -> Iterator[Bound]:
+    """Receive and score spans while the block runs, with results in a file; gives the addresses of the receiver."""
+    os.environ["OTEL_EVAL_DEMO_RESULTS"] = str(results)
+    server = Server(load(_HERE / "eval.yaml"))
     try:
-        yield _addresses(process)
-        process.terminate()
-        code = process.wait(STOP_S)
+        yield server.start()
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if code:
-        raise OtelEvalError(f"the receiver ended with exit code {code}")
+        server.stop()
 
 
-def _addresses(process: subprocess.Popen[str]) -> dict[str, str]:
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_forward, args=(process, lines), daemon=True).start()
-    try:
-        first = lines.get(timeout=READY_S)
-    except queue.Empty:
-        first = ""
-    if not first.startswith("ready "):
-        raise OtelEvalError(f"the receiver was not ready: {first.strip() or 'it printed nothing'}")
-    return dict(part.split("=", 1) for part in first.split()[1:])
-
-
-def _forward(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
-    """Put the first line into the queue, write later ones to our own stderr."""
-    assert process.stderr is not None
-    with process.stderr:
-        lines.put(process.stderr.readline())
-        for line in process.stderr:
-            sys.stderr.write(line)
-
-
-def run_agent(endpoint: str, copy: Path) -> str:
-    """Run the agent, traced to the receiver over OTLP/gRPC; its spans are kept in a file as well."""
+def run_agent(endpoint: str) -> tuple[str, tuple[ReadableSpan, ...]]:
+    """Run the agent, traced to the receiver over OTLP/gRPC; its answer and its spans."""
+    kept = InMemorySpanExporter()
     provider = TracerProvider(resource=Resource.create({"service.name": "travel-demo"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=10)))
-    provider.add_span_processor(SimpleSpanProcessor(_Copy(copy)))
+    provider.add_span_processor(SimpleSpanProcessor(kept))
     try:
-        return travel(provider.get_tracer("travel-demo"))
+        return travel(provider.get_tracer("travel-demo")), kept.get_finished_spans()
     finally:
         provider.shutdown()
-
-
-class _Copy(SpanExporter):
-    """Appends spans to a file as OTLP protobuf, whose messages may simply follow one another."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        with self._path.open("ab") as file:
-            file.write(encode_spans(spans).SerializeToString())
-        return SpanExportResult.SUCCESS
 
 
 def post(endpoint: str, body: bytes) -> None:
@@ -146,17 +99,11 @@ def awaited(results: Path, wanted: set[str]) -> list[dict[str, Any]]:
     """
     deadline = time.monotonic() + RESULTS_S
     while time.monotonic() < deadline:
-        rows = [json.loads(line) for line in _lines(results)]
+        rows = [json.loads(line) for line in results.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
         if wanted <= {row["span_id"] for row in rows}:
             return rows
         time.sleep(0.1)
     raise OtelEvalError(f"not every run was scored within {RESULTS_S:g} s")
-
-
-def _lines(results: Path) -> list[str]:
-    if not results.exists():
-        return []
-    return [line for line in results.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
 
 
 def show(runs: Iterable[Trajectory], rows: Iterable[dict[str, Any]]) -> None:
@@ -171,6 +118,78 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     if row["outcome"] != "scored":
         return row["scorer"], "-", row["outcome"], row["explanation"] or ""
     return row["scorer"], f"{row['value']:.3f}", "pass" if row["passed"] else "fail", row["explanation"] or ""
+
+
+_WEATHER: Final = {"Paris": "rain, 9 degrees", "Oslo": "sun, 3 degrees"}
+
+
+def get_weather(city: str) -> str:
+    """The weather, after a moment of thought."""
+    time.sleep(0.12)
+    return _WEATHER[city]
+
+
+def book_flight(destination: str, date: str) -> str:
+    """The number of a booking.
+
+    Raises:
+        ValueError: there is no such date.
+    """
+    time.sleep(0.05)
+    if int(date[5:7]) > 12:
+        raise ValueError(f"no such date: {date}")
+    return "booking 4711"
+
+
+def travel(tracer: Tracer) -> str:
+    """One run of the agent; its answer."""
+    with _span(tracer, "invoke_agent travel", "invoke_agent", {"gen_ai.agent.name": "travel"}):
+        _think(tracer)
+        _side_by_side(
+            lambda: _use(tracer, get_weather, city="Paris"),
+            lambda: _use(tracer, get_weather, city="Oslo"),
+        )
+        _think(tracer)
+        try:
+            booked = _use(tracer, book_flight, destination="Oslo", date="2026-13-40")
+        except ValueError:
+            _think(tracer)
+            booked = _use(tracer, book_flight, destination="Oslo", date="2026-12-01")
+        return f"Oslo it is: {booked}"
+
+
+def _side_by_side(*tasks: Callable[[], Any]) -> None:
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        for done in [pool.submit(copy_context().run, task) for task in tasks]:
+            done.result()
+
+
+def _think(tracer: Tracer) -> None:
+    with _span(tracer, "chat scripted", "chat", {"gen_ai.request.model": "scripted"}):
+        time.sleep(0.02)
+
+
+def _use(tracer: Tracer, tool: Callable[..., str], **arguments: str) -> str:
+    described = {
+        "gen_ai.tool.name": tool.__name__,
+        "gen_ai.tool.call.arguments": json.dumps(arguments),
+    }
+    with _span(tracer, f"execute_tool {tool.__name__}", "execute_tool", described) as span:
+        result = tool(**arguments)
+        span.set_attribute("gen_ai.tool.call.result", result)
+        return result
+
+
+@contextmanager
+def _span(tracer: Tracer, name: str, operation: str, attributes: dict[str, str]) -> Iterator[Span]:
+    described = {"gen_ai.operation.name": operation, **attributes}
+    with tracer.start_as_current_span(name, attributes=described, set_status_on_exception=False) as span:
+        try:
+            yield span
+        except ValueError as error:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+            raise
 
 
 if __name__ == "__main__":
