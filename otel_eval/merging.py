@@ -68,7 +68,7 @@ def merge_results(*sources: Iterable[Row]) -> list[dict[str, Any]]:
             key = _key_of(row)
             other = best.setdefault(key, row)
             if other is not row:
-                best[key] = max(row, other, key=_by_revision)
+                best[key] = min(row, other, key=_by_revision)
     kept = _without_superseded_no_run(best)
     return list(_rendered(kept, _split_traces(kept)))
 
@@ -125,30 +125,17 @@ def _key_of(row: Row) -> _Key:
     return _Key(trace_id, span_id, evaluation, scorer, evaluator, row.get("outcome") == _NO_RUN)
 
 
-class _Least(str):
-    """Text that is greater the earlier it sorts."""
+def _by_outcome(row: Row) -> tuple[int, int, str, str]:
+    """The least is preferred: scored before failed before skipped, more spans, the smaller JSON.
 
-    __slots__ = ()
-
-    def __lt__(self, other: str) -> bool:
-        return str.__gt__(self, other)
-
-    def __gt__(self, other: str) -> bool:
-        return str.__lt__(self, other)
+    The JSON is compared without the time of evaluation first, so that evaluating the same files again changes nothing.
+    """
+    outcome, spans = _OUTCOMES.get(str(row.get("outcome")), 0), _number(row.get("spans"))
+    return -outcome, -spans, _canonical(row, timeless=True), _canonical(row)
 
 
-def _by_outcome(row: Row) -> tuple[int, int, _Least, _Least]:
-    """Preferred is: scored before failed before skipped, more spans, the smaller JSON (first without the time of evaluation)."""
-    return (
-        _OUTCOMES.get(str(row.get("outcome")), 0),
-        _number(row.get("spans")),
-        _Least(_canonical(row, timeless=True)),
-        _Least(_canonical(row)),
-    )
-
-
-def _by_revision(row: Row) -> tuple[int, tuple[int, int, _Least, _Least]]:
-    return _number(row.get("revision")), _by_outcome(row)
+def _by_revision(row: Row) -> tuple[int, tuple[int, int, str, str]]:
+    return -_number(row.get("revision")), _by_outcome(row)
 
 
 def _number(value: Any) -> int:
@@ -181,6 +168,6 @@ def _rendered(kept: Mapping[_Key, Row], split: set[str]) -> Iterator[dict[str, A
     for key, row in kept.items():
         by_result.setdefault((*key[:4], key.no_run), []).append(row)
     for result, rows in sorted(by_result.items()):
-        first, *others = sorted(rows, key=_by_outcome, reverse=True) if len(rows) > 1 else rows
+        first, *others = sorted(rows, key=_by_outcome) if len(rows) > 1 else rows
         marks: dict[str, Any] = {"split": True} if result[0] in split else {}
         yield {**first, **marks, **({"others": [dict(each) for each in others]} if others else {})}

@@ -11,11 +11,15 @@ from typing import Any, Final
 
 import click
 
+from otel_eval import app
 from otel_eval.app import Coverage
+from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, explanation_fields
 from otel_eval.cli.render import json_line, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
 from otel_eval.errors import ConfigError, redacted_repr
+from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.scorers import summarize
 
 __all__ = ["show_explanations", "show_scores", "show_trajectories"]
 
@@ -48,8 +52,6 @@ class _Problems:
 
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
     """Print each run of the files; 0, or 2 if an input is invalid."""
-    from otel_eval import app
-
     problems = _Problems(ProgressBar(()))
     coverage = app.Coverage()
     for trajectory in app.understand(files, config, on_problem=problems, on_notice=problems.notice, coverage=coverage):
@@ -70,9 +72,6 @@ def show_explanations(files: Sequence[str], config: EvalConfig, *, form: str, tr
         trace_id: a prefix of the trace ids; "" for all traces.
         redact: whether to leave out values.
     """
-    from otel_eval import app
-    from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, explanation_fields
-
     problems, disclosure, looked_for = _Problems(ProgressBar(())), Disclosure(redact=redact), set[str]()
     traces = with_run = 0
     for explained in app.explain(files, config, on_problem=problems, on_notice=problems.notice):
@@ -105,8 +104,6 @@ def show_scores(
         2 if an input is invalid; else 1 if a score did not pass or a scorer failed; else 3 if nothing was evaluated or a record
         of a dataset matched no run, unless that is allowed; else 0.
     """
-    from otel_eval import app
-
     if export and not (config.exporters.otlp or config.exporters.jsonl):
         raise ConfigError(
             "exporters: none is configured, so --export has nowhere to send to; configure one or leave --export out"
@@ -177,8 +174,6 @@ class _ResultCounts:
 
     def lines(self) -> list[str]:
         """The last lines of a table: one for each distribution of labels, then the counts."""
-        from otel_eval.scorers import summarize
-
         distributions = [f"{name}: {label_line(summarize(results))}" for name, results in self._labels.items()]
         return [*distributions, tally_line([(word, self._outcomes[word]) for word in _OUTCOMES], len(self.runs))]
 
@@ -211,8 +206,6 @@ def _outcome(result: Result) -> str:
 
 
 def _json_lines(report: Report) -> Iterator[str]:
-    from otel_eval.exporters.result_rows import rows_of
-
     return map(json_line, rows_of(report))
 
 
