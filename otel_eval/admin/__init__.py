@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from otel_eval.admin.self_metrics import SelfMetric, collect_self_metrics
-from otel_eval.admin.server import AdminServer
-from otel_eval.admin.status import Readiness
+from otel_eval.admin.metrics import SelfMetric, collect_self_metrics
+from otel_eval.admin.server import AdminServer, Readiness
 
 __all__ = ["AdminServer", "Readiness", "SelfMetric", "collect_self_metrics"]

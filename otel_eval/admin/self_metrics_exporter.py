@@ -27,7 +27,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_eval.admin.self_metrics import SelfMetric, collect_self_metrics
+from otel_eval.admin.metrics import SelfMetric, collect_self_metrics
 from otel_eval.native import VERSION
 from otel_eval.suppression import suppress_instrumentation
 

@@ -5,8 +5,7 @@ The only package that may import every other one.
 
 from __future__ import annotations
 
-from otel_eval.app.coverage import Coverage
-from otel_eval.app.stored_traces import EvaluationOfRun, ExplainedRun, ExplainedTrace, explain, replay, understand
+from otel_eval.app.stored_traces import Coverage, EvaluationOfRun, ExplainedRun, ExplainedTrace, explain, replay, understand
 from otel_eval.app.wiring import engine_of, limits_of, tables_of
 
 __all__ = [

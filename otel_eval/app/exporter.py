@@ -18,9 +18,9 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_eval.app.exporting import DELIVERY_S, exporters_of
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.scorer_isolation import MOST_HUNG, Guard
-from otel_eval.app.wiring import DELIVERY_S, engine_of, exporters_of, later_of, limits_of
+from otel_eval.app.wiring import MOST_HUNG, Guard, engine_of, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters, Warnings

@@ -9,10 +9,9 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.app.expected_results import ExpectedResults
+from otel_eval.app.exporting import DELIVERY_S, exporters_of, window_limits
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.scorer_isolation import Guard
-from otel_eval.app.wiring import DELIVERY_S, engine_of, exporters_of, later_of, limits_of, plan_of, window_limits
+from otel_eval.app.wiring import ExpectedResults, Guard, engine_of, later_of, limits_of, plan_of
 from otel_eval.assembly import TraceBuffer
 from otel_eval.config import EvalConfig, load
 from otel_eval.counters import Counters

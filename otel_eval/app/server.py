@@ -8,20 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import Readiness
-from otel_eval.admin.prometheus import Family, families_of
-from otel_eval.app.expected_results import ExpectedResults
+from otel_eval.admin.metrics import Family, families_of
+from otel_eval.app.exporting import certificate_ends, export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.scorer_isolation import Guard
 from otel_eval.app.server_wiring import AdminServices, MakeReceiver, forward_of, max_attributes_of, receiver_of
-from otel_eval.app.wiring import (
-    certificate_ends,
-    engine_of,
-    export_queues_of,
-    later_of,
-    limits_of,
-    metrics_of,
-    writes_lines,
-)
+from otel_eval.app.wiring import ExpectedResults, Guard, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.descriptors import raise_limit

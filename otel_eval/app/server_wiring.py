@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.admin import AdminServer, Readiness
-from otel_eval.app.score_exporters import known_scorers, score_endpoints
-from otel_eval.app.wiring import engine_of, otlp_endpoint
+from otel_eval.app.exporting import known_scorers, otlp_endpoint, score_endpoints, writes_lines
+from otel_eval.app.wiring import engine_of
 from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, client_tls, refuse_credentials
 from otel_eval.datasets import Dataset
 from otel_eval.errors import ConfigError, collect_errors
@@ -16,9 +17,10 @@ from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
 from otel_eval.sources.interface import Source
 from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls
+from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
-    from otel_eval.admin.prometheus import Family
+    from otel_eval.admin.metrics import Family
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.counters import Counters
     from otel_eval.engine import Engine
@@ -30,10 +32,12 @@ __all__ = [
     "MakeReceiver",
     "Receiver",
     "check",
+    "config_of_worker",
     "forward_of",
     "max_attributes_of",
     "metrics_endpoint",
     "receiver_of",
+    "refuse_unshared",
     "suggestions",
     "verify",
 ]
@@ -217,8 +221,6 @@ def check(config: EvalConfig) -> None:
         readings.append(partial(judges_of, config))
     readings.append(partial(_check_datasets, config))
     if config.workers > 1:
-        from otel_eval.app.worker_config import refuse_unshared  # deferred: few configurations have it
-
         readings.append(partial(refuse_unshared, config))
     collect_errors(readings)
 
@@ -320,3 +322,51 @@ def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
     except KafkaException as error:
         why = " ".join(error.args[0].str().split())
         raise ConfigError(f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl") from None
+
+
+_STDOUT: Final = (None, "-")
+
+
+def refuse_unshared(config: EvalConfig) -> None:
+    """See whether several workers can share what is configured.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    if config.workers == 1:
+        return
+    jsonl = config.exporters.jsonl
+    if writes_lines(config) and (jsonl is None or jsonl.path == "-"):
+        raise ConfigError(
+            f"exporters.jsonl.path: {config.workers} workers cannot share standard output; name a file, or set workers to 1"
+        )
+    kafka = config.receivers.kafka
+    if kafka and "group.instance.id" in kafka.options:
+        raise ConfigError("receivers.kafka.options.group.instance.id: workers cannot share it; leave it out, or set workers to 1")
+    try:
+        pickle.dumps(config)
+    except Exception as error:  # noqa: BLE001 - anything may be in an object of the user's
+        raise ConfigError(
+            f"workers: {config.workers} processes need a configuration that can be pickled ({type(error).__name__}); define "
+            "functions and classes at the top level of a module, or set workers to 1"
+        ) from None
+
+
+def config_of_worker(config: EvalConfig, number: int) -> EvalConfig:
+    """The configuration of one worker: limits of the whole service are divided, and each has a storage directory of its own."""
+    workers, traces, storage = config.workers, config.traces, config.storage
+    own: dict[str, Any] = {
+        "workers": 1,
+        "traces": traces.model_copy(
+            update={
+                "max_traces": max(1, traces.max_traces // workers),
+                "max_bytes": max(traces.max_bytes_per_trace, traces.max_bytes // workers),
+            }
+        ),
+    }
+    if instance := config.telemetry.service_instance_id:
+        own["telemetry"] = config.telemetry.model_copy(update={"service_instance_id": f"{instance}-{number}"})
+    if storage:
+        directory = str(worker_directory(storage.directory, number))
+        own["storage"] = storage.model_copy(update={"directory": directory, "max_size": storage.max_size // workers})
+    return config.model_copy(update=own)

@@ -1,12 +1,16 @@
-"""CPU a span of `otel-eval serve` with several workers, against one process: everything of all processes, user and system.
+"""CPU a span of `otel-eval serve` with several workers: everything of all processes, user and system.
 
-    python tests/bench/workers.py [--rounds 3] [--spans 200000] [--workers 1 2 3] [profiles]
+    python tests/bench/workers.py [--rounds 3] [--spans 200000] [--workers 1 2] [--pin] [profiles]
 
-First what handing over costs by itself, then all of it.
+Load, profiles and configuration are those of `receiver.py`. First what handing over costs by itself. Then, in turn in each
+round, one process, N workers, and N independent servers of which each gets an Nth of the requests. Processes that share CPUs
+take more time for the same work, because they share caches: N workers against N independent servers is what the split costs,
+against one process what the split and the sharing cost. Wanted against one process are at most 25 % for `lean` and 10 % for
+`recorded`.
 
-Load, profiles and configuration are those of `receiver.py`. Wanted are at most 25 % more than with one process for `lean` and
-10 % for `recorded`. All processes run on one CPU, the sender on the others: on CPUs that share a core, the same work takes more
-time when both are busy, which is no cost of ours. The least of the rounds is compared: other load only adds.
+Workers are by default as many as CPUs. With `--pin` all processes of a server run on one CPU and the sender on the others:
+nothing moves between CPUs, and caches are shared most. The least of the rounds is shown, since other load only adds; excesses
+are medians of the rounds' own.
 """
 
 from __future__ import annotations
@@ -22,14 +26,16 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from receiver import WARM_UP, config_of, requests_of, send, when_idle
+from receiver import IDLE_SHARE, WARM_UP, config_of, cpu_seconds, requests_of, send
 
-from otel_eval.app.workers import channel
+from otel_eval.app.workers import worker as channel
 from otel_eval.app.workers.splitting import split_request
 from otel_eval.otlp import Signal
+from otel_eval.sources.receiver import tune_malloc
 
 WAIT_S = 1.0
 
@@ -40,33 +46,62 @@ def processes_of(pid: int) -> list[int]:
     return [pid, *(int(each) for file in children for each in file.read_text().split())]
 
 
-def measured(config: Path, requests: list[bytes], spans: int) -> tuple[float, float]:
-    """Microseconds of CPU a span: of all processes, and of the first alone."""
-    cpus = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cpus)})  # the server inherits it
+def when_all_idle(pids: list[int]) -> list[float]:
+    """The CPU seconds of processes, once all have been idle for a moment: scoring goes on after the last response."""
+    used, before = [cpu_seconds(pid) for pid in pids], [-1.0] * len(pids)
+    while max(now - then for now, then in zip(used, before, strict=True)) > IDLE_SHARE * WAIT_S:
+        time.sleep(WAIT_S)
+        used, before = [cpu_seconds(pid) for pid in pids], used
+    return used
+
+
+@contextmanager
+def started(config: Path) -> Iterator[tuple[str, list[int]]]:
+    """Address of a server, and its processes: the one that receives comes first."""
     server = subprocess.Popen(
         [sys.executable, "-m", "otel_eval", "serve", "--config", str(config)], stderr=subprocess.PIPE, text=True
     )
-    os.sched_setaffinity(0, cpus - {min(cpus)} or cpus)
     assert server.stderr
     try:
         found = None
         while not (found := re.match(r"ready grpc=(\S+)", line := server.stderr.readline())):
             assert line, "it did not start"
-        pids = processes_of(server.pid)
-        send(found[1], requests[:WARM_UP])
-        before = [when_idle(pid, WAIT_S) for pid in pids]
-        send(found[1], requests[WARM_UP:])
-        used = [when_idle(pid, WAIT_S) - start for pid, start in zip(pids, before, strict=True)]
-        os.sched_setaffinity(0, cpus)
-        return sum(used) / spans * 1e6, used[0] / spans * 1e6
+        yield found[1], processes_of(server.pid)
     finally:
         server.terminate()
         server.communicate(timeout=60)
 
 
+def send_to_each(addresses: list[str], requests: list[list[bytes]]) -> None:
+    """Each server's own requests, at the same time."""
+    threads = [threading.Thread(target=send, args=each) for each in zip(addresses, requests, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def measured(configs: list[Path], requests: list[bytes], spans: int, *, pin: bool) -> tuple[float, float]:
+    """Microseconds of CPU a span: of all processes of these servers, and of the first alone."""
+    cpus, count = os.sched_getaffinity(0), len(configs)
+    with ExitStack() as stack:
+        if pin:
+            os.sched_setaffinity(0, {min(cpus)})  # servers inherit it
+            stack.callback(os.sched_setaffinity, 0, cpus)
+        servers = [stack.enter_context(started(each)) for each in configs]
+        if pin:
+            os.sched_setaffinity(0, cpus - {min(cpus)} or cpus)
+        addresses, pids = [address for address, _ in servers], [pid for _, each in servers for pid in each]
+        send_to_each(addresses, [requests[:WARM_UP]] * count)
+        before = when_all_idle(pids)
+        send_to_each(addresses, [requests[WARM_UP + number :: count] for number in range(count)])
+        used = [now - then for now, then in zip(when_all_idle(pids), before, strict=True)]
+        return sum(used) / spans * 1e6, used[0] / spans * 1e6
+
+
 def handing_over(requests: list[bytes], workers: int) -> float:
     """CPU seconds of both sides for splitting requests, sending parts and answering them, not for what workers do with them."""
+    tune_malloc()  # as the front and workers have it
     ends = [socket.socketpair() for _ in range(workers)]
     child = os.fork()
     if child == 0:
@@ -98,38 +133,49 @@ def answering(connection: socket.socket) -> None:
             channel.send(connection, channel.MessageKind.DONE)
 
 
+def rounds_of(profile: str, options: argparse.Namespace) -> Iterator[dict[str, tuple[float, float]]]:
+    """What each way of serving takes, by its name, once for each round: on a machine that is not always equally fast."""
+    requests, counts = requests_of(profile, options.spans)
+    spans = sum(counts[WARM_UP:])
+    for workers in options.workers:
+        least = min(handing_over(requests, workers) for _ in range(9)) / sum(counts) * 1e6
+        print(f"{profile:9} {workers} workers: handing over a span takes {least:.2f} µs of CPU", flush=True)
+    ways = {f"{count} {kind}": (count, kind) for count in options.workers if count > 1 for kind in ("workers", "servers")}
+    for _ in range(options.rounds):
+        found = {}
+        for name, (count, kind) in {"1 server": (1, "servers"), **ways}.items():
+            with tempfile.TemporaryDirectory() as folder:
+                configs = [Path(folder) / f"{number}.json" for number in range(count if kind == "servers" else 1)]
+                for each in configs:
+                    given = {**config_of(profile, str(each.with_suffix(".jsonl"))), "workers": count if kind == "workers" else 1}
+                    each.write_text(json.dumps(given))
+                found[name] = measured(configs, requests, spans, pin=options.pin)
+                assert all(each.with_suffix(".jsonl").stat().st_size for each in configs), "nothing was scored"
+        yield found
+
+
+def excess(rounds: list[dict[str, tuple[float, float]]], name: str, other: str) -> str:
+    """How much more one way takes than another, in the middle one of the rounds."""
+    return f"{statistics.median(each[name][0] / each[other][0] for each in rounds) - 1:+.0%}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--spans", type=int, default=200_000)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--workers", type=int, nargs="+", default=range(1, len(os.sched_getaffinity(0)) + 1))
+    parser.add_argument("--pin", action="store_true", help="run each server on one CPU")
     parser.add_argument("profiles", nargs="*", default=["lean", "recorded"])
     options = parser.parse_args()
     for profile in options.profiles:
-        requests, counts = requests_of(profile, options.spans)
-        spans = sum(counts[WARM_UP:])
-        for workers in options.workers:
-            least = min(handing_over(requests, workers) for _ in range(9)) / sum(counts) * 1e6
-            print(f"{profile:9} workers {workers}: handing over a span takes {least:.2f} µs of CPU", flush=True)
-        found: dict[int, list[tuple[float, float]]] = {each: [] for each in options.workers}
-        with tempfile.TemporaryDirectory() as folder:
-            config = Path(folder) / "eval.json"
-            for _ in range(options.rounds):
-                for workers in options.workers:  # in turn, because the machine is not always equally fast
-                    results = Path(folder) / "results.jsonl"
-                    config.write_text(json.dumps({**config_of(profile, str(results)), "workers": workers}))
-                    found[workers].append(measured(config, requests, spans))
-                    assert results.stat().st_size, "nothing was scored"
-                    results.unlink()
-        least = min(whole for whole, _ in found[options.workers[0]])
-        for workers, rounds in found.items():
-            whole, front = min(rounds)
-            middle = statistics.median(each for each, _ in rounds)
-            print(
-                f"{profile:9} workers {workers}: {whole:5.1f} µs of CPU a span ({whole / least - 1:+.0%}; median {middle:.1f}), "
-                f"of which the receiving process {front:.1f}",
-                flush=True,
-            )
+        rounds = list(rounds_of(profile, options))
+        for name in rounds[0]:
+            whole, first = min(each[name] for each in rounds)
+            found = f"{profile:9} {name}: {whole:5.1f} µs of CPU a span, {excess(rounds, name, '1 server')} against 1 server"
+            if name.endswith("workers"):
+                found += f", {excess(rounds, name, name.replace('workers', 'servers'))} against as many servers"
+                found += f"; of which the receiving process {first:.1f}"
+            print(found, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,20 +7,19 @@ evaluates, stores and exports its traces.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
 from otel_eval.admin import Readiness
-from otel_eval.admin.prometheus import Family
+from otel_eval.admin.metrics import Family
 from otel_eval.app.server import NEEDS_RESTART
-from otel_eval.app.server_wiring import AdminServices, receiver_of
+from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared
 from otel_eval.app.wiring import engine_of
-from otel_eval.app.worker_config import config_of_worker, refuse_unshared
-from otel_eval.app.workers.router import SplittingHandler
+from otel_eval.app.workers.splitting import SplittingHandler
 from otel_eval.app.workers.supervisor import SupervisedWorker
-from otel_eval.app.workers.totals import joined_families, worst_readiness
 from otel_eval.config import EvalConfig
 from otel_eval.counters import total_counts
 from otel_eval.descriptors import raise_limit
@@ -28,7 +27,9 @@ from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
 from otel_eval.storage.directory import claim_split
 
-__all__ = ["FrontServer"]
+__all__ = [
+    "FrontServer",
+]
 
 _THREADS: Final = 8  # for each worker; most of them wait for it
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
@@ -141,3 +142,20 @@ def _await(worker: SupervisedWorker) -> None:
         worker.await_ready()
     except OSError:
         raise ConfigError(f"workers: worker {worker.number} ended while it started; its log lines show why") from None
+
+
+def joined_families(several: Iterable[Family]) -> list[Family]:
+    """One family for each name, with the rows of all of that name."""
+    joined: dict[str, Family] = {}
+    for each in several:
+        before = joined.get(each.name)
+        joined[each.name] = replace(before, rows=[*before.rows, *each.rows]) if before else each
+    return list(joined.values())
+
+
+def worst_readiness(workers: Sequence[tuple[int, Readiness]]) -> Readiness:
+    """Ready if every worker is; otherwise, and for what is shown, the first worker that is not, or that waits for something."""
+    number, worst = min(workers, key=lambda each: (each[1].ready, not each[1].why))
+    ready = sum(found.ready for _, found in workers)
+    why = f"worker {number}: {worst.why}" if worst.why else ""
+    return Readiness(worst.ready, why, {"workers_ready": f"{ready} of {len(workers)}", **worst.evaluation})

@@ -15,10 +15,8 @@ from multiprocessing.connection import wait
 from typing import Any, Final, NamedTuple
 
 from otel_eval.admin import Readiness
-from otel_eval.admin.prometheus import Family
-from otel_eval.admin.self_metrics import GAUGES
-from otel_eval.app.workers.channel import MessageKind, limit_waits, receive, send
-from otel_eval.app.workers.worker import work
+from otel_eval.admin.metrics import GAUGES, Family
+from otel_eval.app.workers.worker import MessageKind, limit_waits, receive, send, work
 from otel_eval.config import EvalConfig
 from otel_eval.counters import named_count, total_counts
 from otel_eval.errors import Overloaded

@@ -15,9 +15,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from otel_eval.admin.prometheus import prometheus_text
-from otel_eval.admin.self_metrics import collect_self_metrics, self_families
-from otel_eval.admin.status import Readiness, status_fields
+from otel_eval.admin.metrics import collect_self_metrics, prometheus_text, self_families
+from otel_eval.admin.server import Readiness, status_fields
 from otel_eval.app.judge_clients import Clients
 from otel_eval.app.server import Server
 from otel_eval.app.wiring import engine_of

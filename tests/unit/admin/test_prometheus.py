@@ -12,8 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
-from otel_eval.admin.prometheus import Family, families_of, prometheus_name, prometheus_text
-from otel_eval.admin.self_metrics import collect_self_metrics, self_families
+from otel_eval.admin.metrics import Family, collect_self_metrics, families_of, prometheus_name, prometheus_text, self_families
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report, Result, Scored, Skipped, Trajectory

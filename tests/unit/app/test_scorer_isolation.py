@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app.scorer_isolation import MOST_HUNG, Guard
+from otel_eval.app.wiring import MOST_HUNG, Guard
 from otel_eval.counters import Counters
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Scored

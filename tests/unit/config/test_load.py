@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app.wiring import export_queues_of
+from otel_eval.app.exporting import export_queues_of
 from otel_eval.config import EvalConfig, Evaluation, Exporters, JsonlExporter, Match, Protocols, Traces, load
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError
