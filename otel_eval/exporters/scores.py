@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
@@ -166,12 +166,12 @@ def summarized(report: Report) -> Report:
     return report if outcome is None else replace(report, results=(*report.results, _summary_result(report, outcome)))
 
 
-def _summary(results: Iterable[Result]) -> Outcome | None:
+def _summary(results: Sequence[Result]) -> Outcome | None:
     """Whether the run passed the evaluation; unknown is no pass, and no summary where nothing applied."""
+    scored = [each for each in results if isinstance(each.outcome, Scored)]
+    if below := [f"{each.scorer}: {names.explanation_of(each)}" for each in scored if names.label_of(each) == "fail"]:
+        return Scored(0.0, False, "; ".join(below))
     outcomes = [result.outcome for result in results]
-    scored = [each for each in outcomes if isinstance(each, Scored)]
-    if any(not each.passed for each in scored):
-        return Scored(0.0, False, "a scorer's threshold was not reached")
     if any(isinstance(each, Failed) or (isinstance(each, Skipped) and each.reason in UNKNOWN_REASONS) for each in outcomes):
         return Skipped("not every scorer could evaluate the run", reason="not_recorded")
     return Scored(1.0, True, "every scorer's threshold was reached") if scored else None

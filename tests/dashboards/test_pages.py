@@ -195,11 +195,14 @@ def test_the_commands_put_scores_into_mlflow(mlflow_page: str) -> None:
 
 
 def test_pictures_of_mlflow(mlflow_page: str, shoot: Shoot) -> None:
-    """A score without a click; its reason is folded, which makes three. First the two hints of a first visit are closed."""
+    """Without a click a score, and the reason of a run that did not pass. First the two hints of a first visit are closed.
+
+    The reason of one score that is a number is folded, which makes three.
+    """
     wait_until(lambda: _assessed(mlflow_page) == RUNS, 180, 1)
     visited = [("open", f"{mlflow_page}/#/experiments/0/traces"), ("wait", "text=tool_errors")]
     visited += [("click", "role=button[name='Got it']"), ("click", "[aria-label*=lose] >> nth=-1")]
-    shoot("mlflow-list.png", visited, [("scroll", "text=tool_errors")])
+    shoot("mlflow-list.png", visited, [("scroll", "text=tool_errors"), ("hover", "text=/^No$/"), ("wait", "text=Rationale")])
     run = [("click", "text=What about order 1009"), ("click", "role=button[name=/^Assess/]"), ("wait", "text=Feedback (4)")]
     reason = [("click", UNFOLD), ("wait", "text=Rationale")]
     shoot("mlflow-run.png", visited, [*run, *reason], most_clicks=3)

@@ -1,6 +1,6 @@
 """Follow steps in Chromium and take pictures. Runs in the environment that has playwright, with the steps on standard input.
 
-A step is a list: `["open", url]`, `["click", selector]`, `["type", text]`, `["press", key]`,
+A step is a list: `["open", url]`, `["click", selector]`, `["hover", selector]`, `["type", text]`, `["press", key]`,
 `["scroll", selector]`, `["wait", selector]`, `["gone", selector]`, `["shot", file]`.
 A selector is one of playwright.
 """
@@ -46,6 +46,8 @@ def _follow(page: Any, action: str, *words: str) -> None:
             page.locator(words[0]).first.wait_for(state="detached")
         case "click":
             page.locator(words[0]).first.click()
+        case "hover":
+            page.locator(words[0]).first.hover()
         case "scroll":
             page.locator(words[0]).first.scroll_into_view_if_needed()
         case "type":
