@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_rig import revised_run
+from dashboard_rig import outage, products, revised_run
 from dashboard_rig.mlflow_api import Experiment
 from dashboard_rig.recorded_runs import FILES, play, send
 from dashboard_rig.ways import WAYS, Evaluation
@@ -63,6 +63,19 @@ def test_a_second_replay_changes_no_count(mlflow: str, tmp_path: Path) -> None:
     evaluation.replay_again()
     wait_until(lambda: all(updated()[key] > at for key, at in first.items()), 120, 1)
     assert updated().keys() == first.keys()
+
+
+def test_every_score_is_there_once_after_kills(mlflow_path: Path, tmp_path: Path) -> None:
+    """Of MLflow under load, and of the receiver while MLflow is away."""
+    server, url = products.mlflow(mlflow_path, tmp_path / "mlflow")
+    with server:
+        experiment = Experiment.create(url, "killed")
+        forward = {"endpoint": url, "protocol": "http/protobuf", "timeout": "60s", "headers": experiment.headers}
+        scores = {"endpoint": url, "experiment": experiment.id, "timeout": "60s"}
+        with outage.receiver(tmp_path, forward=forward, mlflow=scores) as served:
+            expected = _expected(outage.survive(server, served, "unused"))
+            wait_until(lambda: len(_found(experiment)) >= len(expected), outage.PATIENCE_S, 2)
+        assert _found(experiment) == expected
 
 
 def test_a_late_revision_replaces_and_clears_scores(mlflow: str) -> None:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from dashboard_rig import revised_run
+from dashboard_rig import outage, products, revised_run
 from dashboard_rig.phoenix_api import Project
 from dashboard_rig.recorded_runs import FILES, play, send
 from dashboard_rig.ways import WAYS, Evaluation
@@ -78,6 +78,19 @@ def test_a_second_replay_changes_no_count(phoenix: str, tmp_path: Path) -> None:
     evaluation.replay_again()
     wait_until(lambda: all(updated()[key] > at for key, at in first.items()), 60, 0.5)
     assert updated().keys() == first.keys()
+
+
+def test_every_score_is_there_once_after_kills(phoenix_path: Path, tmp_path: Path) -> None:
+    """Of Phoenix under load, once it stored what it acknowledged, and of the receiver while Phoenix is away."""
+    server, url = products.phoenix(phoenix_path, tmp_path / "phoenix")
+    project = Project(url, "killed")
+    forward = {"endpoint": url, "protocol": "http/protobuf", "timeout": "60s"}
+    scores = {"endpoint": url, "timeout": "60s"}
+    with server, outage.receiver(tmp_path, forward=forward, phoenix=scores) as served:
+        rows = outage.survive(server, served, project.name, lambda made: _found(project, made) == _expected(made))
+        expected = _expected(rows)
+        wait_until(lambda: len(_found(project, rows)) >= len(expected), outage.PATIENCE_S, 2)
+        assert _found(project, rows) == expected
 
 
 def test_a_late_revision_replaces_and_clears_scores(phoenix: str) -> None:

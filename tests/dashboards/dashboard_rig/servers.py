@@ -45,6 +45,11 @@ class Server:
 
     def __enter__(self) -> Server:
         """Start and wait."""
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Begin, also once more after `kill`, and wait."""
         bounded = ["timeout", "--kill-after=10", str(LIFETIME_S)]
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -61,7 +66,6 @@ class Server:
         except BaseException:
             self.stop()
             raise
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
@@ -84,6 +88,12 @@ class Server:
         sockets = {link for pid in _session(self._process.pid) for link in _descriptors(pid)}
         rows = [line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().splitlines()[1:]]
         return {row[1].split(":")[0] for row in rows if row[3] == LISTENS and f"socket:[{row[9]}]" in sockets}
+
+    def kill(self) -> None:
+        """End the whole group without a warning."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(15)
 
     def stop(self) -> int:
         """End the whole group, since helper processes outlive the signal to their parent; the exit code."""
