@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
@@ -97,14 +97,8 @@ class EvalSpanProcessor(InProcessSource):
             blocked=self._outlet.blocked_s,
             is_agent=lambda view, scope_name: self._core.describes_agent(view, scope_name),
             reserve=lambda size: self._core.reserve(size),
-            limits=InProcessLimits(
-                max_traces=limits.max_traces,
-                max_spans_per_trace=limits.max_spans_per_trace + 1,  # one more, so that the core sees that a limit cut it
-                max_bytes_per_trace=limits.max_bytes_per_trace,
-                max_bytes=limits.max_bytes,
-                idle_s=limits.idle_s,
-                max_age_s=limits.max_age_s,
-            ),
+            # One span more, so that the core sees that a limit cut it.
+            limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=limits.max_spans_per_trace + 1))),
         )
 
     def _begin(self) -> None:

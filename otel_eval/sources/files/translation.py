@@ -33,45 +33,29 @@ __all__ = [
     "with_hex_ids",
 ]
 
-_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+_IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 SCOPES: Final = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
 MEMBERS: Final = ("spans", "logRecords", "log_records")
+_PARTS: Final = frozenset({*SCOPES, *MEMBERS, "links"})
+_OLDER: Final = {"instrumentationLibrarySpans": "scopeSpans", "instrumentationLibrary": "scope"}
 
 
-def with_hex_ids(group: Any) -> Any:
-    """The group of spans or logs as OTLP/JSON would have it. What is not understood is left for others to refuse."""
-    if not isinstance(group, dict):
-        return group
-    changed = dict(group)
-    for key in SCOPES:
-        if isinstance(group.get(key), list):
-            changed[key] = [_otlp_scope(scope) for scope in group[key]]
-    older = changed.pop("instrumentationLibrarySpans", None)
-    if isinstance(older, list) and not changed.get("scopeSpans"):
-        changed["scopeSpans"] = older
+def with_hex_ids(part: Any) -> Any:
+    """A group of spans or logs, or a part of one, as OTLP/JSON has it. What is not understood is left for others to refuse."""
+    if not isinstance(part, dict):
+        return part
+    changed = {key: _changed(key, value) for key, value in part.items()}
+    for older, key in _OLDER.items():
+        if older in changed and not changed.get(key):
+            changed[key] = changed[older]
     return changed
 
 
-def _otlp_scope(scope: Any) -> Any:
-    if not isinstance(scope, dict):
-        return scope
-    changed = dict(scope)
-    if "instrumentationLibrary" in changed and "scope" not in changed:
-        changed["scope"] = changed["instrumentationLibrary"]
-    for key in MEMBERS:
-        if isinstance(scope.get(key), list):
-            changed[key] = [_otlp_member(member) for member in scope[key]]
-    return changed
-
-
-def _otlp_member(member: Any) -> Any:
-    if not isinstance(member, dict):
-        return member
-    changed = {key: hex_of(member[key]) for key in _IDS if key in member}
-    if isinstance(member.get("links"), list):
-        changed["links"] = [_otlp_member(link) for link in member["links"]]
-    return member | changed
+def _changed(key: str, value: Any) -> Any:
+    if key in _IDS:
+        return hex_of(value)
+    return [*map(with_hex_ids, value)] if key in _PARTS and isinstance(value, list) else value
 
 
 def hex_of(value: Any) -> Any:

@@ -7,19 +7,14 @@ missing. A server's or a worker's span may be open for hours, with one agent run
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
+from otel_eval.assembly import Limits
 
 __all__ = [
     "OWN_SCOPE",
@@ -35,8 +30,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InProcessLimits:
-    """What may be held in a process.
+class InProcessLimits(Limits):
+    """What may be held in a process; times of waiting do not count here, as the SDK says when a span ends.
 
     Attributes:
         max_traces: open traces; beyond it the oldest is given over as `overflow`.
@@ -50,14 +45,8 @@ class InProcessLimits:
         max_age_s: a trace open for so long, or since spans of it were given over, is given over as `aged` and forgotten.
     """
 
-    max_traces: int = 100_000
-    max_spans_per_trace: int = 10_000
-    max_bytes_per_trace: int = 64 * 2**20
-    max_bytes: int = 512 * 2**20
     max_spans: int = 1_000_000
     max_waiting_spans: int = 200_000
-    idle_s: float = 300.0
-    max_age_s: float = 3600.0
 
     @property
     def max_waiting_bytes(self) -> int:

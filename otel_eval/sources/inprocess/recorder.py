@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import repeat
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.sources.inprocess.live_traces import (
     DetachRequest,
@@ -28,9 +30,6 @@ from otel_eval.sources.inprocess.live_traces import (
     is_relevant,
 )
 from otel_eval.sources.inprocess.sdk_internals import open_parent
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
 
 __all__ = ["MANY_SPANS", "Recorder"]
 

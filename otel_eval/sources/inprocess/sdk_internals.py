@@ -8,25 +8,18 @@ is closed before the last run's scores can be sent through it. Spans are copied 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from sys import getsizeof
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-from opentelemetry.sdk.trace import SynchronousMultiSpanProcessor
-from opentelemetry.trace import get_current_span
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import Any, Final
 
 from opentelemetry.attributes import BoundedAttributes
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan, SynchronousMultiSpanProcessor
 from opentelemetry.sdk.util import BoundedList
+from opentelemetry.trace import get_current_span
 
 __all__ = [
     "SPAN_BYTES",
@@ -39,7 +32,6 @@ __all__ = [
     "pipeline_of",
     "raw_attributes",
     "size_of",
-    "with_events",
 ]
 
 
@@ -194,7 +186,7 @@ class HeldSpans:
         """The spans of these traces, with the events they got."""
         with self._lock:
             found = [trace for trace_id in trace_ids if (trace := self._traces.pop(trace_id, None)) is not None]
-        return [with_events(span, trace.events.get(own, ())) for trace in found for own, span in trace.spans.items()]
+        return [_with_events(span, trace.events.get(own, ())) for trace in found for own, span in trace.spans.items()]
 
     def waiting(self, before: float = float("inf")) -> list[bytes]:
         """The traces that have waited since `before`, the oldest first."""
@@ -207,7 +199,7 @@ class HeldSpans:
             return sum(len(trace.spans) for trace in self._traces.values())
 
 
-def with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
+def _with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
     """A span equal to `span` with the events added; the counts of what its limits dropped are kept."""
     if not events:
         return span

@@ -6,17 +6,16 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import Deployment, Frame, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.sources.inprocess.sdk_internals import attributes_of, raw_attributes, size_of
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 __all__ = ["SdkResourceScope", "SdkResourceScopes", "SdkSpanReader", "frames_of", "plain"]
 

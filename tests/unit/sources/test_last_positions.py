@@ -15,13 +15,12 @@ parts = st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), m
 @settings(max_examples=200, deadline=None)
 @given(parts)
 def test_every_id_is_given_once_by_its_last_position(found):
-    """Whether everything fits into memory or is merged from files, as a dictionary would have it."""
+    """As a dictionary would have it."""
     expected: dict[bytes, int] = {}
     for number, position in chain.from_iterable(found):
         trace_id = number.to_bytes(16)
         expected[trace_id] = max(position, expected.get(trace_id, 0))
-    for in_memory in (1000, 3):
-        with LastPositions(in_memory) as last:
-            for part in found:
-                last.add((number.to_bytes(16), position) for number, position in part)
-            assert list(last.in_order()) == sorted((position, trace_id) for trace_id, position in expected.items())
+    with LastPositions() as last:
+        for part in found:
+            last.add((number.to_bytes(16), position) for number, position in part)
+        assert list(last.in_order()) == sorted((position, trace_id) for trace_id, position in expected.items())
