@@ -52,7 +52,9 @@ class DirectoryLock:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
         except OSError as error:
-            raise _unusable(self.path, error.strerror or type(error).__name__) from None
+            raise ConfigError(
+                f"{_KEY}: {str(self.path)!r} cannot be used ({_reason(error)}); name a directory that can be written"
+            ) from None
         try:
             _lock(self._lock)
         except OSError:
@@ -125,10 +127,6 @@ def _lock(handle: int) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _unusable(path: Path, reason: str) -> ConfigError:
-    return ConfigError(f"{_KEY}: {str(path)!r} cannot be used ({reason}); name a directory that can be written")
-
-
 _IDENTITY_FILE: Final = "evaluator.json"
 
 
@@ -154,13 +152,7 @@ def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdenti
     found = _read_identity(path)
     if found is None:
         found = EvaluatorIdentity(uuid4().hex, 0 if directory.segments() else now_ns)
-        try:
-            replace_file(path, json.dumps(found._asdict()).encode())
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise ConfigError(
-                f"storage.directory: {str(path)!r} cannot be written ({reason}); make room or name another"
-            ) from None
+        _write(path, json.dumps(found._asdict()).encode(), path)
     return found
 
 
@@ -205,9 +197,7 @@ class AcceptedSignals:
             try:
                 replace_file(self._path, json.dumps(self._keys).encode())
             except OSError as error:
-                _log.warning(
-                    "storage.directory: %s cannot be written (%s)", _ACCEPTED_FILE, error.strerror or type(error).__name__
-                )
+                _log.warning("%s: %s cannot be written (%s)", _KEY, _ACCEPTED_FILE, _reason(error))
 
 
 def _read_accepted(path: Path) -> list[str]:
@@ -218,7 +208,7 @@ def _read_accepted(path: Path) -> list[str]:
     return [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
 
 
-_FILE: Final = "workers"
+_SPLIT_FILE: Final = "workers"
 
 
 def worker_directory(directory: str | os.PathLike[str], number: int) -> Path:
@@ -229,7 +219,7 @@ def worker_directory(directory: str | os.PathLike[str], number: int) -> Path:
 def _held(base: Path) -> int:
     """How many workers' traces the directory holds; 0 if none."""
     try:
-        return int((base / _FILE).read_bytes())
+        return int((base / _SPLIT_FILE).read_bytes())
     except (OSError, ValueError):
         return int(any(base.glob("*.journal")))
 
@@ -253,19 +243,22 @@ def claim_split(directory: str | os.PathLike[str], workers: int) -> None:
             f"workers: {workers}, but storage.directory {str(base)!r} holds traces of {held}; "
             f"run `otel-eval serve --drain` once, or set workers to {held}"
         )
-    if workers > 1 or (base / _FILE).exists():
-        _write(base, workers)
+    if workers > 1 or (base / _SPLIT_FILE).exists():
+        _write(base / _SPLIT_FILE, b"%d" % workers, base)
 
 
 def release_split(directory: str | os.PathLike[str]) -> None:
     """Note that nothing in the directory waits any more; raises as `claim_split` does."""
-    _write(Path(directory), 0)
+    _write(Path(directory) / _SPLIT_FILE, b"0", Path(directory))
 
 
-def _write(base: Path, workers: int) -> None:
+def _write(path: Path, content: bytes, named: Path) -> None:
     try:
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(base / _FILE, b"%d" % workers)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, content)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ConfigError(f"storage.directory: {str(base)!r} cannot be written ({reason}); make room or name another") from None
+        raise ConfigError(f"{_KEY}: {str(named)!r} cannot be written ({_reason(error)}); make room or name another") from None
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -44,22 +44,11 @@ _RETRY_S: Final = 0.5  # between attempts to write what was evaluated
 
 
 class StorageOptions(Protocol):
-    """The `storage` of the configuration."""
+    """The `storage` of the configuration: a directory for this process alone, bytes on disk, whether requests wait for fsync."""
 
-    @property
-    def directory(self) -> str:
-        """For this process alone."""
-        ...
-
-    @property
-    def max_size(self) -> int:
-        """Bytes on disk."""
-        ...
-
-    @property
-    def sync(self) -> bool:
-        """Whether a request is acknowledged after fsync."""
-        ...
+    directory: str
+    max_size: int
+    sync: bool
 
 
 class Durable:
@@ -153,10 +142,8 @@ class Durable:
         """Write down the reports on traces. What cannot be written now is written by `evaluated`."""
         self._noted.append((traces, self._append([EvaluatedTrace.of(*each) for each in traces])))
 
-    def evaluated(self, traces: Sequence[tuple[ClosedTrace, Sequence[Report]]] = ()) -> bool:
+    def evaluated(self) -> bool:
         """Wait for the disk, as long as that takes; False if the process ends first."""
-        if traces:
-            self.note(traces)
         noted, self._noted = self._noted, []
         for traces, written in noted:
             segment = self._safe(written)
@@ -164,10 +151,9 @@ class Durable:
                 if self._stopping.wait(_RETRY_S):
                     return False
                 segment = self._write_evaluated([EvaluatedTrace.of(*each) for each in traces])
-            for trace, reports in traces:
-                for report in reports:
-                    self.expect_delivery(report, segment)
-                    self.await_results(trace.trace_id, report.pending)
+            for trace, report in ((trace, report) for trace, reports in traces for report in reports):
+                self.expect_delivery(report, segment)
+                self.await_results(trace.trace_id, report.pending)
         return True
 
     def _write_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Segment | None:

@@ -91,12 +91,8 @@ class Journal:
         self, directory: DirectoryLock, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES, sync: bool = True
     ) -> None:
         # The segment that is written to is never removed: it may be no great part of what there is room for.
-        self._directory, self._max, self._most, self._sync = (
-            directory,
-            max_bytes,
-            min(segment_bytes, max_bytes // _SEGMENTS),
-            sync,
-        )
+        self._most: Final = min(segment_bytes, max_bytes // _SEGMENTS)
+        self._directory, self._max, self._sync = directory, max_bytes, sync
         self.recovery: Final = ReplayReport()
         self._turn = threading.Condition()  # guards what follows
         self._segments: deque[Segment] = deque(Segment(number, path) for number, path in directory.segments())

@@ -65,7 +65,8 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
                 closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")
-                durable.evaluated([(closed, [])])
+                durable.note([(closed, [])])
+                durable.evaluated()
     return buffer
 
 
@@ -101,7 +102,8 @@ def test_one_slow_trace_does_not_keep_the_others_on_disk(tmp_path: Path):
         durable.tidy(buffer)
         close_due = buffer.close_due(now[0])
         durable.closing(close_due)
-        durable.evaluated([(closed, []) for closed in buffer.pop_closed(now[0])])
+        durable.note([(closed, []) for closed in buffer.pop_closed(now[0])])
+        durable.evaluated()
         assert durable.journal.size < 30_000
     durable.close()
     again, after = Durable(Storage(directory=str(tmp_path))), TraceBuffer(Limits())
@@ -118,9 +120,11 @@ def test_a_verdict_that_waits_for_its_sink_keeps_its_segment(tmp_path: Path):
     durable.takers = lambda _: ("away",)
     report = _report()
     closed = ClosedTrace(TRACE, {}, Completeness.COMPLETE)
-    durable.evaluated([(closed, [report])])
+    durable.note([(closed, [report])])
+    durable.evaluated()
     for _ in range(8):
-        durable.evaluated([(closed, [])] * 5)
+        durable.note([(closed, [])] * 5)
+        durable.evaluated()
     buffer = TraceBuffer(Limits())
     durable.tidy(buffer)
     assert durable.journal.finished[0].number == 1
