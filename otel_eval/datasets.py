@@ -34,7 +34,7 @@ def parse_records(raw: bytes, suffix: str, column: str) -> tuple[dict[str, Recor
         suffix: one of `FORMATS`.
 
     Raises:
-        Unusable: the bytes are none of that, a record has no key, or two have the same.
+        InvalidDataset: the bytes are none of that, a record has no key, or two have the same.
 
     >>> parse_records(b'{"id": 7, "expected": ["search"]}', ".jsonl", "id")
     ({'7': {'id': 7, 'expected': ['search']}}, {'7': 1})
@@ -114,7 +114,7 @@ class Dataset:
         broken: new versions that were not.
 
     Raises:
-        Unusable: the file cannot be read or holds no records.
+        InvalidDataset: the file cannot be read or holds no records.
     """
 
     def __init__(self, path: Path, column: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -132,7 +132,7 @@ class Dataset:
         """Look at the file now, as it is before it is relied on.
 
         Raises:
-            Unusable: it cannot be read or holds no records.
+            InvalidDataset: it cannot be read or holds no records.
         """
         self._look()
         if self._error is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from otel_eval.scorers import (  # noqa: F401 - importing them registers them
     calls,
-    cel,
     counts,
     dag,
     judge_scorers,

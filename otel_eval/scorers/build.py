@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
+from otel_eval.errors import ConfigError, collect_errors, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
@@ -20,7 +20,7 @@ from otel_eval.scorers.base_scorer import (
     is_coroutine_function,
     run_coroutine,
 )
-from otel_eval.scorers.parameters import STRING, Schema, schema_of
+from otel_eval.scorers.parameters import STRING, Schema, schema_of, unknown_keys
 from otel_eval.scorers.registry import (
     ALIASES,
     checked_needs,
@@ -106,16 +106,12 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
 
 def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
-    problems = _unknown(given, list(known)) + _wrong_values(known, given)
-    required = {key: each.default is MISSING and each.default_factory is MISSING for key, each in known.items()}
+    problems = unknown_keys(given, list(known)) + _wrong_values(known, given)
+    required = {key: _is_required(each) for key, each in known.items()}
     problems += _missing(scorer.type, required, given, problems)
     if problems:
         raise ConfigError(*problems, *_contradictions(scorer, known, given, problems))
     return scorer(**{key: known[key].metadata["read"](key, value) for key, value in given.items()})
-
-
-def _unknown(given: Iterable[str], known: Sequence[str]) -> list[str]:
-    return [f"{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
 
 
 def _wrong_values(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> list[str]:
@@ -160,7 +156,7 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     problems = _wrong_values(common, given)
     takes = _keywords(thing, instance=inspect.isclass(thing))
     if takes is not None:
-        problems += _unknown(own, [*common, *takes])
+        problems += unknown_keys(own, [*common, *takes])
         problems += _missing(name, takes, own, problems)
     problems += wrong_parameters(thing, own)
     if problems:
@@ -172,9 +168,9 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
         if isinstance(thing, Scorer) and not values:
             return thing
         if isinstance(version := getattr(thing, "version", None), str):
-            facts = {**facts, "edition": version}
+            facts = {**facts, "version": version}
     _takes_a_trajectory(name, thing, own)
-    return FunctionScorer(**values, **facts, kind=name, function=thing, arguments=own, decides="threshold" in values)
+    return FunctionScorer(**values, **facts, type=name, function=thing, arguments=own, decides="threshold" in values)
 
 
 def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
@@ -286,43 +282,23 @@ class FunctionScorer(BaseScorer):
     """A function as a scorer, inside the frame that every scorer has.
 
     Attributes:
-        kind, edition, reading, about_calls: its type, version, needs, and whether it reads calls.
+        type, version, needs, reads_calls: as registered.
         function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
         decides: the threshold was given, so that it also decides over a `Scored` that the function made itself.
     """
 
-    kind: str
-    edition: str = "1"
-    reading: frozenset[str] = frozenset()
-    about_calls: bool = True
+    type: str  # type: ignore[misc] # what is fixed for a class is a field of this one
+    version: str = "1"  # type: ignore[misc] # as above
+    needs: frozenset[str] = frozenset()
+    reads_calls: bool = True
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
     decides: bool = False
 
     @property
-    def type(self) -> str:  # type: ignore[override] # what is fixed for a class is a field of this one
-        """The name it was registered under."""
-        return self.kind
-
-    @property
-    def version(self) -> str:  # type: ignore[override] # as above
-        """As registered."""
-        return self.edition
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """As registered."""
-        return self.reading
-
-    @property
     def asynchronous(self) -> bool:
         """Whether it is a coroutine function: such a one may take its time."""
         return is_coroutine_function(self.function)
-
-    @property
-    def reads_calls(self) -> bool:
-        """As registered."""
-        return self.about_calls
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Call the function; a coroutine is run to its end."""

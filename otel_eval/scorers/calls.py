@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, nearest
-from otel_eval.interfaces import constructor
+from otel_eval.interfaces import TooLarge, constructor
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.align import Aligner, explained
-from otel_eval.scorers.alignment.assignment import TooManySteps
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, NotRecorded, calls, criterion_of, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
@@ -110,7 +109,7 @@ class Matching(BaseScorer):
             value = float(matcher.fits()) if exact else _ratio(alignment.weight, wanted, made, self.measure)
         except NotRecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
-        except TooManySteps:
+        except TooLarge:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
         return _new_finding(value, *explained(alignment, expectation, visits, content=self.include_content))
@@ -279,14 +278,10 @@ class ToolCallArgs(Matching):
     """
 
     type: ClassVar[str] = "tool_call_args"
+    match: ClassVar[str] = "any_order"
 
     expected: Expectation | None = field(default=None, metadata=reads(_WITH_ARGUMENTS))
     arguments: str | tuple[str, ...] = field(default="subset", metadata=reads(arguments_mode))
-
-    @property
-    def match(self) -> str:
-        """In any order."""
-        return "any_order"
 
     @property
     def compared(self) -> Comparison:
@@ -312,18 +307,10 @@ class ToolCallOutput(Matching):
     """
 
     type: ClassVar[str] = "tool_call_output"
+    match: ClassVar[str] = "any_order"
+    compared: ClassVar[Comparison] = Comparison(results=True)
 
     expected: Expectation | None = field(default=None, metadata=reads(_WITH_RESULTS))
-
-    @property
-    def match(self) -> str:
-        """In any order."""
-        return "any_order"
-
-    @property
-    def compared(self) -> Comparison:
-        """Results."""
-        return Comparison(results=True)
 
 
 @scorer("trajectory_match")

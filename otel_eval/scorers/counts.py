@@ -299,11 +299,7 @@ class ToolErrors(BaseScorer):
     """
 
     type: ClassVar[str] = "tool_errors"
-
-    @property
-    def reads_failures(self) -> bool:
-        """It does."""
-        return True
+    reads_failures: ClassVar[bool] = True
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Count the errors."""
@@ -339,13 +335,9 @@ class ErrorRecovery(BaseScorer):
     """
 
     type: ClassVar[str] = "error_recovery"
+    reads_failures: ClassVar[bool] = True
 
     within: int | None = field(default=None, metadata=reads(optional(count("calls", 3))))
-
-    @property
-    def reads_failures(self) -> bool:
-        """It does."""
-        return True
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Look from each failure for the next success of its tool, from the last call backwards."""

@@ -13,16 +13,15 @@ from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
 from otel_eval.scorers.base_scorer import Finding
 from otel_eval.scorers.calls import MATCHES, MEASURES, Matching, arguments_mode
 from otel_eval.scorers.judge import (
+    AskingScorer,
     Judge,
     JudgeScorer,
     PromptTooLong,
     build_prompt,
     calls_as_data,
-    evaluate_with_judge,
     failed,
     judge_score,
     read_judge,
-    run_now,
     without_unrecorded,
 )
 from otel_eval.scorers.parameters import STRING, invalid_value, one_of, optional, reads, schema_of, share, text, with_schema
@@ -74,19 +73,11 @@ class AnswerAccuracy(JudgeScorer):
     """
 
     type: ClassVar[str] = "answer_accuracy"
+    reads_calls: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"content"})  # the run's input and output
 
     question: str = field(default="question", metadata=reads(text))
     answer: str | Reference = field(default="answer", metadata=reads(_answer))
-
-    @property
-    def reads_calls(self) -> bool:
-        """It does not."""
-        return False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The run's input and output."""
-        return frozenset({"content"})
 
     @property
     def attribute_keys(self) -> frozenset[str]:
@@ -157,14 +148,10 @@ class LlmJudge(JudgeScorer):
     """
 
     type: ClassVar[str] = "llm_judge"
+    needs: ClassVar[frozenset[str]] = frozenset({"arguments", "results", "content"})  # all that is shown
 
     criteria: str = field(metadata=reads(text))
     rubric: str | None = field(default=None, metadata=reads(_rubric))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """All that is shown."""
-        return frozenset({"arguments", "results", "content"})
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped:
         """The criteria, the rubric and the run."""
@@ -213,7 +200,7 @@ choice was right. How the tools were called, what came back and how well the tas
 
 @scorer("tool_correctness")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCorrectness(Matching):
+class ToolCorrectness(AskingScorer, Matching):
     """Whether the right tools were called, with the right arguments and results where these are compared. 1 is best.
 
     Weight of the alignment / number expected, or by `measure`; range 0-1. Details: as `execution_order`. Skipped: something is
@@ -309,11 +296,3 @@ class ToolCorrectness(Matching):
             return failed(error, details)
         said = f"{found.explanation}; of the choice of tools {choice.explanation}"
         return Finding(min(found.value, choice.value), said, {**details, "selection": choice.details})
-
-    async def evaluate(self, trajectory: Trajectory) -> Outcome:
-        """The outcome for one run, once the judge has answered."""
-        return await evaluate_with_judge(self, trajectory, self.opinion)
-
-    def __call__(self, trajectory: Trajectory) -> Outcome:
-        """The same for a caller that does not wait."""
-        return run_now(self.evaluate, trajectory) if self.available_tools else Matching.__call__(self, trajectory)

@@ -52,7 +52,7 @@ class NFA:
         """One more state.
 
         Raises:
-            TooLarge: there are too many.
+            PatternTooLarge: there are too many.
         """
         if len(self.free) >= _MOST_STATES:
             raise PatternTooLarge
@@ -92,7 +92,7 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
     """The fewest edits that make the names fit, over every order that the batches allow.
 
     Raises:
-        TooMany: a batch holds too many different calls to try every order.
+        TooManyOrders: a batch holds too many different calls to try every order.
     """
     if accepts(automaton, names):
         return Fit((), len(names))

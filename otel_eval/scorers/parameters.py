@@ -7,7 +7,7 @@ the value received, what would be right and the remedy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -45,6 +45,11 @@ def schema_of(reader: Reader) -> Schema:
 def invalid_value(key: str, value: Any, expected: str, remedy: str) -> ConfigError:
     """The error for a value that a key cannot hold."""
     return ConfigError(f"{key}: {redacted_repr(value)} is not {expected}; {remedy}")
+
+
+def unknown_keys(given: Iterable[Any], known: Sequence[str], within: str = "") -> list[str]:
+    """A line for each key that there is not; `within` is the key of the mapping, with a dot."""
+    return [f"{within}{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
 
 
 def reads(reader: Reader) -> dict[str, Reader]:
@@ -178,5 +183,5 @@ def selection(key: str, value: Any) -> Selection:
 
 def _chosen(key: str, word: Any, given: Any) -> tuple[str, Names]:
     if word not in ("include", "exclude"):
-        raise ConfigError(f"{key}.{word}: unknown key; {did_you_mean(word, ('include', 'exclude'))}")
+        raise ConfigError(*unknown_keys([word], ("include", "exclude"), f"{key}."))
     return word, patterns(f"{key}.{word}", given)

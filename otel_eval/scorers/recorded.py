@@ -304,19 +304,11 @@ class LabelDistribution(BaseScorer):
     """
 
     type: ClassVar[str] = "label_distribution"
+    reads_calls: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"content"})  # the run's input and output
 
     label: str = field(metadata=reads(text))
     window: int = field(default=1000, metadata=reads(count("runs", 1000)))
-
-    @property
-    def reads_calls(self) -> bool:
-        """It does not."""
-        return False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The run's input and output."""
-        return frozenset({"content"})
 
     @property
     def attribute_keys(self) -> frozenset[str]:

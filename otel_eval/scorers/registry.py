@@ -82,7 +82,7 @@ def scorer(
         if returned := refused_return(thing):
             raise ValueError(f"{name}: is declared to return {returned}; return an outcome, a number in [0, 1] or a bool")
         _registered[name] = thing
-        _declared[name] = {"edition": version, "reading": needs, "about_calls": reads_calls}
+        _declared[name] = {"version": version, "needs": needs, "reads_calls": reads_calls}
         return thing
 
     return register
@@ -92,7 +92,7 @@ def registration_of(name: str, thing: Any) -> dict[str, Any]:
     """The arguments of `scorer` beside the name, also where an alias or a path led here; else defaults."""
     if name not in _declared:
         name = next((known for known, registered in _registered.items() if registered is thing and known in _declared), name)
-    defaults = {"edition": "1", "reading": frozenset(_READ_UNASKED), "about_calls": True}
+    defaults = {"version": "1", "needs": frozenset(_READ_UNASKED), "reads_calls": True}
     return _declared.get(name, defaults)
 
 

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from otel_eval.errors import nearest
-from otel_eval.model import Trajectory
+from otel_eval.model import SpanRef, ToolCall, Trajectory
 
 _MOST_LISTED: Final = 8
 _LONGEST_NAME: Final = 60
 _MOST_SEEN: Final = 50
 
 
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def tool(name: str) -> str:
     """A tool's name, cut to 60 characters."""
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return shortened(name, _LONGEST_NAME)
 
 
 def listed(items: Sequence[tuple[str, int]]) -> str:
@@ -36,12 +41,7 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-def seen(calls: Iterable[_Named]) -> list[str]:
+def seen(calls: Iterable[ToolCall | SpanRef]) -> list[str]:
     """The distinct names, sorted, at most 50: what a misspelt name of a policy is compared with."""
     return [tool(name) for name in sorted({call.name for call in calls})[:_MOST_SEEN]]
 
@@ -142,7 +142,7 @@ def _warnings(evaluation: str, known: _Evaluation, *, never: bool) -> list[str]:
             continue
         known.reported.add(name)
         remedy = f"; did you mean `{near}`?" if near else _called(known.seen)
-        found.append(f"`{name}` was never called{remedy} (evaluation {evaluation}, {_plural(known.runs)})")
+        found.append(f"`{name}` was never called{remedy} (evaluation {evaluation}, {plural(known.runs, 'run')})")
     return found
 
 
@@ -150,10 +150,6 @@ def _called(seen: set[str]) -> str:
     shown: Sequence[str] = sorted(seen)
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return f"; called were {', '.join(shown[:8])}{more}" if shown else "; no tool was called at all"
-
-
-def _plural(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _occurs(name: str, seen: set[str]) -> bool:

@@ -16,10 +16,10 @@ from math import fsum
 from os import PathLike, fspath
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
+from otel_eval.errors import ConfigError, collect_errors, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, failed_from, is_coroutine_function
-from otel_eval.scorers.parameters import STRING, invalid_value, text, with_schema
+from otel_eval.scorers.parameters import STRING, invalid_value, text, unknown_keys, with_schema
 from otel_eval.scorers.registry import import_path
 
 Agreement = Callable[[Any, Any], float]
@@ -40,24 +40,10 @@ def agreement(mode: str | tuple[str, ...]) -> Agreement:
     return lambda expected, actual: float(all(value_at(expected, key) == value_at(actual, key) for key in mode))
 
 
-def _exact(expected: Any, actual: Any) -> float:
-    return float(expected == actual)
-
-
 def _subset(expected: Any, actual: Any) -> float:
     """Every expected key present with an equal value; anything else may be there as well."""
     expected, actual = as_object(expected), as_object(actual)
     return float(all(key in actual and actual[key] == value for key, value in expected.items()))
-
-
-def _superset(expected: Any, actual: Any) -> float:
-    """Every key that is there is expected, with an equal value."""
-    return _subset(actual, expected)
-
-
-def _overlap(expected: Any, actual: Any) -> float:
-    """The share of the union of keys whose values are equal; objects below count by their own share."""
-    return overlap_share(as_object(expected), as_object(actual))
 
 
 def overlap_share(expected: Any, actual: Any) -> float:
@@ -71,10 +57,10 @@ def overlap_share(expected: Any, actual: Any) -> float:
 
 
 MODES: Final[Mapping[str, Agreement]] = {
-    "exact": _exact,
+    "exact": lambda expected, actual: float(expected == actual),
     "subset": _subset,
-    "superset": _superset,
-    "overlap": _overlap,
+    "superset": lambda expected, actual: _subset(actual, expected),  # every key that is there is expected
+    "overlap": lambda expected, actual: overlap_share(as_object(expected), as_object(actual)),
 }
 
 
@@ -287,7 +273,7 @@ def reference(key: str, value: Any) -> Reference:
         return Reference(text(key, value))
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "an attribute's name or a mapping", f"write {key}: my.expected, or {key}: {_EXAMPLE}")
-    problems = [f"{key}.{word}: unknown key; {did_you_mean(word, _KNOWN)}" for word in value if word not in _KNOWN]
+    problems = unknown_keys(value, _KNOWN, f"{key}.")
     problems += [f"{key}.{word}: missing; write e.g. {key}: {_EXAMPLE}" for word in ("dataset", "key") if word not in value]
     words = {word: value[word] for word in ("key", "field", "column") if word in value}
     try:

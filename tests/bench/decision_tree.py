@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from otel_eval import create_scorer
 from otel_eval.model import Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.cel import bind
+from otel_eval.scorers.cel.binding import bind
 from otel_eval.scorers.dag import Dag
 from otel_eval.testing import call, trajectory
 

@@ -15,6 +15,7 @@ from otel_eval.conventions.builtin.genai import (
     OPERATION,
     PLACEHOLDERS,
     SCRUBBED,
+    by_kind,
     with_fields,
 )
 from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
@@ -25,10 +26,11 @@ from otel_eval.model import Kind
 GENKIT: Final = Convention(
     name="genkit",
     source="genkit docs, telemetry overview @2026-09 (genkit:* attributes); Langfuse ObservationTypeMapper.ts @2026-08-22",
-    rules=(
-        Rule(Kind.TOOL, "genkit:metadata:subtype", "tool|tool.v2"),
-        Rule(Kind.MODEL, "genkit:metadata:subtype", "model|background-model"),
-        Rule(Kind.AGENT, "genkit:metadata:subtype", "flow|agent|executablePrompt|executable-prompt"),
+    rules=by_kind(
+        "genkit:metadata:subtype",
+        tool="tool|tool.v2",
+        model="model|background-model",
+        agent="flow|agent|executablePrompt|executable-prompt",
     ),
     fields={
         Field.TOOL_NAME: ("genkit:name",),
@@ -124,12 +126,7 @@ LOONGSUITE: Final = Convention(
     name="loongsuite",
     source="Alibaba Cloud's GenAI conventions (LoongSuite agents; Dify's exporters for Aliyun and Tencent write them too): "
     "`gen_ai.span.kind`, content in GenAI's attributes or in input.value and output.value",
-    rules=(
-        Rule(Kind.TOOL, "gen_ai.span.kind", "TOOL"),
-        Rule(Kind.AGENT, "gen_ai.span.kind", "AGENT"),
-        Rule(Kind.MODEL, "gen_ai.span.kind", "LLM"),
-        Rule(Kind.OTHER, "gen_ai.span.kind"),
-    ),
+    rules=by_kind("gen_ai.span.kind", tool="TOOL", agent="AGENT", model="LLM", other="*"),
     fields=with_fields(
         GEN_AI_FIELDS,
         tool_name=("gen_ai.tool.name", "tool.name"),
@@ -151,12 +148,7 @@ AG2: Final = Convention(
     source="ag2 0.x autogen/opentelemetry/instrumentators @2026: GenAI spans with `ag2.span.type`; the agents of a conversation "
     "take turns, and who asks for a tool is not who runs it, so the conversation is the run; ag2 1.2.1 middleware/builtin/"
     "telemetry.py (TelemetryMiddleware): an agent that was given no name is `unknown`; E: 1.2.1",
-    rules=(
-        Rule(Kind.TOOL, "ag2.span.type", "tool"),
-        Rule(Kind.AGENT, "ag2.span.type", "agent|conversation|multi_conversation"),
-        Rule(Kind.MODEL, "ag2.span.type", "llm"),
-        Rule(Kind.OTHER, "ag2.span.type"),
-    ),
+    rules=by_kind("ag2.span.type", tool="tool", agent="agent|conversation|multi_conversation", model="llm", other="*"),
     fields=GEN_AI_FIELDS,
     span_name=("execute_tool *",),
     messages=MESSAGES,
@@ -238,12 +230,7 @@ WEAVE: Final = Convention(
 AGENTOPS: Final = Convention(
     name="agentops",
     source="agentops-sdk 0.4 semconv/span_attributes.py and sdk/decorators (`agentops.span.kind`; content as a Python call)",
-    rules=(
-        Rule(Kind.TOOL, "agentops.span.kind", "tool"),
-        Rule(Kind.AGENT, "agentops.span.kind", "agent|workflow"),
-        Rule(Kind.MODEL, "agentops.span.kind", "llm"),
-        Rule(Kind.OTHER, "agentops.span.kind"),
-    ),
+    rules=by_kind("agentops.span.kind", tool="tool", agent="agent|workflow", model="llm", other="*"),
     fields=with_fields(
         GEN_AI_FIELDS,
         tool_name=("tool.name", "agentops.tool.name", "gen_ai.tool.name", "operation.name", "agentops.entity.name"),

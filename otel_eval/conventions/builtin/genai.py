@@ -26,6 +26,12 @@ PLACEHOLDERS: Final[Mapping[str, frozenset[str]]] = {
     "gen_ai.tool.call.id": frozenset({"<not specified>", "unknown", ""}),
 }
 
+
+def by_kind(key: str, **values: str) -> tuple[Rule, ...]:
+    """A rule for each kind, in order: the value that the attribute has for spans of the kind (`*`: any other)."""
+    return tuple(Rule(Kind[kind.upper()], key, value) for kind, value in values.items())
+
+
 RULES: Final = (
     Rule(Kind.TOOL, OPERATION, "execute_tool"),
     Rule(Kind.AGENT, OPERATION, AGENT_OPERATIONS),

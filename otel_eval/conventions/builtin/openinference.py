@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_eval.conventions.builtin.genai import with_fields
+from otel_eval.conventions.builtin.genai import by_kind, with_fields
 from otel_eval.conventions.table import Convention, Field, Mark, MessageRow, Rule, Side
 from otel_eval.model import Kind
 
 KIND: Final = "openinference.span.kind"
-RULES: Final = (
-    Rule(Kind.TOOL, KIND, "TOOL|tool|Tool"),
-    Rule(Kind.AGENT, KIND, "AGENT|agent|Agent"),
-    Rule(Kind.MODEL, KIND, "LLM|llm|Llm"),
-    Rule(Kind.OTHER, KIND, "CHAIN|RETRIEVER|RERANKER|EMBEDDING|GUARDRAIL|PROMPT|chain|retriever|reranker|embedding|guardrail"),
+RULES: Final = by_kind(
+    KIND,
+    tool="TOOL|tool|Tool",
+    agent="AGENT|agent|Agent",
+    model="LLM|llm|Llm",
+    other="CHAIN|RETRIEVER|RERANKER|EMBEDDING|GUARDRAIL|PROMPT|chain|retriever|reranker|embedding|guardrail",
 )
 FIELDS: Final[Mapping[Field, tuple[str, ...]]] = {
     # Processors that add OpenInference to spans of GenAI leave some of what they found where it was.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_eval.conventions.builtin.genai import FIELDS as GEN_AI_FIELDS
-from otel_eval.conventions.builtin.genai import MESSAGES, OPERATION, PLACEHOLDERS, with_fields
+from otel_eval.conventions.builtin.genai import MESSAGES, OPERATION, PLACEHOLDERS, by_kind, with_fields
 from otel_eval.conventions.builtin.genai import RULES as GEN_AI_RULES
 from otel_eval.conventions.builtin.openinference import FIELDS as OPENINFERENCE_FIELDS
 from otel_eval.conventions.table import Convention, EventRow, Field, Mark, MessageRow, Rule, Side
@@ -192,12 +192,7 @@ LANGSMITH: Final = Convention(
 MLFLOW: Final = Convention(
     name="mlflow",
     source="mlflow 3.18 tracing/constant.py, entities/span.py (every attribute value is JSON text); E: langchain",
-    rules=(
-        Rule(Kind.TOOL, "mlflow.spanType", "TOOL"),
-        Rule(Kind.AGENT, "mlflow.spanType", "AGENT"),
-        Rule(Kind.MODEL, "mlflow.spanType", "CHAT_MODEL|LLM"),
-        Rule(Kind.OTHER, "mlflow.spanType"),
-    ),
+    rules=by_kind("mlflow.spanType", tool="TOOL", agent="AGENT", model="CHAT_MODEL|LLM", other="*"),
     fields={
         Field.TOOL_NAME: ("gen_ai.tool.name",),
         Field.ARGUMENTS: ("mlflow.spanInputs",),
@@ -292,10 +287,7 @@ SPRING_AI: Final = Convention(
 MCP: Final = Convention(
     name="mcp",
     source="OpenTelemetry GenAI conventions docs/gen-ai/mcp.md (1.39 and later); mcp python SDK 2.3.0; E",
-    rules=(
-        Rule(Kind.TOOL, "mcp.method.name", "tools/call"),
-        Rule(Kind.OTHER, "mcp.method.name"),
-    ),
+    rules=by_kind("mcp.method.name", tool="tools/call", other="*"),
     fields=GEN_AI_FIELDS,
     span_name=("tools/call *", "MCP send tools/call *"),
     placeholders=PLACEHOLDERS,
@@ -349,12 +341,7 @@ GEMINI_CLI: Final = Convention(
     source="gemini-cli packages/core/src/telemetry/trace.ts and constants.ts, scheduler/tool-executor.ts @2026: a tool span's "
     "input is the request, its output the completed call; before, `input-json` and `output-json`",
     scopes=("gemini-cli*|@google/gemini-cli*",),
-    rules=(
-        Rule(Kind.TOOL, OPERATION, "tool_call"),
-        Rule(Kind.AGENT, OPERATION, "agent_call|user_prompt"),
-        Rule(Kind.MODEL, OPERATION, "llm_call"),
-        Rule(Kind.OTHER, OPERATION),
-    ),
+    rules=by_kind(OPERATION, tool="tool_call", agent="agent_call|user_prompt", model="llm_call", other="*"),
     fields=with_fields(
         GEN_AI_FIELDS,
         arguments=("gen_ai.input.messages", "input-json"),

@@ -18,14 +18,15 @@ from functools import cached_property
 from math import fsum
 from typing import Any, Final
 
+from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.arguments import Relation, relation_of
-from otel_eval.scorers.alignment.assignment import StepBudget, assign_kinds, assign_masks, bits_of, lowest
+from otel_eval.scorers.alignment.assignment import assign_kinds, assign_masks, bits_of, lowest
 from otel_eval.scorers.alignment.expected import Criterion, Expectation, check_recorded, words_of
 from otel_eval.scorers.alignment.lcs import Prepared, common, common_in_groups, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order
 from otel_eval.scorers.alignment.partial_order import TimedCall, is_sequential, parallel_groups, walk_words
-from otel_eval.scorers.tool_names import listed, plural, seen
+from otel_eval.scorers.tool_names import listed, plural, seen, shortened
 
 Pairs = list[tuple[int, int]]
 Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
@@ -91,7 +92,7 @@ def explained(alignment: Alignment, expectation: Expectation, visits: Sequence[T
         said += f"; out of order: {listed([(visits[column].name, column) for _, column in misplaced])}"
     if content and (partial or len(pairs) < max(len(wanted), len(visits))):
         details["content"] = _content(expectation, visits, alignment)
-        said += f"; content: {_cut(json.dumps(details['content'], ensure_ascii=False, default=str))}"
+        said += f"; content: {shortened(json.dumps(details['content'], ensure_ascii=False, default=str), _MOST_CONTENT)}"
     return said, details
 
 
@@ -117,10 +118,6 @@ def _values(call: Any) -> dict[str, Any]:
     return fields
 
 
-def _cut(said: str) -> str:
-    return said if len(said) <= _MOST_CONTENT else said[: _MOST_CONTENT - 1] + "…"
-
-
 _MOST_STEPS: Final = 600_000  # about a tenth of a second
 
 
@@ -137,14 +134,14 @@ class Aligner:
         self._criterion = criterion
         self._visits = visits
         self._concurrency = concurrency
-        self._work = StepBudget(_MOST_STEPS)
+        self._work = Steps(_MOST_STEPS)
 
     def heaviest(self, *, any_order: bool) -> Alignment:
         """The heaviest alignment in the order of both sides, or the heaviest assignment.
 
         Raises:
-            Unrecorded: arguments or results are compared that a same-named call did not record.
-            TooMuch: so many calls agree in part or ran in parallel that it would take too many steps.
+            NotRecorded: arguments or results are compared that a same-named call did not record.
+            TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
         """
         criterion = self._criterion
         if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._words or ()):
@@ -167,7 +164,7 @@ class Aligner:
         """Whether there is one call for each expected one and, in some order the groups allow, each pair weighs 1.
 
         Raises:
-            Unrecorded, TooMuch: as `heaviest` does.
+            NotRecorded, TooLarge: as `heaviest` does.
         """
         criterion, batches_ = self._criterion, self._ran
         groups, words = criterion.expectation.groups, self._words
@@ -210,7 +207,7 @@ class Aligner:
             return False
         if [call.name for call in calls] != [visit.name for visit in visits]:
             return False
-        return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[attr-defined]
+        return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[union-attr]
 
     def _by_words(self, wanted: Prepared, made: list[Hashable], *, any_order: bool) -> Pairs:
         expectation, ran = self._criterion.expectation, self._batches

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, Final
 
-from otel_eval.scorers.alignment.assignment import StepBudget, bits_of, positions
+from otel_eval.interfaces import Steps
+from otel_eval.scorers.alignment.assignment import bits_of, positions
 from otel_eval.scorers.alignment.expected import PARTIAL, Criterion, arguments_word
 from otel_eval.scorers.values import agreement, as_object, decode_json, hashable, is_object, overlap_share
 
@@ -37,11 +38,11 @@ class Relation:
     alike: Sequence[int] = ()
 
 
-def relation_of(criterion: Criterion, calls: Sequence[Any], work: StepBudget) -> Relation:
+def relation_of(criterion: Criterion, calls: Sequence[Any], work: Steps) -> Relation:
     """Which of the calls agree with which expected ones, where that takes more than comparing words.
 
     Raises:
-        TooMuch: it would take more work than is allowed.
+        TooLarge: it would take more work than is allowed.
     """
     columns: dict[str, list[int]] = {}
     for at, call in enumerate(calls):
@@ -55,14 +56,14 @@ def relation_of(criterion: Criterion, calls: Sequence[Any], work: StepBudget) ->
         return _pairwise(criterion, calls, columns, work)
 
 
-def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: StepBudget) -> Relation:
+def _pairwise(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: Steps) -> Relation:
     """The relation of few calls, or of values that cannot be hashed: each pair is compared."""
     mode, rows = criterion.comparison.arguments, []
     agrees = agreement(mode) if mode is not None else None
     results = {at: decode_json(calls[at].result) for found in columns.values() for at in found}
     for call, fields in zip(criterion.expectation.calls, criterion.each, strict=True):
         row = dict[int, float]()
-        work.spend(_COMPARED * len(columns.get(call.name, ())))
+        work.take(_COMPARED * len(columns.get(call.name, ())))
         for at in columns.get(call.name, ()):
             if not fields.result or results[at] == call.result:
                 weight = agrees(call.arguments, calls[at].arguments) if agrees and fields.arguments else 1.0
@@ -82,7 +83,7 @@ def _weighed(rows: list[dict[int, float]], columns: int) -> Relation:
     return Relation(masks, None if whole else rows, range(columns))
 
 
-def _hashed(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: StepBudget) -> Relation:
+def _hashed(criterion: Criterion, calls: Sequence[Any], columns: Mapping[str, list[int]], work: Steps) -> Relation:
     """The relation by words of the fields that each expected call names; what equal ones agree with is found once."""
     mode = criterion.comparison.arguments
     tools = {name: _Tool(calls, found, mode) for name, found in columns.items()}
@@ -128,7 +129,7 @@ class _Tool:
         self._masks: dict[Hashable, int] = {}
         self._weights: dict[Hashable, dict[int, float]] = {}
 
-    def compare(self, work: StepBudget) -> None:
+    def compare(self, work: Steps) -> None:
         """Find what the wanted arguments agree with."""
         if not self.wanted:
             return
@@ -147,7 +148,7 @@ class _Tool:
             self._masks = _held_by(wanted, had, places, work)
         else:
             shares = _Shares(self.wanted, made, work)
-            work.spend(len(self.wanted) * len(self._columns))
+            work.take(len(self.wanted) * len(self._columns))
             self._weights = {word: _row(shares.of(word), words, self._columns) for word in self.wanted}
             self._masks = {word: bits_of(row) for word, row in self._weights.items()}
 
@@ -196,7 +197,7 @@ def _items(arguments: Mapping[Hashable, Any]) -> Items:
 
 
 def _holding(
-    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int, work: StepBudget
+    wanted: Items, had: Items, places: Mapping[Hashable, list[int]], everything: int, work: Steps
 ) -> dict[Hashable, int]:
     """For each wanted arguments the bits of the calls that have all of their items: an intersection of sets of calls."""
     asked = set[Item]().union(*wanted.values())
@@ -207,7 +208,7 @@ def _holding(
     masks = {item: bits_of(found) for item, found in columns.items()}
     found = {}
     for word, items in wanted.items():
-        work.spend(1 + len(items))
+        work.take(1 + len(items))
         mask = everything
         for item in items:
             mask &= masks.get(item, 0)
@@ -215,7 +216,7 @@ def _holding(
     return found
 
 
-def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: StepBudget) -> dict[Hashable, int]:
+def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], work: Steps) -> dict[Hashable, int]:
     """For each wanted arguments the bits of the calls all of whose items they have.
 
     Calls are filed under the item of theirs that the fewest wanted arguments have, and looked at only for these.
@@ -228,7 +229,7 @@ def _held_by(wanted: Items, had: Items, places: Mapping[Hashable, list[int]], wo
     for word, items in wanted.items():
         columns: list[int] = []
         for item in (None, *items):
-            work.spend(1 + len(filed.get(item, ())))
+            work.take(1 + len(filed.get(item, ())))
             for other in filed.get(item, ()):
                 if had[other] <= items:
                     columns += places[other]
@@ -243,8 +244,8 @@ class _Shares:
     number of bits that two integers have in common.
     """
 
-    def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: StepBudget) -> None:
-        work.spend(_PAIR * len(wanted) * len(made))
+    def __init__(self, wanted: Mapping[Hashable, Any], made: Mapping[Hashable, Any], work: Steps) -> None:
+        work.take(_PAIR * len(wanted) * len(made))
         self._work = work
         ours, theirs = _items(wanted), _items(made)
         self._items, self._keys = (
@@ -277,7 +278,7 @@ class _Shares:
     def _inside(self, objects: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> list[float]:
         """The shares of objects below the same key that are not equal."""
         pairs = [(value, theirs[key]) for key, value in objects.items() if key in theirs]
-        self._work.spend(_SHARE * len(pairs))
+        self._work.take(_SHARE * len(pairs))
         return [part for one, other in pairs if is_object(other) and one != other and (part := overlap_share(one, other))]
 
 

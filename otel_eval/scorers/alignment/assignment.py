@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
+from otel_eval.interfaces import Steps
+
 _FEW: Final = 8  # bits that are added up one by one
 _SPARSE: Final = 20  # where fewer bits than one in so many are set, they are looked for one by one
 
@@ -52,32 +54,6 @@ def lowest(bits: int) -> int:
 _NOTHING: Final = -1
 _ROW: Final = 16  # steps that a row costs beside its columns
 _VISIT: Final = 5  # steps for one row on the way to a column, where all weigh the same
-
-
-class TooManySteps(Exception):
-    """An exact answer would take more work than is allowed."""
-
-
-class StepBudget:
-    """Steps that may still be taken, each a look at one pair; None: as many as it takes.
-
-    Steps and not seconds, so that equal inputs give equal outcomes on every machine.
-    """
-
-    def __init__(self, most: int | None) -> None:
-        self.most = most
-
-    def spend(self, steps: int) -> None:
-        """Take steps.
-
-        Raises:
-            TooMuch: there are not so many left.
-        """
-        if self.most is None:
-            return
-        self.most -= steps
-        if self.most < 0:
-            raise TooManySteps
 
 
 class _ShortestPath:
@@ -126,9 +102,9 @@ class WeightedAssignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, work: StepBudget | None = None, room: Mapping[int, int] | None = None) -> None:
+    def __init__(self, work: Steps | None = None, room: Mapping[int, int] | None = None) -> None:
         self.total = 0.0
-        self.work = work or StepBudget(None)
+        self.work = work or Steps()
         self._room = dict(room) if room is not None else None  # how many more rows a column takes
         self._rows: list[int] = []  # the kind of each
         self._numbers: dict[int, int] = {}  # id of a row's weights → its kind
@@ -145,13 +121,13 @@ class WeightedAssignment:
         """One more row: column → weight, in (0, 1]. Columns that it has no edge to are left out."""
         kind = self._numbers.setdefault(id(weights), len(self._kinds))
         self._rows.append(kind)
-        self.work.spend(_ROW)
+        self.work.take(_ROW)
         if kind == len(self._kinds):
             self._kinds.append(weights)
             self._rent.append(0.0)
         elif kind in self._without:
             return  # what one more row of a kind is worth only falls
-        self.work.spend(len(weights))
+        self.work.take(len(weights))
         price, rent, nearest = self._price, 0.0, _NOTHING
         for column, weight in weights.items():
             cost = -weight - price.get(column, 0.0)
@@ -193,7 +169,7 @@ class WeightedAssignment:
 
     def _look_from(self, kind: int, search: _ShortestPath) -> None:
         weights, price, best, done = self._kinds[kind], self._price, search.best, search.done
-        self.work.spend(len(weights))
+        self.work.take(len(weights))
         base = search.here - self._rent[kind]
         for column, weight in weights.items():
             far = base - weight - price.get(column, 0.0)
@@ -242,11 +218,11 @@ class WeightedAssignment:
         return [(row, columns[kind].pop()) for row, kind in enumerate(self._rows) if columns.get(kind)]
 
 
-def assign(rows: Iterable[Mapping[int, float]], work: StepBudget | None = None) -> list[tuple[int, int]]:
+def assign(rows: Iterable[Mapping[int, float]], work: Steps | None = None) -> list[tuple[int, int]]:
     """The pairs (row, column) of a heaviest assignment of all rows.
 
     Raises:
-        TooMuch: it would take more work than is left.
+        TooLarge: it would take more work than is left.
     """
     best = WeightedAssignment(work)
     for row in rows:
@@ -254,9 +230,7 @@ def assign(rows: Iterable[Mapping[int, float]], work: StepBudget | None = None) 
     return best.pairs()
 
 
-def assign_kinds(
-    rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: StepBudget | None = None
-) -> list[tuple[int, int]]:
+def assign_kinds(rows: Sequence[Mapping[int, float]], alike: Sequence[int], work: Steps | None = None) -> list[tuple[int, int]]:
     """As `assign`, where every row weighs the same on columns that are alike: by column the first one that it is like.
 
     >>> assign_kinds([{0: 0.5, 1: 0.5, 2: 1.0}] * 2, [0, 0, 2])
@@ -284,8 +258,8 @@ class UnweightedAssignment:
     [(0, 1), (1, 0)]
     """
 
-    def __init__(self, columns: int, work: StepBudget | None = None) -> None:
-        self.work = work or StepBudget(None)
+    def __init__(self, columns: int, work: Steps | None = None) -> None:
+        self.work = work or Steps()
         self._free = (1 << columns) - 1
         self._open = self._free  # columns that may still be on the way to a free one
         self._rows: list[int] = []
@@ -294,7 +268,7 @@ class UnweightedAssignment:
 
     def add(self, row: int) -> bool:
         """One more row; whether one more column is assigned. A row that has one keeps one."""
-        self.work.spend(_VISIT)
+        self.work.take(_VISIT)
         self._rows.append(row)
         self._column.append(_NOTHING)
         path, ways, seen = [len(self._rows) - 1], list[int](), 0
@@ -307,7 +281,7 @@ class UnweightedAssignment:
                 self._hand_on(path, [*ways, column])
                 return True
             if ahead:
-                self.work.spend(_VISIT)
+                self.work.take(_VISIT)
                 column = lowest(ahead)
                 seen |= 1 << column
                 ways.append(column)
@@ -325,7 +299,7 @@ class UnweightedAssignment:
 
         That is the row itself where it has no column, or else, of all rows that could make room for it, the first that was added.
         """
-        self.work.spend(_VISIT)
+        self.work.take(_VISIT)
         new = len(self._rows)
         self._rows.append(row)
         self._column.append(_NOTHING)
@@ -341,7 +315,7 @@ class UnweightedAssignment:
                 self._trace(column, came_from, new)
                 return _NOTHING
             seen |= ahead
-            self.work.spend(_VISIT * ahead.bit_count())
+            self.work.take(_VISIT * ahead.bit_count())
             while ahead:
                 column = lowest(ahead)
                 ahead &= ahead - 1
@@ -372,11 +346,11 @@ class UnweightedAssignment:
         return [(row, column) for row, column in enumerate(self._column) if column != _NOTHING]
 
 
-def assign_masks(rows: Iterable[int], columns: int, work: StepBudget | None = None) -> list[tuple[int, int]]:
+def assign_masks(rows: Iterable[int], columns: int, work: Steps | None = None) -> list[tuple[int, int]]:
     """The pairs (row, column) of a largest assignment, by row.
 
     Raises:
-        TooMuch: it would take more work than is allowed.
+        TooLarge: it would take more work than is allowed.
     """
     best = UnweightedAssignment(columns, work)
     for row in rows:

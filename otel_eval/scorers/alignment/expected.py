@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors, did_you_mean
+from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import UNRECORDED, Unnamed
 from otel_eval.scorers.alignment.lcs import Prepared, prepare
 from otel_eval.scorers.alignment.partial_order import TimedCall
-from otel_eval.scorers.parameters import STRING, Schema, invalid_value, with_schema
+from otel_eval.scorers.parameters import STRING, Schema, invalid_value, unknown_keys, with_schema
 from otel_eval.scorers.values import as_object, decode_json, hashable, is_bare_value, value_at
 
 
@@ -132,11 +132,7 @@ def _call(key: str, value: Any, fields: tuple[str, ...]) -> Expected:
     if "function" in value:
         value, key = _function(key, value), f"{key}.function"
     spelt = {word: field for word, field in _SPELLINGS.items() if field in fields}
-    problems = [
-        f"{key}.{word}: unknown key; {did_you_mean(word, ['name', *spelt])}"
-        for word in value
-        if word != "name" and word not in spelt and word not in _IGNORED
-    ]
+    problems = unknown_keys([word for word in value if word not in _IGNORED], ["name", *spelt], f"{key}.")
     problems += _twice(key, value, spelt)
     if "name" not in value:
         problems.append(f"{key}.name: missing; write e.g. {{name: search}}")
@@ -293,7 +289,7 @@ def check_recorded(criterion: Criterion, calls: Sequence[Any]) -> None:
     """See that calls of the expected names recorded what is compared of them.
 
     Raises:
-        Unrecorded: one did not.
+        NotRecorded: one did not.
     """
     by_name: dict[str, list[tuple[int, Any]]] = {}
     for at, call in enumerate(calls):

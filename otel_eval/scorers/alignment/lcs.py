@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_eval.scorers.alignment.assignment import StepBudget, TooManySteps, UnweightedAssignment, positions
+from otel_eval.interfaces import Steps, TooLarge
+from otel_eval.scorers.alignment.assignment import UnweightedAssignment, positions
 
 Pairs = list[tuple[int, int]]
 Places = Callable[[int, range], list[int]]  # (first position, group) → positions that the group extends a subsequence at
@@ -59,7 +60,7 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
     Costs one step on integers of `length` bits for each mask, there and back.
 
     Raises:
-        TooMuch: the rows would take too much memory.
+        TooLarge: the rows would take too much memory.
     """
     _check_size(length, len(masks))
     full = (1 << length) - 1
@@ -90,7 +91,7 @@ def common_of_masks(length: int, masks: Sequence[int]) -> Pairs:
 
 def _check_size(length: int, others: int) -> None:
     if length * others > _MOST_CELLS:
-        raise TooManySteps
+        raise TooLarge
 
 
 class _Step(NamedTuple):
@@ -100,9 +101,7 @@ class _Step(NamedTuple):
     origin: list[int]
 
 
-def common_in_groups(
-    prepared: Prepared, names: Sequence[Hashable], groups: Sequence[range], work: StepBudget | None = None
-) -> Pairs:
+def common_in_groups(prepared: Prepared, names: Sequence[Hashable], groups: Sequence[range], work: Steps | None = None) -> Pairs:
     """As `common`, the longest over every order of `names` that keeps the groups in order.
 
     A group of one is a step on a row as in `common`. For larger ones the row is unrolled into the shortest prefix of
@@ -113,7 +112,7 @@ def common_in_groups(
     >>> common_in_groups(prepare(["a", "b", "c"]), ["b", "a", "c"], [range(0, 2), range(2, 3)])
     [(0, 1), (1, 0), (2, 2)]
     """
-    work = work or StepBudget(None)
+    work = work or Steps()
     known: list[tuple[range, Mapping[Hashable, int]]] = [(range(0), {})]  # the last group and its names
 
     def wanted(group: range) -> Mapping[Hashable, int]:
@@ -122,7 +121,7 @@ def common_in_groups(
         return known[0][1]
 
     def places(prefix: int, group: range) -> list[int]:
-        work.spend(_PLACE * len(wanted(group)))
+        work.take(_PLACE * len(wanted(group)))
         return _places(prepared, prefix, wanted(group))
 
     def paired(used: list[int], group: range) -> Pairs:
@@ -132,14 +131,14 @@ def common_in_groups(
     return _in_groups(len(prepared.names), masks, groups, places, paired, work)
 
 
-def common_of_masks_in_groups(length: int, masks: Sequence[int], groups: Sequence[range], work: StepBudget) -> Pairs:
+def common_of_masks_in_groups(length: int, masks: Sequence[int], groups: Sequence[range], work: Steps) -> Pairs:
     """As `common_in_groups`, where members are equal in any way: `masks` as `common_of_masks` takes them.
 
     Which members of the prepared side can be assigned to a group together is a matroid (transversal), so from each prefix
     the earliest ones that can be are at the places that `common_in_groups` looks up.
 
     Raises:
-        TooMuch: it would take more work than is allowed.
+        TooLarge: it would take more work than is allowed.
     """
     known: dict[range, _Group] = {}
 
@@ -162,7 +161,7 @@ class _Group:
     can be assigned as well, or else in place of the last of those that could make room for it.
     """
 
-    def __init__(self, masks: Sequence[int], group: range, work: StepBudget) -> None:
+    def __init__(self, masks: Sequence[int], group: range, work: Steps) -> None:
         self._masks = [masks[position] for position in group]
         self._work = work
         some = 0
@@ -177,12 +176,12 @@ class _Group:
             if out >= 0:
                 gone = self._positions[-1 - out]
                 found = [position, *[each for each in found if each != gone]] if gone != position else found
-            work.spend(len(found))
+            work.take(len(found))
             self._found.append(found)
 
     def places(self, prefix: int) -> list[int]:
         """Where, from `prefix` on, one more of the group can be assigned."""
-        self._work.spend(_PLACE)
+        self._work.take(_PLACE)
         first = bisect_left(self._positions, prefix)
         return self._found[len(self._positions) - 1 - first] if first < len(self._positions) else []
 
@@ -197,9 +196,7 @@ class _Group:
         return sum([1 << column for column, mask in enumerate(self._masks) if mask >> position & 1])
 
 
-def _in_groups(
-    length: int, masks: Sequence[int], groups: Sequence[range], places: Places, paired: Paired, work: StepBudget
-) -> Pairs:
+def _in_groups(length: int, masks: Sequence[int], groups: Sequence[range], places: Places, paired: Paired, work: Steps) -> Pairs:
     _check_size(length, len(groups))
     full = (1 << length) - 1
     rows: list[int] = [full]
@@ -211,7 +208,7 @@ def _in_groups(
             rows.append((row + hits | row - hits) & full)
             steps.append(None)
         else:
-            work.spend(length // _BITS)
+            work.take(length // _BITS)
             before = _reach(full & ~row)
             after, origin = _extend(before, group, places)
             rows.append(full - sum([1 << prefix - 1 for prefix in after[1:]]))

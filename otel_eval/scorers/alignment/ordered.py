@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from otel_eval.scorers.alignment.assignment import StepBudget, WeightedAssignment, assign, assign_masks, positions
+from otel_eval.interfaces import Steps
+from otel_eval.scorers.alignment.assignment import WeightedAssignment, assign, assign_masks, positions
 from otel_eval.scorers.alignment.lcs import common_of_masks, common_of_masks_in_groups
 from otel_eval.scorers.alignment.partial_order import walk
 
@@ -24,32 +25,32 @@ _BIT = 50  # bits that are turned at the cost of a step
 
 
 def align_masks_in_order(
-    masks: Sequence[int], columns: int, groups: Sequence[range], batches: Sequence[range], work: StepBudget | None = None
+    masks: Sequence[int], columns: int, groups: Sequence[range], batches: Sequence[range], work: Steps | None = None
 ) -> Pairs:
     """As `align_in_order`, where each pair weighs the same: `masks` are rows with one bit for each of so many columns.
 
     Raises:
-        TooMuch: it would take more work than is allowed.
+        TooLarge: it would take more work than is allowed.
     """
-    work = work or StepBudget(None)
+    work = work or Steps()
     if len(groups) <= 1 or len(batches) <= 1:
         return assign_masks(masks, columns, work)
     if len(groups) < len(masks) and len(batches) < columns:
-        work.spend(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
+        work.take(sum([columns // _SEEN + mask.bit_count() for mask in set(masks)]))
         known = {mask: dict.fromkeys(positions(mask), 1.0) for mask in set(masks)}
         rows = [known[mask] for mask in masks]
         return sorted(walk(rows, groups, batches, work=work))
     if len(groups) < len(masks):
         found = common_of_masks_in_groups(columns, masks, groups, work)
         return sorted((row, column) for column, row in found)
-    work.spend(len(masks) * columns // _BIT)
+    work.take(len(masks) * columns // _BIT)
     by_column = transpose_bits(masks, columns)
     if len(batches) == columns:
         return common_of_masks(len(masks), by_column)
     return common_of_masks_in_groups(len(masks), by_column, batches, work)
 
 
-def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: StepBudget | None = None) -> Pairs:
+def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None) -> Pairs:
     """The pairs (row, column) of a heaviest alignment.
 
     Args:
@@ -62,9 +63,9 @@ def align_in_order(rows: Rows, groups: Sequence[range], batches: Sequence[range]
     worst. If both sides have larger groups the number of states that are kept is bounded, see `partial_order`.
 
     Raises:
-        TooMuch: it would take more work than is allowed.
+        TooLarge: it would take more work than is allowed.
     """
-    work = work or StepBudget(None)
+    work = work or Steps()
     if len(groups) <= 1 or len(batches) <= 1:
         return assign(rows, work)
     columns = batches[-1].stop
@@ -85,8 +86,8 @@ def transpose_bits(rows: Sequence[int], columns: int) -> list[int]:
     return [int(text[column::columns] or "0", 2) for column in range(columns - 1, -1, -1)]
 
 
-def _transposed(rows: Rows, columns: int, work: StepBudget) -> list[dict[int, float]]:
-    work.spend(sum([len(row) for row in rows]))
+def _transposed(rows: Rows, columns: int, work: Steps) -> list[dict[int, float]]:
+    work.take(sum([len(row) for row in rows]))
     turned: list[dict[int, float]] = [{} for _ in range(columns)]
     for row, weights in enumerate(rows):
         for column, weight in weights.items():
@@ -94,7 +95,7 @@ def _transposed(rows: Rows, columns: int, work: StepBudget) -> list[dict[int, fl
     return turned
 
 
-def _against_groups(rows: Rows, batches: Sequence[range], work: StepBudget) -> Pairs:
+def _against_groups(rows: Rows, batches: Sequence[range], work: Steps) -> Pairs:
     """Rows one by one against groups of columns: each group is assigned to some run of rows after the last.
 
     ``best[j]``, the heaviest alignment of the first j rows with the groups so far, becomes the greatest
@@ -118,7 +119,7 @@ def _against_groups(rows: Rows, batches: Sequence[range], work: StepBudget) -> P
     return sorted(pairs)
 
 
-def _alone(weights: Mapping[int, float], best: list[float], work: StepBudget) -> tuple[list[float], list[int]]:
+def _alone(weights: Mapping[int, float], best: list[float], work: Steps) -> tuple[list[float], list[int]]:
     """One column: it goes to one row or to none. `origin[j]` is the row it goes to, or negative."""
     after, origin, end, taken = best.copy(), [-1] * len(best), len(best), 0
     for row, weight in weights.items():  # in order
@@ -127,19 +128,19 @@ def _alone(weights: Mapping[int, float], best: list[float], work: StepBudget) ->
             after[at], origin[at] = reached, row
             at += 1
         taken += at - row
-    work.spend(taken + 1 + len(best) // _COPIED)
+    work.take(taken + 1 + len(best) // _COPIED)
     return after, origin
 
 
 def _together(
-    turned: Sequence[Mapping[int, float]], batch: range, best: list[float], work: StepBudget
+    turned: Sequence[Mapping[int, float]], batch: range, best: list[float], work: Steps
 ) -> tuple[list[float], list[int]]:
     """A group of columns: it is assigned to some of the rows that follow a start. `origin[j]` is the start, or negative."""
     edges: dict[int, dict[int, float]] = {}
     for column in batch:
         for row, weight in turned[column].items():
             edges.setdefault(row, {})[column] = weight
-    work.spend(_ROW * len(edges) + len(best) // _PASSED)
+    work.take(_ROW * len(edges) + len(best) // _PASSED)
     touched = sorted(edges)
     after, origin = list(best), [-1] * len(best)
     most = sum([max(turned[column].values()) for column in batch if turned[column]])
@@ -158,7 +159,7 @@ def _together(
 
 
 def _growing(
-    touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: StepBudget
+    touched: Sequence[int], edges: Mapping[int, Mapping[int, float]], best: Sequence[float], most: float, work: Steps
 ) -> Iterator[tuple[int, float]]:
     """What a group weighs with one row more after another, as long as that can be more than without the group."""
     group, start = WeightedAssignment(work), best[touched[0]]

@@ -10,38 +10,13 @@ by some order but might not be the greatest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from otel_eval.scorers.alignment.assignment import StepBudget
+from otel_eval.interfaces import Steps
+from otel_eval.model import SpanRef, ToolCall
 
-
-class TimedCall(Protocol):
-    """What of a call or a span decides its batch, and its name."""
-
-    @property
-    def name(self) -> str:
-        """As recorded."""
-        ...
-
-    @property
-    def start_ns(self) -> int | None:
-        """Unix nanoseconds, or None."""
-        ...
-
-    @property
-    def end_ns(self) -> int | None:
-        """Unix nanoseconds, or None."""
-        ...
-
-    @property
-    def span_id(self) -> str:
-        """Hexadecimal, or empty."""
-        ...
-
-    @property
-    def enclosing(self) -> tuple[str, ...]:
-        """Span ids of the calls it was made within."""
-        ...
+TimedCall = ToolCall | SpanRef
+"""What is cut into groups: name, times, span id and the calls it was made within decide."""
 
 
 def is_timed(visit: TimedCall) -> bool:
@@ -125,15 +100,13 @@ _STEP: Final = 8  # steps for a state where words decide
 _STATE: Final = 15  # a state costs as much as looking at so many pairs
 
 
-def walk(
-    rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: StepBudget | None = None
-) -> list[tuple[int, int]]:
+def walk(rows: Rows, groups: Sequence[range], batches: Sequence[range], *, work: Steps | None = None) -> list[tuple[int, int]]:
     """The pairs (row, column) of a heaviest alignment.
 
     >>> walk([{1: 1.0}, {0: 1.0}], [range(0, 2)], [range(0, 2)])
     [(0, 1), (1, 0)]
     """
-    work = work or StepBudget(None)
+    work = work or Steps()
     limit = _limit(groups, batches)
     from_above: list[States] = [{} for _ in batches]
     if from_above:
@@ -141,14 +114,14 @@ def walk(
     end: States = {}
     for group in groups:
         from_left: States = {}
-        work.spend(sum([len(rows[row]) for row in group]) // _LOOKS)
+        work.take(sum([len(rows[row]) for row in group]) // _LOOKS)
         met = {column for row in group for column in rows[row]}
         for index, batch in enumerate(batches):
-            work.spend(_PAST)
+            work.take(_PAST)
             if met.isdisjoint(batch):
                 right, down = _past(from_left, from_above[index])
             else:
-                work.spend(len(group) * len(batch))
+                work.take(len(group) * len(batch))
                 right, down = _cell(rows, group, batch, from_left, from_above[index], limit, work)
             from_left, from_above[index] = _best(right, limit), _best(down, limit)
         end = from_left
@@ -170,7 +143,7 @@ def _past(from_left: States, from_above: States) -> tuple[States, States]:
 
 
 def _cell(
-    rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int, work: StepBudget
+    rows: Rows, group: range, batch: range, from_left: States, from_above: States, limit: int, work: Steps
 ) -> tuple[States, States]:
     """Pair what is free of the group with what is free of the batch; the states that go right, and down.
 
@@ -198,7 +171,7 @@ def _pair(
     first: int,
     states: States,
     limit: int,
-    work: StepBudget,
+    work: Steps,
     *,
     rows_first: bool,
 ) -> States:
@@ -207,7 +180,7 @@ def _pair(
         if not partners:
             continue
         after: States = {}
-        work.spend(_STATE * len(states) * (1 + len(partners)))
+        work.take(_STATE * len(states) * (1 + len(partners)))
         for bits, (weight, chain) in states.items():
             free = [(partner, gain) for partner, gain in partners.items() if not bits >> (partner - first) & 1]
             _merge(after, {bits: (weight, chain)})
@@ -249,7 +222,7 @@ def walk_words(
     made: Sequence[Hashable],
     groups: Sequence[range],
     batches: Sequence[range],
-    work: StepBudget,
+    work: Steps,
     least: int = 0,
 ) -> list[tuple[int, int]]:
     """As `walk`, where equal words agree and no others.
@@ -258,7 +231,7 @@ def walk_words(
     later, nor another one. So a state is what is left of the other one, whatever its order. Cells through which fewer
     than `least` pairs can be had, a number that some alignment is known to have, are left out.
 
-    >>> walk_words("ab", "ba", [range(0, 2)], [range(0, 2)], StepBudget(None))
+    >>> walk_words("ab", "ba", [range(0, 2)], [range(0, 2)], Steps())
     [(0, 1), (1, 0)]
     """
     numbers: dict[Hashable, int] = {}
@@ -295,7 +268,7 @@ def walk_words(
 class _Meetings:
     """Multisets of words against one another, each pair of them once."""
 
-    def __init__(self, work: StepBudget) -> None:
+    def __init__(self, work: Steps) -> None:
         self._work = work
         self._known: dict[tuple[Words, Words], tuple[Words, Words, Words]] = {}
 
@@ -303,13 +276,13 @@ class _Meetings:
         """What both have, what only the first has, and what only the second has."""
         found = self._known.get((one, other))
         if found is None:
-            self._work.spend(_STEP + len(one) + len(other))
+            self._work.take(_STEP + len(one) + len(other))
             found = self._known[one, other] = _met(one, other)
         return found
 
     def step(self, row: int, column: int, group: Words, batch: Words, state: tuple[int, Met], right: Left, down: Left) -> None:
         """Pair what is left of both; the group may go on to the next batch, or the batch to the next group."""
-        self._work.spend(_STEP)
+        self._work.take(_STEP)
         both, of_group, of_batch = self.of(group, batch)
         if both:
             state = state[0] + len(both), (row, column, both, state[1])
@@ -322,7 +295,7 @@ class _Meetings:
         """The states that none beats: a word that is left is worth at most 1, so a lead of as many can never be lost."""
         kept: Left = {}
         for left, state in sorted(states.items(), key=lambda item: (-item[1][0], -len(item[0]), item[0])):
-            self._work.spend(_STEP)
+            self._work.take(_STEP)
             if len(kept) == limit:
                 break
             if not any(other[0] >= state[0] + len(self.of(left, words)[1]) for words, other in kept.items()):

@@ -289,9 +289,6 @@ def _as_double(value: int) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-_DEEPEST_PLAIN: Final = 64
-
-
 def plain_value(found: Any, *, heavy: bool) -> Any:
     """The value in plain Python types.
 
@@ -313,7 +310,7 @@ class _ValueConverter:
         value = found.value()
         self._values -= 1
         self._characters -= len(value) if isinstance(value, str) else 0
-        if depth > _DEEPEST_PLAIN or self._values < 0 or self._characters < 0:
+        if depth > _DEEPEST or self._values < 0 or self._characters < 0:
             raise Unavailable(f"{TOO_LARGE}: what the expression gives", "too_large")
         if isinstance(value, list):
             return [self.of(each, depth + 1) for each in value]

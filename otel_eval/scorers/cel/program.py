@@ -22,6 +22,7 @@ from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without
 from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, checks, declared, passed_size, read, spend, text_size
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import shortened
 from otel_eval.scorers.values import Reference, reference
 
 _LONGEST: Final = 4096
@@ -97,7 +98,7 @@ class ExpressionEvaluator:
 
         Raises:
             Unavailable: something that decides was not recorded, or is too large.
-            Invalid: the expression does not go with what was recorded.
+            InvalidExpression: the expression does not go with what was recorded.
         """
         activation = self._labelled.get(program.reading.names) if program.labels else self._plain
         if activation is None:
@@ -359,6 +360,4 @@ class Expression(BaseScorer):
 
 
 def _written(source: str, value: float) -> str:
-    source = " ".join(source.split())
-    source = source if len(source) <= _MOST_SAID else f"{source[: _MOST_SAID - 1]}…"
-    return f"{source} is {str(value).lower() if isinstance(value, bool) else value}"
+    return f"{shortened(' '.join(source.split()), _MOST_SAID)} is {str(value).lower() if isinstance(value, bool) else value}"

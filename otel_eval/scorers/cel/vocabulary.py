@@ -308,13 +308,16 @@ def checks(cel: Any) -> Any:
         ("@hold", _hold, number, [text]),
         ("@find", _find, truth, [number, text]),
     ]
-    return cel.CelExtension(
-        "otel_eval_memory",
-        [
-            cel.FunctionDecl(name, [cel.Overload(f"otel_eval_{name[1:]}", returned, taken, impl=function)])
-            for name, function, returned, taken in functions
-        ],
-    )
+    return _extension(cel, "otel_eval_memory", functions, is_member=False)
+
+
+def _extension(cel: Any, name: str, functions: list[tuple[str, Any, Any, list[Any]]], *, is_member: bool) -> Any:
+    """The functions, each with its name, what it is in Python, its type and those of its parameters."""
+    overloads = [
+        (called, cel.Overload(f"otel_eval_{called.removeprefix('@')}", returned, taken, is_member=is_member, impl=function))
+        for called, function, returned, taken in functions
+    ]
+    return cel.CelExtension(name, [cel.FunctionDecl(called, [overload]) for called, overload in overloads])
 
 
 MOST_CHARACTERS: Final = 2**18
@@ -368,10 +371,4 @@ def declared(cel: Any) -> Any:
         ("trim", _trim, text, [text]),
         ("lowerAscii", _lower, text, [text]),
     ]
-    return cel.CelExtension(
-        "otel_eval",
-        [
-            cel.FunctionDecl(name, [cel.Overload(f"otel_eval_{name}", returned, taken, is_member=True, impl=function)])
-            for name, function, returned, taken in functions
-        ],
-    )
+    return _extension(cel, "otel_eval", functions, is_member=True)

@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
-from otel_eval.scorers.base_scorer import BaseScorer, Finding, private_copy
+from otel_eval.scorers.base_scorer import Finding, private_copy
 from otel_eval.scorers.build import is_own_scorer
-from otel_eval.scorers.cel import ExpressionEvaluator, FieldsRead, Unavailable, bind
+from otel_eval.scorers.cel.binding import Unavailable, bind
+from otel_eval.scorers.cel.program import ExpressionEvaluator
+from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
 from otel_eval.scorers.dag.resolve import TreePlan, nodes, outcomes
 from otel_eval.scorers.dag.walk import (
@@ -29,10 +31,10 @@ from otel_eval.scorers.dag.walk import (
     shown_of,
     walk,
 )
-from otel_eval.scorers.judge import Judge, evaluate_with_judge, read_judge, run_now
+from otel_eval.scorers.judge import AskingScorer, Judge, read_judge
 from otel_eval.scorers.parameters import STRING, STRINGS, flag, invalid_value, optional, reads, share, with_schema
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, tool_names_of
+from otel_eval.scorers.tool_names import ToolNames, shortened, tool_names_of
 from otel_eval.scorers.values import Reference, reference
 
 _MOST_SAID: Final = 30  # steps of a way
@@ -49,7 +51,7 @@ def _roots(key: str, value: Any) -> tuple[str, ...]:
 
 @scorer("dag")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dag(BaseScorer):
+class Dag(AskingScorer):
     """The score at the end of a path through a tree of decisions. 1 is best, range 0-1.
 
     Each node is decided by an expression or by a judge. The score of the verdict that is reached / 10, or the score of the
@@ -85,6 +87,8 @@ class Dag(BaseScorer):
     """
 
     type: ClassVar[str] = "dag"
+    default_threshold: ClassVar[float] = 0.5  # a leaf with a score of 5 or more passes
+    reads_calls: ClassVar[bool] = False  # a node may; whether it matters depends on the way
 
     nodes: Nodes = field(metadata=reads(nodes))
     root: tuple[str, ...] = field(metadata=reads(_roots))
@@ -151,16 +155,6 @@ class Dag(BaseScorer):
         return problems
 
     @property
-    def default_threshold(self) -> float:
-        """0.5: a leaf with a score of 5 or more passes."""
-        return 0.5
-
-    @property
-    def reads_calls(self) -> bool:
-        """A node may; whether it matters depends on the way."""
-        return False
-
-    @property
     def needs(self) -> frozenset[str]:
         """What nodes and further scorers look at."""
         shown_to_judges = (_NEEDS.get(part, set()) for node in self.nodes.by_name.values() for part in node.reads)
@@ -187,18 +181,11 @@ class Dag(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """The outcome of one run in a tree without judges."""
-        found: Finding | Outcome = finished(self._opinion(trajectory))
+        found: Finding | Outcome = finished(self.opinion(trajectory))
         return found
 
-    async def evaluate(self, trajectory: Trajectory) -> Outcome:
-        """The outcome for one run, once all that are asked have answered."""
-        return await evaluate_with_judge(self, trajectory, self._opinion)
-
-    def __call__(self, trajectory: Trajectory) -> Outcome:
-        """The same for a caller that does not wait; in a running event loop await `evaluate` if judges are asked."""
-        return run_now(self.evaluate, trajectory) if self.asynchronous else BaseScorer.__call__(self, trajectory)
-
-    async def _opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+    async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Walk the tree."""
         found = self.reference.of(trajectory) if self.reference else UNRECORDED
         if isinstance(found, Failed):
             return found
@@ -309,6 +296,4 @@ def _end(verdict: Verdict, place: str, ids: Mapping[str, str]) -> str:
 
 def _quoted(text: str) -> str:
     """One line, cut, with every character that Mermaid, Markdown or HTML would read as its number."""
-    line = " ".join(text.split())
-    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-    return _READ.sub(lambda found: f"#{ord(found[0])};", line)
+    return _READ.sub(lambda found: f"#{ord(found[0])};", shortened(" ".join(text.split()), _LONGEST))

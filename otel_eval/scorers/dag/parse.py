@@ -11,8 +11,8 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
-from otel_eval.scorers.cel import Program
-from otel_eval.scorers.parameters import STRING, Schema, invalid_value, text
+from otel_eval.scorers.cel.program import Program
+from otel_eval.scorers.parameters import STRING, Schema, invalid_value, text, unknown_keys
 from otel_eval.scorers.tool_names import tool
 
 PARTS: Final = ("input", "output", "calls", "reference")
@@ -224,7 +224,7 @@ def _problems_as(kind: str | None, key: str, name: str, given: Mapping[str, Any]
 
 
 def _no_unknown(key: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    problems = [f"{key}.{word}: unknown key; {did_you_mean(word, known)}" for word in given if word not in known]
+    problems = unknown_keys(given, known, f"{key}.")
     if problems:
         raise ConfigError(*problems)
 

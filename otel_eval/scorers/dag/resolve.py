@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
-from otel_eval.scorers.cel import compiled
+from otel_eval.scorers.cel.program import compiled
 from otel_eval.scorers.dag.parse import NODE, PARTS, TYPES, Node, Nodes, NodeSpec, Verdict, parse_nodes, words
 from otel_eval.scorers.parameters import invalid_value, with_schema
 

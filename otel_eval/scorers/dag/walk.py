@@ -20,7 +20,9 @@ from operator import or_
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
-from otel_eval.scorers.cel import REASONS, ExpressionEvaluator, FieldsRead, InvalidExpression, Program, Unavailable, combined
+from otel_eval.scorers.cel.binding import REASONS, Unavailable
+from otel_eval.scorers.cel.program import ExpressionEvaluator, InvalidExpression, Program, combined
+from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
 from otel_eval.scorers.dag.resolve import TreePlan
 from otel_eval.scorers.judge import Judge, JudgeError, PromptTooLong, ask, build_prompt, calls_as_data, failed

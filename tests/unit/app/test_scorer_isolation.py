@@ -23,7 +23,7 @@ RUN = trajectory(call("search"))
 
 def of(function: Callable[..., Any], name: str = "own") -> Scorer:
     """A function as a scorer."""
-    return FunctionScorer(kind=name, function=function, arguments={})
+    return FunctionScorer(type=name, function=function, arguments={})
 
 
 def threads() -> list[threading.Thread]:

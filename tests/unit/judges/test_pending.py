@@ -94,6 +94,6 @@ def test_a_coroutine_function_is_awaited():
         return 1.0
 
     functions = {"later": later, "instance": Instance(), "at once": at_once}
-    (report,) = reports_of(*[FunctionScorer(name=n, kind="f", function=f, arguments={}) for n, f in functions.items()])
+    (report,) = reports_of(*[FunctionScorer(name=n, type="f", function=f, arguments={}) for n, f in functions.items()])
     assert [each.scorer for each in report.results] == ["at once"]
     assert [each.scorer for each in report.pending] == ["later", "instance"]

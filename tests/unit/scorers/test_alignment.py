@@ -10,15 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
 from otel_eval.scorers.alignment.align import Aligner
-from otel_eval.scorers.alignment.assignment import (
-    StepBudget,
-    UnweightedAssignment,
-    WeightedAssignment,
-    bits_of,
-    positions,
-)
+from otel_eval.scorers.alignment.assignment import UnweightedAssignment, WeightedAssignment, bits_of, positions
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected, criterion_of
 from otel_eval.scorers.alignment.lcs import common, prepare
 from otel_eval.scorers.alignment.ordered import align_in_order, align_masks_in_order, transpose_bits
@@ -152,7 +147,7 @@ def test_the_first_free_partner_is_good_enough_for_names(names):
         weights = [{at: 1.0 for at, name in enumerate(made) if name == each} for each in wanted]
         best = max(in_one_order(weights, rows, columns) for rows in orders(groups) for columns in orders(ran))
         for least in (0, len(common(prepare(wanted), made)), int(best)):
-            pairs = walk_words(wanted, made, groups, ran, StepBudget(None), least)
+            pairs = walk_words(wanted, made, groups, ran, Steps(), least)
             assert len(pairs) == best
             assert is_alignment(pairs, groups, ran)
 

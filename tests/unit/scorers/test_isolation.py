@@ -59,7 +59,7 @@ class Clearing:
 
 def function_scorer() -> FunctionScorer:
     """The same as a function."""
-    return FunctionScorer(kind="clears", function=clears, arguments={}, reading=frozenset({"arguments", "results"}))
+    return FunctionScorer(type="clears", function=clears, arguments={}, needs=frozenset({"arguments", "results"}))
 
 
 @scorer("test.clears", needs=["arguments", "results"])

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_eval.interfaces import Steps, TooLarge
 from otel_eval.model import Scored, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.scorers.alignment.assignment import StepBudget, TooManySteps, WeightedAssignment, assign
+from otel_eval.scorers.alignment.assignment import WeightedAssignment, assign
 from otel_eval.scorers.alignment.ordered import align_in_order
 from otel_eval.scorers.values import agreement
 from otel_eval.testing import call, trajectory
@@ -105,17 +106,17 @@ def test_an_alignment_in_batches_ends_with_its_work(size):
     rows = [{column: 0.5 + (row + column) % 5 / 10 for column in range(60)} for row in range(60)]
     groups = [range(at, at + size) for at in range(0, 60, size)]
     batches = [range(at, at + 4) for at in range(0, 60, 4)]
-    with pytest.raises(TooManySteps):
-        align_in_order(rows, groups, batches, work=StepBudget(5000))
+    with pytest.raises(TooLarge):
+        align_in_order(rows, groups, batches, work=Steps(5000))
 
 
 def test_work_ends_after_its_last_step():
     """Not with it."""
-    work = StepBudget(5)
-    work.spend(3)
-    work.spend(2)
-    with pytest.raises(TooManySteps):
-        work.spend(1)
+    work = Steps(5)
+    work.take(3)
+    work.take(2)
+    with pytest.raises(TooLarge):
+        work.take(1)
 
 
 @pytest.mark.parametrize(

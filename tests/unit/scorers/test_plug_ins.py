@@ -247,7 +247,7 @@ def test_a_failure_tells_the_place_in_the_users_code():
         return json.loads("{")  # here
 
     line = parses.__code__.co_firstlineno + 1
-    outcome = FunctionScorer(kind="x", function=parses, arguments={})(RUN)
+    outcome = FunctionScorer(type="x", function=parses, arguments={})(RUN)
     assert (outcome.error_type, outcome.place) == ("JSONDecodeError", f"{__file__}:{line}")
     assert outcome == Failed("JSONDecodeError", outcome.message)
 
