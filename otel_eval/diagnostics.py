@@ -19,7 +19,7 @@ from otel_eval.exporters.result_counts import ResultCounts
 from otel_eval.interfaces import NO_RUN, ClosedTrace
 from otel_eval.model import Completeness, Report, Trajectory
 
-__all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext", "expect_no_spans"]
+__all__ = ["CHECK_AFTER_S", "Diagnostics", "LostContext", "expect_no_spans", "named_scopes"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -171,7 +171,7 @@ class Diagnostics:
             return still or "no trace was closed"
         with self._lock:
             scopes, unended = self._spans_of.most_common(), self._unended
-        found = f"no agent run in {traces} traces with {sum(count for _, count in scopes)} spans of scopes {_named(scopes)}"
+        found = f"no agent run in {traces} traces with {sum(count for _, count in scopes)} spans of scopes {named_scopes(scopes)}"
         cut = f"{unended} of the traces had a span that never ended; {_END_IT}" if unended else ""
         return "; ".join(
             each for each in (found, cut, still, "`otel-eval explain FILE` with the stored traces shows why") if each
@@ -185,7 +185,8 @@ class Diagnostics:
         return f"no evaluation matched any of {runs} runs: {wanted}; the runs are {seen}"
 
 
-def _named(counted: Sequence[tuple[str, int]]) -> str:
+def named_scopes(counted: Sequence[tuple[str, int]]) -> str:
+    """The first names of instrumentation scopes with their counts, and how many more there are."""
     named = ", ".join(f"{redacted_repr(name) if name else '(unnamed)'} ({count})" for name, count in counted[:_NAMED])
     return named + (f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else "")
 

@@ -1,4 +1,4 @@
-"""What the result of an export attempt means and when to try again: the same for every exporter and for forwarding.
+"""Requests of our own: what a response means, when to try again, and how they stay out of the traces that are evaluated.
 
 The meaning of responses follows OTLP where OTLP does not lose results; `docs/reference/delivery.md` lists every response.
 Source: opentelemetry-proto docs/specification.md, "Failures".
@@ -10,11 +10,16 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from math import inf
 from typing import Final, Literal, Protocol
+
+import opentelemetry.context as api
+from opentelemetry.context import attach, detach, set_value
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 __all__ = [
     "AcceptedBefore",
@@ -27,6 +32,8 @@ __all__ = [
     "Status",
     "reason_of",
     "retry_after_s",
+    "suppress_instrumentation",
+    "suppress_tracing",
 ]
 
 
@@ -284,3 +291,37 @@ class Attempts:
     def backoff(self, stopping: threading.Event) -> Backoff:
         """The waits between the attempts for one batch; `stopping` interrupts them."""
         return Backoff(self._retry, stopping)
+
+
+# Instrumentations look for one of these keys of the context. The API keeps its own private and makes them unique at import, so
+# they are read from it, with the plain names for versions that do not have them.
+_SUPPRESS = (
+    "suppress_instrumentation",
+    getattr(api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation"),
+    getattr(api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation"),
+)
+_UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.DEFAULT)))
+
+
+@contextmanager
+def suppress_instrumentation() -> Iterator[None]:
+    """Within this context no instrumentation creates spans, as OpenTelemetry's own exporters do it."""
+    context = api.get_current()
+    for key in _SUPPRESS:
+        context = set_value(key, True, context)
+    token = attach(context)
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+@contextmanager
+def suppress_tracing() -> Iterator[None]:
+    """As `suppress_instrumentation`; spans that code creates itself get an unsampled parent, so that they are not recorded."""
+    token = attach(set_span_in_context(_UNSAMPLED))
+    try:
+        with suppress_instrumentation():
+            yield
+    finally:
+        detach(token)

@@ -29,7 +29,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_eval.admin.metrics import SelfMetric, collect_self_metrics
 from otel_eval.native import VERSION
-from otel_eval.suppression import suppress_instrumentation
+from otel_eval.retry import suppress_instrumentation
 
 __all__ = ["SelfMetricsExporter", "metrics_data"]
 

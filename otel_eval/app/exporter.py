@@ -33,8 +33,8 @@ from otel_eval.forwarding.pending_spans import HoldFilter
 from otel_eval.interfaces import Frame
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import FOREVER, Pipeline
+from otel_eval.retry import suppress_instrumentation
 from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
-from otel_eval.suppression import suppress_instrumentation
 
 __all__ = ["EvalSpanExporter"]
 

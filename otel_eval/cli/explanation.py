@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
-from otel_eval.cli.render import WIDTH, columns, cut, plain
+from otel_eval.cli.render import WIDTH, columns, counted, cut, plain
 from otel_eval.conventions import Recognition
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, Skipped
 from otel_eval.trajectory import Ignored, SpanExplanation
@@ -188,7 +188,7 @@ def closing_lines(traces: int, with_run: int, looked_for: Iterable[str]) -> list
     """The number of traces and of those with a run; before it the attributes that rules test, if spans matched no rule."""
     keys = ", ".join(sorted(looked_for))
     looked = _indented(f"Attributes that rules test: {keys}", 0) if keys else []
-    return [*looked, f"{_count(traces, 'trace')}, {with_run} with an agent run"]
+    return [*looked, f"{counted(traces, 'trace')}, {with_run} with an agent run"]
 
 
 def _headline(fields: Mapping[str, Any]) -> list[str]:
@@ -196,7 +196,7 @@ def _headline(fields: Mapping[str, Any]) -> list[str]:
     services = fields["services"]
     facts = [
         f"trace {fields['trace_id']}",
-        _count(len(fields["spans"]), "span"),
+        counted(len(fields["spans"]), "span"),
         f"service{'' if len(services) == 1 else 's'} {_listed(services)}" if services else "no service.name",
         fields["completeness"],
     ]
@@ -268,14 +268,14 @@ def _unrecognised(fields: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     for scope, unread in list(spans.items())[:_MOST_SCOPES]:
         keys = sorted({key for span in unread for key in span["attribute_keys"]})
-        lines += _indented(f"{_count(len(unread), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
+        lines += _indented(f"{counted(len(unread), 'span')} of {scope or '(unnamed scope)'} match no rule; their attributes:")
         lines += _indented(_listed(keys, _MOST_KEYS) or "none", 4)
     return [*lines, *_more(len(spans) - _MOST_SCOPES, "more scope")]
 
 
 def _more(number: int, noun: str) -> list[str]:
     """A line with the number of rows that were left out; empty for none."""
-    return [f"  … {_count(number, noun)}; --format json lists all"] if number > 0 else []
+    return [f"  … {counted(number, noun)}; --format json lists all"] if number > 0 else []
 
 
 def _missing_parents(fields: Mapping[str, Any]) -> list[str]:
@@ -283,7 +283,7 @@ def _missing_parents(fields: Mapping[str, Any]) -> list[str]:
     names = {span["span_id"]: span["name"] for span in fields["spans"]}
     tops = [top for top in fields["tops"] if top["parent_id"]]
     lines = [f"top span {names[top['span_id']]}: {top['origin']} ({top['parent_id']})." for top in tops[:_MOST_NAMES]]
-    more = [f"{_count(len(tops) - _MOST_NAMES, 'more top span')} with a missing parent."] if len(tops) > _MOST_NAMES else []
+    more = [f"{counted(len(tops) - _MOST_NAMES, 'more top span')} with a missing parent."] if len(tops) > _MOST_NAMES else []
     return [line for text in (*lines, *more) for line in _indented(text)]
 
 
@@ -292,9 +292,9 @@ def _run(run: Mapping[str, Any]) -> list[str]:
     agent = f" (agent {run['agent']})" if run["agent"] and run["agent"] != run["name"] else ""
     nested = "" if run["outermost"] else "; inside another run"
     source = " read from messages" if run["calls_from_messages"] else ""
-    calls = f"{_count(len(run['calls']), 'tool call')}{source}{': ' if run['calls'] else ''}{_listed(run['calls'])}"
+    calls = f"{counted(len(run['calls']), 'tool call')}{source}{': ' if run['calls'] else ''}{_listed(run['calls'])}"
     facts = [
-        f"run {run['name'] or run['span_id']}{agent}: {run['why']}{nested}; {calls}; {_count(run['model_calls'], 'model call')}."
+        f"run {run['name'] or run['span_id']}{agent}: {run['why']}{nested}; {calls}; {counted(run['model_calls'], 'model call')}."
     ]
     facts += [f"calls unknown: {run['calls_unknown']}"] if run["calls_unknown"] else []
     facts += [f"incomplete: {run['incomplete']}"] if run["incomplete"] else []
@@ -363,7 +363,3 @@ def _listed(names: Iterable[str], most: int = _MOST_NAMES) -> str:
 
 def _json(value: Any) -> str:
     return cut(json.dumps(value, ensure_ascii=False, default=str), 60)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -14,6 +14,7 @@ from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, ToolEr
 __all__ = [
     "WIDTH",
     "columns",
+    "counted",
     "cut",
     "json_line",
     "label_line",
@@ -159,7 +160,7 @@ def _headlines(trajectory: Trajectory, case: Mapping[str, Any], *, full_ids: boo
         *(f"{key}={value if isinstance(value, str) else _json(value)}" for key, value in case.items()),
         trajectory.service,
         _moment(trajectory),
-        _calls(count) if count or not trajectory.calls_unknown else "calls unknown",
+        counted(count, "tool call") if count or not trajectory.calls_unknown else "calls unknown",
         _duration(trajectory.start_ns, trajectory.end_ns),
         str(trajectory.completeness),
         f"incomplete: {trajectory.incomplete}" if trajectory.incomplete else "",
@@ -178,10 +179,6 @@ def _moment(trajectory: Trajectory) -> str:
     """The start of the run, to the second."""
     begun = start_time(trajectory)
     return "" if begun is None else f"{begun[:10]} {begun[11:19]}Z"
-
-
-def _calls(count: int) -> str:
-    return f"{count} tool call" + ("" if count == 1 else "s")
 
 
 def _call_lines(trajectory: Trajectory, *, arguments: bool) -> Iterator[str]:
@@ -260,7 +257,7 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
 def tally_line(results: Iterable[tuple[str, int]], runs: int) -> str:
     """The last line: the number of runs and of scores by outcome."""
     parts = [f"{count} {word}" for word, count in results if count]
-    return f"{runs} run{'' if runs == 1 else 's'}: " + (", ".join(parts) if parts else "no scores")
+    return f"{counted(runs, 'run')}: {', '.join(parts) or 'no scores'}"
 
 
 def label_line(summary: Mapping[str, Any]) -> str:
@@ -281,6 +278,11 @@ def _duration(start_ns: int | None, end_ns: int | None) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with the noun in its singular or plural."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(text: str) -> str:

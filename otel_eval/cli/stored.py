@@ -14,8 +14,9 @@ import click
 from otel_eval import app
 from otel_eval.app import Coverage
 from otel_eval.cli.explanation import Disclosure, closing_lines, explanation_block, explanation_fields
-from otel_eval.cli.render import json_line, label_line, run_block, score_block, tally_line, trajectory_fields
+from otel_eval.cli.render import counted, json_line, label_line, run_block, score_block, tally_line, trajectory_fields
 from otel_eval.config import EvalConfig
+from otel_eval.diagnostics import named_scopes
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.result_rows import rows_of
 from otel_eval.model import UNKNOWN_REASONS, Failed, Report, Result, Scored, Skipped, Trajectory
@@ -180,7 +181,7 @@ class _ResultCounts:
     def failure_lines(self) -> Iterator[str]:
         """A line for each user-defined scorer that raised: type of the error, file and line, no content."""
         for (scorer, error, place), count in self.failures.most_common(_MOST_FAILURES):
-            yield f"scorer {scorer} failed {count} time{'' if count == 1 else 's'}: {error} at {place}"
+            yield f"scorer {scorer} failed {counted(count, 'time')}: {error} at {place}"
 
     @property
     def evaluated(self) -> int:
@@ -242,7 +243,7 @@ def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, 
         yield f"nothing was evaluated: {no_run_line(coverage)}; {remedy}"
     elif not coverage.matched:
         sampled = "; an evaluation with sample below 1 leaves traces out" if _sampled(coverage) else ""
-        yield f"nothing was evaluated: no evaluation matched any of {_count(coverage.runs, 'run')}{sampled}; {remedy}"
+        yield f"nothing was evaluated: no evaluation matched any of {counted(coverage.runs, 'run')}{sampled}; {remedy}"
     elif not evaluated and unknown:
         reasons = ", ".join(f"{reason} {count}" for reason, count in unknown.most_common())
         yield f"nothing was evaluated: every scorer was skipped ({reasons}); {remedy}"
@@ -253,10 +254,8 @@ def nothing_evaluated(coverage: Coverage, evaluated: int, skipped: Mapping[str, 
 def no_run_line(coverage: Coverage) -> str:
     """How many spans of which scopes are in traces without an agent run."""
     scopes = coverage.scopes_without_run.most_common()
-    named = ", ".join(f"{redacted_repr(scope) if scope else '(unnamed)'} ({count})" for scope, count in scopes[:_SHOWN])
-    more = f" and {len(scopes) - _SHOWN} more" if len(scopes) > _SHOWN else ""
-    of_scopes = f" of scopes {named}{more}" if scopes else ""
-    return f"no agent run found in {_count(coverage.spans_without_run, 'span')}{of_scopes}"
+    of_scopes = f" of scopes {named_scopes(scopes)}" if scopes else ""
+    return f"no agent run found in {counted(coverage.spans_without_run, 'span')}{of_scopes}"
 
 
 def unused_records(coverage: Coverage) -> Iterator[str]:
@@ -265,17 +264,13 @@ def unused_records(coverage: Coverage) -> Iterator[str]:
         named = ", ".join(f"line {line} {redacted_repr(key)}" for line, key in each.records[:_SHOWN])
         more = ", …" if len(each.records) > _SHOWN else ""
         yield (
-            f"{each.path}: {len(each.records)} of {_count(each.total, 'record')} matched no run: {named}{more}; "
+            f"{each.path}: {len(each.records)} of {counted(each.total, 'record')} matched no run: {named}{more}; "
             "record the missing cases or check the key; --allow-unused accepts it"
         )
 
 
 def _sampled(coverage: Coverage) -> bool:
     return any(each.sample < 1 for each in coverage.evaluations)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class ProgressBar:

@@ -6,76 +6,14 @@
 
 from __future__ import annotations
 
-from otel_eval.config.exporters import (
-    DatadogTarget,
-    Exporters,
-    ForwardExporter,
-    JsonlExporter,
-    KafkaExporter,
-    LangfuseTarget,
-    LangsmithTarget,
-    LogfireTarget,
-    MetricsOtlp,
-    MlflowTarget,
-    OtlpExporter,
-    PhoenixTarget,
-    Results,
-    Telemetry,
-    Window,
-    client_tls,
-)
+from otel_eval.config import exporters, models, receivers
+from otel_eval.config.exporters import *  # noqa: F403 - each public name stands once, in its module's `__all__`
 from otel_eval.config.loader import exposed_credentials, load, refuse_credentials
-from otel_eval.config.models import AsyncScoring, EvalConfig, Evaluation, JudgeEndpoint, Match
-from otel_eval.config.receivers import (
-    Auth,
-    GrpcServer,
-    HttpServer,
-    KafkaReceiver,
-    OtlpReceiver,
-    Protocols,
-    Receivers,
-    Sasl,
-    ServerTls,
-    Storage,
-    Traces,
-)
+from otel_eval.config.models import *  # noqa: F403
+from otel_eval.config.receivers import *  # noqa: F403
 from otel_eval.config.units import TlsFiles
 
-__all__ = [
-    "AsyncScoring",
-    "Auth",
-    "DatadogTarget",
-    "EvalConfig",
-    "Evaluation",
-    "Exporters",
-    "ForwardExporter",
-    "GrpcServer",
-    "HttpServer",
-    "JsonlExporter",
-    "JudgeEndpoint",
-    "KafkaExporter",
-    "KafkaReceiver",
-    "LangfuseTarget",
-    "LangsmithTarget",
-    "LogfireTarget",
-    "Match",
-    "MetricsOtlp",
-    "MlflowTarget",
-    "OtlpExporter",
-    "OtlpReceiver",
-    "PhoenixTarget",
-    "Protocols",
-    "Receivers",
-    "Results",
-    "Sasl",
-    "ServerTls",
-    "Storage",
-    "Telemetry",
-    "TlsFiles",
-    "Traces",
-    "Window",
-    "client_tls",
-    "exposed_credentials",
-    "load",
-    "refuse_credentials",
-]
+__all__ = ["TlsFiles", "exposed_credentials", "load", "refuse_credentials"]
+__all__ += exporters.__all__
+__all__ += models.__all__
+__all__ += receivers.__all__

@@ -18,6 +18,7 @@ from otel_eval.otlp.tls import ClientTls
 __all__ = [
     "AnnotationEndpoint",
     "DatadogTarget",
+    "Endpoint",
     "Exporters",
     "ForwardExporter",
     "JsonlExporter",

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import yaml
 from pydantic import ValidationError
 
+from otel_eval.config.exporters import Endpoint, Exporters
 from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of, present_keys
 from otel_eval.errors import ConfigError, holds_credentials
@@ -158,21 +159,12 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
 
     Judges' URLs are refused earlier, when the configuration is read.
     """
-    given = {
-        **config.exporters.otlp_endpoints,
-        "exporters.forward": config.exporters.forward,
-        "exporters.phoenix": config.exporters.phoenix,
-        "exporters.mlflow": config.exporters.mlflow,
-        "exporters.langfuse": config.exporters.langfuse,
-        "exporters.langsmith": config.exporters.langsmith,
-        "exporters.datadog": config.exporters.datadog,
-        "exporters.logfire": config.exporters.logfire,
-        "telemetry.otlp": config.telemetry.otlp,
-    }
+    named = {f"exporters.{name}": getattr(config.exporters, name) for name in Exporters.model_fields}
+    given = {**config.exporters.otlp_endpoints, **named, "telemetry.otlp": config.telemetry.otlp}
     return [
         f"{key}.endpoint: the URL holds a user, a password or a query; {_USE_HEADERS}"
         for key, each in given.items()
-        if each is not None and holds_credentials(each.endpoint)
+        if isinstance(each, Endpoint) and holds_credentials(each.endpoint)
     ]
 
 

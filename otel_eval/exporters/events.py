@@ -29,8 +29,7 @@ from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import evaluated_ns, run_context, run_ended_ns
 from otel_eval.exporters.interface import Exporter
 from otel_eval.model import Failed, Report
-from otel_eval.retry import ExportResult
-from otel_eval.suppression import suppress_instrumentation
+from otel_eval.retry import ExportResult, suppress_instrumentation
 
 __all__ = ["LogEventExporter", "ReportIds", "SpanExporter", "pipeline_tracer"]
 

@@ -23,8 +23,7 @@ from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of
-from otel_eval.suppression import suppress_instrumentation
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of, suppress_instrumentation
 
 __all__ = ["Acknowledge", "ExportQueue", "queue_of", "without_content"]
 

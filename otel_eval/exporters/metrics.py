@@ -18,8 +18,7 @@ from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report, Scored, ToolCall
-from otel_eval.retry import ExportResult
-from otel_eval.suppression import suppress_instrumentation
+from otel_eval.retry import ExportResult, suppress_instrumentation
 
 __all__ = ["SDK_SETS", "MetricsExporter"]
 

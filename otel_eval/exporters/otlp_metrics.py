@@ -25,8 +25,7 @@ from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, for_signal
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
-from otel_eval.suppression import suppress_instrumentation
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, suppress_instrumentation
 
 if TYPE_CHECKING:
     from otel_eval.exporters.window import WindowLimits

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from otel_eval.model import Failed, Outcome, Pending, Report, Trajectory
+from otel_eval.retry import suppress_tracing
 from otel_eval.scorers.base_scorer import checked_outcome, failed_from
-from otel_eval.suppression import suppress_tracing
 
 _LAST_S: Final = 0.5  # for tasks that are cancelled when the loop ends
 _BEAT_S: Final = 1.0

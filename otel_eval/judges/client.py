@@ -25,9 +25,8 @@ from otel_eval.judges.endpoint import (
     text_of,
     tokens_of,
 )
-from otel_eval.retry import retry_after_s
+from otel_eval.retry import retry_after_s, suppress_tracing
 from otel_eval.scorers.judge import JudgeError, parse_reply
-from otel_eval.suppression import suppress_tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
