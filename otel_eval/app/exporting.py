@@ -18,7 +18,7 @@ from otel_eval.evaluations import is_awaited
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.export_queue import ExportQueue, queue_of
 from otel_eval.exporters.fanout import Fanout
-from otel_eval.exporters.interface import create_exporter
+from otel_eval.exporters.registry import create_exporter
 from otel_eval.exporters.scores import KnownScorers, name_problem
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer

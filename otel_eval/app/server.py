@@ -18,7 +18,7 @@ from otel_eval.counters import Counters, Warnings, total_counts
 from otel_eval.descriptors import raise_limit
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters.fanout import Fanout, FinalResults
-from otel_eval.forwarding.relay import ForwardingRecovery
+from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
@@ -377,8 +377,4 @@ def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:
 
 
 def _relay(forward: Forwarder | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:
-    if forward is None:
-        return None
-    from otel_eval.forwarding.relay import ForwardingRelay  # deferred: it loads the clients of gRPC and HTTP
-
-    return ForwardingRelay(forward, pipeline, durable)
+    return ForwardingRelay(forward, pipeline, durable) if forward is not None else None

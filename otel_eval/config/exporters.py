@@ -12,7 +12,7 @@ from otel_eval.config.receivers import Address, KafkaClient
 from otel_eval.config.units import Count, Seconds, Size, Target, TlsFiles, Whole, distinct, matching, not_empty, tls_without_https
 from otel_eval.config.validation import LIST, MAPPING, Shape, did_you_mean, joined, twice
 from otel_eval.errors import ConfigError, redacted_repr
-from otel_eval.exporters.interface import create_exporter, installed_exporters
+from otel_eval.exporters.registry import create_exporter, installed_exporters
 from otel_eval.otlp.tls import ClientTls
 
 __all__ = [

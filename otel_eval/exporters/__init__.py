@@ -1,12 +1,93 @@
 """Where results go: OTLP (log events, metrics, spans), the process's own providers, JSON Lines, exporters of other packages.
 
-Nothing is loaded before it is used, because OTLP loads gRPC.
+`Exporter` is what all of them are: one class that takes batches of reports and answers what became of them. No exporter is loaded
+before it is used, because OTLP loads gRPC.
 """
 
 from __future__ import annotations
 
-from otel_eval.exporters.interface import Exporter
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
 from otel_eval.exporters.result_rows import rows_of
+from otel_eval.interfaces import Scorer
+from otel_eval.model import Report
 from otel_eval.retry import ExportResult
 
-__all__ = ["ExportResult", "Exporter", "rows_of"]
+__all__ = ["ExportResult", "Exporter", "ProviderExporter", "rows_of"]
+
+
+class Exporter(ABC):
+    """Sends results somewhere.
+
+    Only `export` has to be written. Exporters of other packages get a queue and a thread of their own: batches arrive one after
+    the other, in the order in which the results were made, and what `export` returns decides about retries and dead letters.
+
+    An exporter is made once, by `__init__` with the options of the configuration as keyword arguments. `__init__` does no I/O:
+    `otel-eval check` calls it, and a process may fork afterwards.
+
+    Attributes:
+        name: the exporter's name in counters, log lines and the dead-letter file; set from the configuration.
+        max_batch: the most reports in a batch. With 1 a batch is accepted or refused as a whole, so that a retry repeats nothing.
+        exports_no_run: whether reports on traces without a result are exported too; they are made where `exporters.jsonl`
+            writes them.
+        waits_for_access: whether results wait while the endpoint refuses the credentials (401, 403) or has no such path (404),
+            instead of being refused.
+    """
+
+    name: str = ""
+    max_batch: ClassVar[int] = 256
+    exports_no_run: ClassVar[bool] = False
+    waits_for_access: ClassVar[bool] = False
+
+    @abstractmethod
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Export a batch. May block: a timeout for its requests is the exporter's own business.
+
+        An exception is a retryable failure, but one of the kinds that a defect in the code or in the data causes (`TypeError`,
+        `ValueError`, `LookupError`, `AttributeError`), which is permanent.
+        """
+
+    def prepared(self, report: Report) -> Report:
+        """The report as it is queued. Must be quick: a program's own thread calls it."""
+        return report
+
+    def revised(self, report: Report) -> None:  # noqa: B027 - few exporters need it
+        """After a restart: a report of a revision above 0 that an earlier process made, exported or not."""
+
+    def not_exported(self, batch: Sequence[Report]) -> list[Report]:
+        """Those reports of an earlier process that have to be exported: all, unless the exporter can look at its destination."""
+        return list(batch)
+
+    def expect_duplicates(self) -> None:  # noqa: B027 - few exporters need it
+        """The journal was damaged, so that results which were exported before may be repeated without `not_exported`."""
+
+    def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:  # noqa: B027 - few exporters need it
+        """Results of these scorers may come, of runs of the agent in the service; for exporters that count results."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Counts of what is the case now, for `/status`, as `name{label=value}`."""
+        return {}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Export what the exporter itself holds; False if not all could be in time."""
+        return True
+
+    def close(self, timeout_s: float) -> None:  # noqa: B027 - few exporters need it
+        """Release connections and files. Nothing is exported afterwards."""
+
+
+class ProviderExporter(Exporter):
+    """Exports through a provider of the SDK, which is flushed; its owner shuts it down."""
+
+    _provider: Any = None  # None: whoever flushes us flushes it, too
+
+    def flush(self, timeout_s: float) -> bool:
+        """Flush the provider; False if it did not finish in time."""
+        flush = getattr(self._provider, "force_flush", None)
+        return flush is None or flush(int(timeout_s * 1000)) is not False
+
+    def close(self, timeout_s: float) -> None:
+        """Flush the provider."""
+        self.flush(timeout_s)

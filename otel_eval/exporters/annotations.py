@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters import Exporter
 from otel_eval.exporters.scores import KnownScorers, Score, ScoreKey, key_of, problem_of, score_of, shows_something, summarized
 from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, of_http

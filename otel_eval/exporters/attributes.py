@@ -18,22 +18,6 @@ from otel_eval.exporters.result_rows import SCHEMA, duration_ms, rfc3339, start_
 from otel_eval.model import Failed, Report, Result, Scored, Skipped, Trajectory
 from otel_eval.native import VERSION
 
-__all__ = [
-    "evaluated_ns",
-    "event_attributes",
-    "explanation_of",
-    "kind_attributes",
-    "label_of",
-    "occasion_attributes",
-    "outcome_of",
-    "own_attributes",
-    "run_attributes",
-    "run_context",
-    "run_ended_ns",
-    "sendable",
-    "source_attributes",
-]
-
 SCOPE: Final = "otel_eval"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 """Of the first version of the semantic conventions that defines the event and all attributes of theirs that are used here."""

@@ -25,33 +25,28 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, StatusCode, get_current_span
 
+from otel_eval.exporters import ProviderExporter
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import evaluated_ns, run_context, run_ended_ns
-from otel_eval.exporters.interface import Exporter
 from otel_eval.model import Failed, Report
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
 __all__ = ["LogEventExporter", "ReportIds", "SpanExporter", "pipeline_tracer"]
 
 
-class SpanExporter(Exporter):
+class SpanExporter(ProviderExporter):
     """One span per report, with one `gen_ai.evaluation.result` event per result.
 
     Args:
         tracer: makes the spans; from a provider, or `pipeline_tracer`.
-        flush: has the spans delivered within so many milliseconds; None if that is done elsewhere.
+        provider: of the tracer, to be flushed; None if that is done elsewhere.
         ids: of the tracer's provider; gives a report that is sent again the same span id.
     """
 
-    def __init__(
-        self,
-        tracer: Any,
-        flush: Callable[[int], Any] | None = None,
-        name: str = "spans",
-        ids: ReportIds | None = None,
-    ) -> None:
-        self.name = name
-        self._tracer, self._flush, self._ids = tracer, flush, ids
+    name = "spans"
+
+    def __init__(self, tracer: Any, provider: Any = None, ids: ReportIds | None = None) -> None:
+        self._tracer, self._provider, self._ids = tracer, provider, ids
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Make a span for each report that has results. It starts and ends when the run ended."""
@@ -78,14 +73,6 @@ class SpanExporter(Exporter):
         if any(isinstance(result.outcome, Failed) for result in report.results):
             span.set_status(StatusCode.ERROR)
         span.end(ended)
-
-    def flush(self, timeout_s: float) -> bool:
-        """Flush the provider; False if it did not finish in time."""
-        return self._flush is None or self._flush(int(timeout_s * 1000)) is not False
-
-    def close(self, timeout_s: float) -> None:
-        """Flush. The owner of the provider shuts it down."""
-        self.flush(timeout_s)
 
 
 class _OwnIds(RandomIdGenerator):
@@ -133,16 +120,16 @@ _Emit = Callable[[dict[str, Any], Context, int, int], None]
 _SEVERITY: Final = {"severity_number": SeverityNumber.INFO, "severity_text": "INFO"}
 
 
-class LogEventExporter(Exporter):
+class LogEventExporter(ProviderExporter):
     """One `gen_ai.evaluation.result` event per result.
 
     Args:
         logger_provider: an SDK `LoggerProvider`.
-        name: the exporter's name in counters and warnings.
     """
 
-    def __init__(self, logger_provider: Any, name: str = "logs") -> None:
-        self.name = name
+    name = "logs"
+
+    def __init__(self, logger_provider: Any) -> None:
         self._provider = logger_provider
         self._emit: Final = _emitter(logger_provider.get_logger(*names.INSTRUMENTATION_SCOPE))
 
@@ -155,15 +142,6 @@ class LogEventExporter(Exporter):
                 for result in report.results:
                     self._emit(names.event_attributes(report, result), context, ended, evaluated)
         return ExportResult.ok()
-
-    def flush(self, timeout_s: float) -> bool:
-        """Flush the provider; False if it did not finish in time."""
-        flush = getattr(self._provider, "force_flush", None)
-        return flush is None or flush(int(timeout_s * 1000)) is not False
-
-    def close(self, timeout_s: float) -> None:
-        """Flush. The owner of the provider shuts it down."""
-        self.flush(timeout_s)
 
 
 def _emitter(logger: Any) -> _Emit:

@@ -18,8 +18,8 @@ from math import inf
 from typing import Any, Final
 
 from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.exporters import Exporter
 from otel_eval.exporters.deferred import DeferredReports, parts_of, refusals_of, results_of
-from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings, renew_after_fork
-from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters import Exporter
 from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
 from otel_eval.retry import ExportResult, reason_of

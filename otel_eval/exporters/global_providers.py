@@ -13,9 +13,9 @@ from opentelemetry.metrics import get_meter_provider
 from opentelemetry.trace import get_tracer_provider
 
 from otel_eval.counters import Counters, Warnings
+from otel_eval.exporters import Exporter
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.events import LogEventExporter, SpanExporter, pipeline_tracer
-from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
@@ -263,4 +263,4 @@ class GlobalProvidersExporter(Exporter):
 
 
 def _through(provider: Any) -> tuple[Exporter, Any]:
-    return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), getattr(provider, "force_flush", None)), provider
+    return SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider), provider

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from otel_eval.counters import renew_after_fork
 from otel_eval.errors import ConfigError
-from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters import Exporter
 from otel_eval.exporters.result_rows import encoded, line_of, lines_of, result_fields, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult, reason_of

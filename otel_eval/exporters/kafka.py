@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.counters import Warnings
-from otel_eval.exporters.interface import Exporter
+from otel_eval.exporters import Exporter
 from otel_eval.exporters.result_rows import line_of, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult

@@ -19,7 +19,7 @@ from otel_eval.exporters.annotations import AnnotationExporter, response_result
 from otel_eval.exporters.otlp_metrics import own_resource
 from otel_eval.exporters.scores import Score
 from otel_eval.otlp.client import http_result
-from otel_eval.otlp.values import encode_attributes
+from otel_eval.otlp.schema import encode_attributes
 from otel_eval.retry import ExportResult
 
 __all__ = ["LogfireExporter"]

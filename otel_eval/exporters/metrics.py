@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from otel_eval.counters import OTHER, BoundedNames, Counters, Warnings, renew_after_fork
+from otel_eval.exporters import ProviderExporter
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.attributes import run_context
-from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.window import WindowLimits, gauges_of
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report, Scored, ToolCall
@@ -99,7 +99,7 @@ class _Counted:
         return True
 
 
-class MetricsExporter(Exporter):
+class MetricsExporter(ProviderExporter):
     """Histograms and counters of what was scored and of the calls that were made.
 
     Scores and calls of revision 0 only, so that a run counts once; later revisions are counted apart. Counters of results begin
@@ -196,15 +196,6 @@ class MetricsExporter(Exporter):
             self._durations.record(max(0, call.end_ns - call.start_ns) / 1e9, labels, context=context)
         if call.error is not None:
             self._errors.add(1, self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}), context=context)
-
-    def flush(self, timeout_s: float) -> bool:
-        """Have the provider collect and export; False if it did not finish in time."""
-        flush = getattr(self._provider, "force_flush", None)
-        return flush is None or flush(timeout_s * 1000) is not False
-
-    def close(self, timeout_s: float) -> None:
-        """Flush. The owner of the provider shuts it down."""
-        self.flush(timeout_s)
 
 
 def _histogram(meter: Any, name: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:

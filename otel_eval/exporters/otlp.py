@@ -6,52 +6,42 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted
+from otel_eval.exporters import Exporter
 from otel_eval.exporters import attributes as names
+from otel_eval.exporters.events import LogEventExporter, ReportIds, SpanExporter
 from otel_eval.exporters.export_queue import queue_of
-from otel_eval.exporters.interface import Exporter
 from otel_eval.exporters.otlp_metrics import METRICS_INTERVAL_S, OtlpMetricsExporter, SdkMetricExporter, own_resource
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
-from otel_eval.otlp.values import encode_attributes
+from otel_eval.otlp.schema import encode_attributes
 from otel_eval.retry import ExportResult, RetryPolicy
 
 if TYPE_CHECKING:
     from otel_eval.exporters.jsonl import DeadLetterFile
     from otel_eval.exporters.window import WindowLimits
-    from otel_eval.model import Report
 
 __all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters"]
 
 
-class _Collected:
+class _Collected(SpanProcessor):
     """A processor that keeps what passes, for spans and for log records."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
 
-    def on_start(self, *_: Any, **__: Any) -> None:
-        """Nothing yet."""
+    def on_end(self, span: Any) -> None:
+        """Keep a span."""
+        self.items.append(span)
 
-    def on_emit(self, item: Any) -> None:
-        """Keep a log record."""
-        self.items.append(item)
-
-    emit = on_end = on_emit  # the name that older SDKs use; the one for spans
-
-    def _on_ending(self, *_: Any) -> None:
-        """Nothing; the SDK calls it before `on_end`."""
-
-    def shutdown(self, *_: Any, **__: Any) -> None:
-        """Nothing is held."""
-
-    def force_flush(self, *_: Any, **__: Any) -> bool:
-        """Nothing is held."""
-        return True
+    on_emit = emit = on_end  # log records: by the names of newer and older SDKs
 
     def take(self) -> list[Any]:
         """What passed since the last time."""
@@ -146,9 +136,6 @@ _Made = tuple[Exporter, Callable[[Sequence[Any]], Any]]
 
 def _logs(collected: Any) -> _Made:
     from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
-    from opentelemetry.sdk._logs import LoggerProvider
-
-    from otel_eval.exporters.events import LogEventExporter
 
     provider = LoggerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
     provider.add_log_record_processor(collected)
@@ -157,10 +144,6 @@ def _logs(collected: Any) -> _Made:
 
 def _spans(collected: Any) -> _Made:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-
-    from otel_eval.exporters.events import ReportIds, SpanExporter
 
     ids = ReportIds()
     provider = TracerProvider(resource=Resource.get_empty(), sampler=ALWAYS_ON, id_generator=ids, shutdown_on_exit=False)

@@ -18,8 +18,8 @@ from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import Overloaded
 from otel_eval.forwarding.pending_spans import ReleasedSpan
 from otel_eval.forwarding.splice import SpanContainer, wrap_spans
-from otel_eval.otlp.client import Send
-from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.otlp.client import OtlpClient
+from otel_eval.retry import Attempts, ExportResult
 
 __all__ = ["ForwardQueue"]
 
@@ -28,7 +28,7 @@ _LINGER_S: Final = 0.05  # seconds that released spans wait for others to be sen
 _PACE_S: Final = 0.05
 """Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and its threads
 several switches, whatever is in it. A request that comes alone is sent at once."""
-_DEFAULT: Final = RetryPolicy()
+_THREADS: Final = 2  # requests under way at once: one is sent while the other one waits for its response
 
 _NOUNS: Final = {"traces": "spans", "logs": "log records", "metrics": "data points"}
 
@@ -41,31 +41,24 @@ class ForwardQueue:
 
     Args:
         signal: traces, logs or metrics.
-        send: one attempt.
+        client: sends requests; it is closed with the queue.
+        attempts: how long to wait between attempts, and whether the endpoint has accepted the signal before.
         limit_bytes: of what is queued; a single request is accepted whatever its size.
         passed: called with the acks of requests and of held spans that were forwarded or refused permanently.
-        threads: requests under way at once.
-        retry: how long to wait between attempts.
-        history: whether the endpoint has accepted the signal before.
     """
 
     def __init__(
         self,
         signal: str,
-        send: Send,
+        client: OtlpClient,
+        attempts: Attempts,
         counters: Counters,
         warnings: Warnings,
-        *,
         limit_bytes: int,
-        threads: int = 2,
-        passed: Callable[[Sequence[Any], Sequence[Any]], None] = lambda *_: None,
-        retry: RetryPolicy = _DEFAULT,
-        history: SignalHistory | None = None,
+        passed: Callable[[Sequence[Any], Sequence[Any]], None],
     ) -> None:
-        self._signal, self._send, self._counters, self._warnings = signal, send, counters, warnings
-        self._limit, self._passed = limit_bytes, passed
-        history = history or SignalHistory(forwards=True, recheck_s=retry.recheck_s, clock=retry.clock)
-        self._attempts: Final = Attempts(f"forward.{signal}", retry, history, "they are dropped")
+        self._signal, self._client, self._attempts = signal, client, attempts
+        self._counters, self._warnings, self._limit, self._passed = counters, warnings, limit_bytes, passed
         self._noun: Final = _NOUNS.get(signal, signal)
         self._outage: Final = Outage(f"forward.{signal}", counters)
         self._enough = min(_JOINED, limit_bytes // 4)  # requests that are collected must not cause backpressure
@@ -82,7 +75,7 @@ class ForwardQueue:
         self._hurry = self._closed = False
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(threads)
+            threading.Thread(target=self._run, name=f"otel-eval-forward-{signal}", daemon=True) for _ in range(_THREADS)
         ]
 
     def start(self) -> None:
@@ -214,7 +207,7 @@ class ForwardQueue:
 
     def _attempt(self, body: bytes) -> ExportResult:
         try:
-            return self._send(body)
+            return self._client.send(body)
         except Exception as error:  # noqa: BLE001 - the thread must live on; what cannot be sent must not block what can
             return ExportResult("permanent", type(error).__name__)
 
@@ -263,6 +256,7 @@ class ForwardQueue:
         if left and not kept:
             self._counters.add("forward.lost", left, signal=self._signal)
             self._warnings.once(f"forward.{self._signal}.lost", "%d %s were not forwarded before the end", left, self._signal)
+        self._client.close()
         return done or kept
 
     @property

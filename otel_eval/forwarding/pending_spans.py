@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -157,6 +157,7 @@ class PendingSpans:
 
 
 Spans = Sequence[tuple[bytes, bytes, Frame, int]]
+"""Of each span its trace id, span id, frame and size."""
 
 
 @dataclass(slots=True, eq=False)
@@ -193,15 +194,15 @@ class ForwardJournal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class UnsentRequest:
     """A request that was accepted before a restart and not forwarded, or only in part.
 
     Attributes:
         signal, body, items, spans: as it was accepted.
         place: where it is journaled.
-        waiting: the `cut` when all the others were passed on; None if these were not.
         held: whether all its spans were held.
+        waiting: the `cut` when all the others were passed on; None if these were not.
         moved: trace and span ids of those that another request has now.
         evaluated: the reports on those of its traces that were evaluated.
     """
@@ -211,14 +212,10 @@ class UnsentRequest:
     items: int
     spans: Spans
     place: Any
-    waiting: int | None
-    held: bool
-    moved: Collection[tuple[bytes, bytes]]
-    evaluated: Mapping[bytes, Sequence[Report]]
-
-
-Span = tuple[bytes, bytes, Frame, int]
-"""Trace id, span id, frame and size."""
+    held: bool = False
+    waiting: int | None = None
+    moved: set[tuple[bytes, bytes]] = field(default_factory=set)
+    evaluated: dict[bytes, Sequence[Report]] = field(default_factory=dict)
 
 
 class HoldFilter:
@@ -234,7 +231,7 @@ class HoldFilter:
         self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
-    def chosen(self, spans: Sequence[Span]) -> list[tuple[bytes, bytes, Any]]:
+    def chosen(self, spans: Spans) -> list[tuple[bytes, bytes, Any]]:
         """Trace id, span id and payload of the spans to hold, in order."""
         waiting = []
         for trace_id, span_id, frame, _ in spans:

@@ -7,26 +7,19 @@ read that it was forwarded.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from otel_eval.forwarding import Ack, Forwarder
-from otel_eval.interfaces import Frame
+from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
 from otel_eval.model import Report
 from otel_eval.otlp import RawRequest, SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.storage.durable import Durable
-from otel_eval.storage.journal import JournalRecord, Segment
+from otel_eval.storage.journal import JournalRecord
 from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests
 
-if TYPE_CHECKING:
-    from otel_eval.forwarding import Forwarder
-
 __all__ = ["ForwardingRecovery", "ForwardingRelay"]
-
-Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 
 
 class ForwardingRelay:
@@ -38,7 +31,11 @@ class ForwardingRelay:
     def traces(self, body: bytes, framed: SpanBatch) -> None:
         """To assembly and to the backend."""
         items: Final = len(framed.spans) + framed.own + framed.rejected
-        self._forward.traces(body, items, framed.spans, _Assembly(self._pipeline, framed))
+
+        def take(ack: Ack | None) -> None:
+            self._pipeline.spans(framed.spans, _kept(framed.origin, ack))
+
+        self._forward.traces(body, items, framed.spans, take, self._pipeline.undecided)
 
     def logs(self, body: bytes, framed: SpanBatch) -> None:
         """To assembly, as far as they belong to runs, and to the backend."""
@@ -60,39 +57,7 @@ def _kept(origin: Any, ack: Ack | None) -> Any:
     return origin if ack is None else AcknowledgedRequest(origin, ack)
 
 
-class _Assembly:
-    """Assembly as the forwarding stage sees it, with the request that spans came in."""
-
-    def __init__(self, pipeline: Pipeline, framed: SpanBatch) -> None:
-        self._pipeline, self._framed = pipeline, framed
-
-    def spans(self, spans: Spans, ack: Ack | None) -> None:
-        """Take spans."""
-        self._pipeline.spans(spans, _kept(self._framed.origin, ack))
-
-    def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """The traces among these that are not evaluated yet."""
-        return self._pipeline.undecided(trace_ids)
-
-
 _TOLD: Final = 1024  # reports that spans which are sent again may need
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    segment: Segment
-    end: int
-    origin: RawRequest
-    framed: SpanBatch
-    held: bool
-    waiting: int | None = None
-    moved: set[tuple[bytes, bytes]] = field(default_factory=set)
-    evaluated: dict[bytes, list[Report]] = field(default_factory=dict)
-
-    @property
-    def items(self) -> int:
-        framed = self.framed
-        return max(1, len(framed.spans) + len(framed.logs) + framed.own + framed.ignored + framed.rejected)
 
 
 class ForwardingRecovery:
@@ -105,13 +70,14 @@ class ForwardingRecovery:
 
     def __init__(self, onward: ForwardedRequests, forward: Forwarder) -> None:
         self._onward, self._forward = onward, forward
-        self._requests: Final[dict[tuple[int, int], _Request]] = {}
-        self._of_trace: Final[defaultdict[bytes, set[_Request]]] = defaultdict(set)
+        self._requests: Final[dict[tuple[int, int], UnsentRequest]] = {}
+        self._of_trace: Final[defaultdict[bytes, set[UnsentRequest]]] = defaultdict(set)
         self._reports: deque[Report] = deque(maxlen=_TOLD)
 
     def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
         """A request that has to be forwarded; `held`: spans of one trace that wait, which replace earlier records of them."""
-        request = _Request(entry.segment, entry.end, origin, framed, held)
+        items = max(1, len(framed.spans) + len(framed.logs) + framed.own + framed.ignored + framed.rejected)
+        request = UnsentRequest(origin.signal, origin.body, items, framed.spans, (entry.segment, entry.end), held)
         traces = {item[0] for item in framed.spans}
         for former in {former for trace_id in traces if held for former in self._of_trace[trace_id]}:
             former.moved.update((item[0], item[1]) for item in framed.spans)
@@ -139,23 +105,16 @@ class ForwardingRecovery:
                 del self._requests[number, end]
                 self._forget(request)
 
-    def _forget(self, request: _Request) -> None:
-        for trace_id in {item[0] for item in request.framed.spans}:
+    def _forget(self, request: UnsentRequest) -> None:
+        for trace_id in {item[0] for item in request.spans}:
             self._of_trace[trace_id].discard(request)
             if not self._of_trace[trace_id]:
                 del self._of_trace[trace_id]
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> int:
         """Forward the rest; returns the number of requests."""
-        from otel_eval.forwarding import UnsentRequest  # deferred: it loads grpc's client
-
         self._forward.told(self._reports)
-        for each in self._requests.values():
-            self._onward.needed(each.segment)
-            origin, framed = each.origin, each.framed
-            place = (each.segment, each.end)
-            unsent = UnsentRequest(
-                origin.signal, origin.body, each.items, framed.spans, place, each.waiting, each.held, each.moved, each.evaluated
-            )
-            self._forward.resume(unsent, undecided)
+        for request in self._requests.values():
+            self._onward.needed(request.place[0])
+            self._forward.resume(request, undecided)
         return len(self._requests)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped
 from otel_eval.native import extension
-from otel_eval.otlp.values import encode_attributes
+from otel_eval.otlp.schema import encode_attributes
 from otel_eval.wire import WireField, fields, sized, varint
 
 __all__ = ["SpanContainer", "attributes_of", "events_of", "remove_spans", "wrap_spans"]

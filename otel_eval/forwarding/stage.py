@@ -6,8 +6,9 @@ A request is accepted here and by assembly, or by neither: then its client recei
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
@@ -27,24 +28,18 @@ from otel_eval.forwarding.splice import SpanContainer, attributes_of, events_of,
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
-from otel_eval.retry import AcceptedBefore, RetryPolicy, SignalHistory
+from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy, SignalHistory
 
-__all__ = ["Assembly", "Forwarder"]
-
+__all__ = ["Forwarder"]
 
 _DEFAULT: Final = RetryPolicy()
 
 
-class Assembly(Protocol):
-    """Where traces are assembled."""
+Take = Callable[[Ack | None], None]
+"""Gives a request to assembly, and journals it until all of it was forwarded if it has an ack; or raises `Overloaded`."""
 
-    def spans(self, spans: Spans, ack: Ack | None) -> None:
-        """Take spans, and journal their request until all of it was forwarded if it has an ack; or raise `Overloaded`."""
-        ...
-
-    def undecided(self, trace_ids: Collection[bytes]) -> set[bytes]:
-        """Those of the traces that are still to be evaluated."""
-        ...
+Undecided = Callable[[Collection[bytes]], set[bytes]]
+"""Those of the traces that are still to be evaluated."""
 
 
 class Forwarder(Exporter):
@@ -85,21 +80,15 @@ class Forwarder(Exporter):
         self._pending: Final = PendingSpans()
         self._hold_filter = HoldFilter(engine)
         warnings = Warnings()
-        clients = {signal: OtlpClient(to, signal) for signal in (signals or ("traces", "logs", "metrics"))}
-        self._closers: Final = [client.close for client in clients.values()]
         passed = journal.passed if journal is not None else lambda *_: None
-        given: dict[str, Any] = {"limit_bytes": limit_bytes, "passed": passed, "retry": retry}
-        kept: dict[str, Any] = {
-            "keeps": journal is not None,
-            "before": before,
-            "recheck_s": retry.recheck_s,
-            "clock": retry.clock,
-        }
-        histories = {name: SignalHistory(forwards=True, key=key_of(to, f"forward.{name}"), **kept) for name in clients}
-        self._queues: Final = {
-            signal: ForwardQueue(signal, client.send, counters, warnings, history=histories[signal], **given)
-            for signal, client in clients.items()
-        }
+        kept: dict[str, Any] = {"keeps": journal is not None, "before": before}
+        self._queues: Final[dict[str, ForwardQueue]] = {}
+        for signal in signals or ("traces", "logs", "metrics"):
+            key = key_of(to, f"forward.{signal}")
+            history = SignalHistory(forwards=True, key=key, recheck_s=retry.recheck_s, clock=retry.clock, **kept)
+            attempts = Attempts(f"forward.{signal}", retry, history, "they are dropped")
+            client = OtlpClient(to, signal)
+            self._queues[signal] = ForwardQueue(signal, client, attempts, counters, warnings, limit_bytes, passed)
 
     def use_engine(self, engine: Engine) -> None:
         """Hold spans for the evaluations of this engine from now on; spans that are held leave when their trace was evaluated."""
@@ -112,44 +101,50 @@ class Forwarder(Exporter):
 
     # ------------------------------------------------------------------ in
 
-    def traces(self, body: bytes, items: int, spans: Spans, assembly: Assembly) -> None:
+    def traces(self, body: bytes, items: int, spans: Spans, take: Take, undecided: Undecided) -> None:
         """Take a request of traces: spans that may be runs are held, the others queued, and all of them given to assembly.
 
         Args:
             body: the request.
             items: how many spans are in it.
             spans: those of them that can be evaluated, in order.
-            assembly: takes these.
+            take: gives these to assembly.
+            undecided: asks assembly about traces.
 
         Raises:
             Overloaded: there is no room here or there; nothing was taken.
         """
         queue = self._queues.get("traces")
         if queue is None:
-            return assembly.spans(spans, None)  # only logs or metrics are passed on
-        ack = self._ack(body)
-        queue.reserve(len(body))
-        roots: list[PendingSpan] = []
-        try:
+            return take(None)  # only logs or metrics are passed on
+        with self._accepted(queue, body) as ack:
             rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
             self._pending.hold(roots)  # first, so that results find them
-            if spans or ack is not None:
-                assembly.spans(spans, ack)
-        except BaseException:
-            self._pending.drop(roots)
-            self._give_up(queue, len(body), ack)
-            raise
+            try:
+                if spans or ack is not None:
+                    take(ack)
+            except BaseException:
+                self._pending.drop(roots)
+                raise
         queue.put(rest, items - len(roots), len(body), ack)
-        self._let_go(queue, roots, assembly)
+        # A trace that was closed, and whose grace period is over, is not evaluated any more: its spans need not wait.
+        ids = {root.trace_id for root in roots}
+        for trace_id in ids - undecided(ids) if ids else ():
+            queue.add(self._pending.release(trace_id))
         return None
 
-    def _ack(self, body: bytes) -> Ack | None:
-        return Ack() if self._journal is not None and body else None
-
-    def _give_up(self, queue: ForwardQueue, size: int, ack: Ack | None) -> None:
-        queue.cancel(size)
-        if self._journal is not None and ack is not None:
-            self._journal.dropped(ack)
+    @contextmanager
+    def _accepted(self, queue: ForwardQueue, body: bytes) -> Iterator[Ack | None]:
+        """Room in the queue while a request is taken, with its ack if there is a journal; given back if it is not taken."""
+        ack = Ack() if self._journal is not None and body else None
+        queue.reserve(len(body))
+        try:
+            yield ack
+        except BaseException:
+            queue.cancel(len(body))
+            if self._journal is not None and ack is not None:
+                self._journal.dropped(ack)
+            raise
 
     def _part(self, body: bytes, waiting: Sequence[tuple[bytes, bytes, Any]], ack: Ack | None) -> tuple[bytes, list[PendingSpan]]:
         """The request without the spans that are held, and these spans."""
@@ -165,15 +160,7 @@ class Forwarder(Exporter):
             ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
         return rest, roots
 
-    def _let_go(self, queue: ForwardQueue, roots: Sequence[PendingSpan], assembly: Assembly) -> None:
-        """Release spans whose trace will not be evaluated, because it was closed and its grace period is over."""
-        if not roots:
-            return
-        ids = {root.trace_id for root in roots}
-        for trace_id in ids - assembly.undecided(ids):
-            queue.add(self._pending.release(trace_id))
-
-    def pass_on(self, signal: str, body: bytes, items: int, take: Callable[[Ack | None], None]) -> None:
+    def pass_on(self, signal: str, body: bytes, items: int, take: Take) -> None:
         """Queue a request as it is; `take` hands it to assembly or journals it.
 
         Raises:
@@ -182,13 +169,8 @@ class Forwarder(Exporter):
         queue = self._queues.get(signal)
         if queue is None:
             return take(None)
-        ack = self._ack(body)
-        queue.reserve(len(body))
-        try:
+        with self._accepted(queue, body) as ack:
             take(ack)
-        except BaseException:
-            self._give_up(queue, len(body), ack)
-            raise
         return queue.put(body, items, len(body), ack)
 
     def takes(self, signal: str) -> bool:
@@ -291,8 +273,6 @@ class Forwarder(Exporter):
         deadline = time.monotonic() + timeout_s
         # One after the other, within one deadline: each sends by itself all the while.
         done = [queue.stop(max(0.0, deadline - time.monotonic()), kept=kept) for queue in self._queues.values()]
-        for close in self._closers:
-            close()
         return all(done)
 
     def wait(self, timeout_s: float) -> bool:

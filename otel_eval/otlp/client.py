@@ -23,13 +23,9 @@ from otel_eval.counters import renew_after_fork
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_http
 from otel_eval.retry import ExportResult, Status, reason_of
 
-__all__ = ["OtlpClient", "Send", "http_result"]
+__all__ = ["OtlpClient", "http_result"]
 
-_METHODS: Final = {
-    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-}
+_SERVICES: Final = {"traces": "trace.v1.TraceService", "logs": "logs.v1.LogsService", "metrics": "metrics.v1.MetricsService"}
 _PORT: Final = 4317
 _LONGEST_REASON: Final = 200
 _CHANNEL: Final = (
@@ -52,8 +48,7 @@ _GRPC: Final[Mapping[str, Status]] = {
     "UNIMPLEMENTED": "unsupported",
 }
 
-Send = Callable[[bytes], ExportResult]
-_Opened = tuple[Send, Callable[[], None]]
+_Opened = tuple[Callable[[bytes], ExportResult], Callable[[], None]]
 """How to send a request, from several threads, and how to close the connections."""
 
 
@@ -111,7 +106,7 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(*pems), _CHANNEL, compression)
         else:
             channel = grpc.insecure_channel(address, _CHANNEL, compression)
-        export = channel.unary_unary(_METHODS[signal])
+        export = channel.unary_unary(f"/opentelemetry.proto.collector.{_SERVICES[signal]}/Export")
 
         def send(body: bytes) -> ExportResult:
             try:

@@ -16,31 +16,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 from otel_eval.errors import InputError
-from otel_eval.otlp.values import MAX_DEPTH, TOO_DEEP
+from otel_eval.otlp.schema import MAX_DEPTH, TOO_DEEP
 from otel_eval.wire import sized, varint
-
-__all__ = [
-    "LOG_RECORD",
-    "MASK64",
-    "RESOURCE",
-    "SCOPE",
-    "SPAN",
-    "Table",
-    "items",
-    "look_up",
-    "message",
-    "read_base64",
-    "read_integer",
-    "snake_case",
-    "write_attributes",
-    "write_enum",
-    "write_fixed32",
-    "write_fixed64",
-    "write_hex",
-    "write_text",
-    "write_unsigned",
-    "write_value",
-]
 
 MASK64: Final = (1 << 64) - 1
 

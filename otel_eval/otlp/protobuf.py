@@ -32,9 +32,9 @@ from otel_eval.otlp.schema import (
     parse_raw_logs,
     parse_raw_traces,
     parse_span_ids,
+    text,
 )
 from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resource_scope
-from otel_eval.otlp.values import text
 from otel_eval.wire import read_varint, sized
 
 __all__ = [

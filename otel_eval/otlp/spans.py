@@ -12,6 +12,8 @@ from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import DEPLOYMENT, Deployment, SpanEvent, SpanReader, Wanted
 from otel_eval.native import extension
 from otel_eval.otlp.schema import (
+    decode,
+    decode_all,
     parse_event,
     parse_log,
     parse_mapped_span,
@@ -19,8 +21,10 @@ from otel_eval.otlp.schema import (
     parse_scope,
     parse_span,
     parse_status,
+    plain_value,
+    split,
+    text,
 )
-from otel_eval.otlp.values import decode, decode_all, plain_value, split, text
 
 __all__ = [
     "LOG_READER",

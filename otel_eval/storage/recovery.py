@@ -44,7 +44,7 @@ _log = logging.getLogger("otel_eval")
 
 
 class ForwardingRecords(Protocol):
-    """Collects what the journal has of requests that are to be forwarded (`forwarding.recovery.ForwardingRecovery`)."""
+    """Collects what the journal has of requests that are to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
 
     def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
         """A request, or the spans of one trace that wait."""

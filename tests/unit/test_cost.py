@@ -7,8 +7,8 @@ from cpu_time import is_in_proportion
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.otlp import read_logs, read_traces
+from otel_eval.otlp.schema import decode_all
 from otel_eval.otlp.spans import LOG_READER
-from otel_eval.otlp.values import decode_all
 from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan
 from otel_eval.wire import read_varint, sized, varint
 

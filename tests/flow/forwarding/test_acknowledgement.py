@@ -62,7 +62,7 @@ class Assembly:
     def __init__(self, *, full: bool = False) -> None:
         self.full = full
 
-    def spans(self, spans: Any, ack: Ack | None) -> None:
+    def take(self, ack: Ack | None) -> None:
         assert ack is not None
         ack.place = 1
         if self.full:
@@ -98,8 +98,7 @@ def report(trace_id: bytes = TRACE) -> Report:
 
 def unsent(data: bytes, **more: Any) -> UnsentRequest:
     framed: SpanBatch = read_traces(data)
-    given = {"waiting": None, "held": False, "moved": (), "evaluated": {}} | more
-    return UnsentRequest("traces", data, len(framed.spans), framed.spans, 5, **given)
+    return UnsentRequest("traces", data, len(framed.spans), framed.spans, 5, **more)
 
 
 def arrived(backend: Backend) -> list[tuple[int, int]]:
@@ -115,7 +114,7 @@ def arrived(backend: Backend) -> list[tuple[int, int]]:
 
 def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     spans = read_traces(data).spans
-    forward.traces(data, len(spans), spans, assembly)
+    forward.traces(data, len(spans), spans, assembly.take, assembly.undecided)
 
 
 def test_the_rest_of_a_request_and_its_span_that_waits_are_told_each_for_itself(backend: Backend) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from otel_eval.conventions.reader import exported_resource
 from otel_eval.interfaces import ResourceScope
+from otel_eval.otlp.schema import encode_attributes
 from otel_eval.otlp.spans import resource_scope
-from otel_eval.otlp.values import encode_attributes
 
 IDENTITY = {"service.name": "shop", "openinference.project.name": "support", "service.version": "2"}
 

@@ -358,7 +358,7 @@ def test_a_name_of_a_megabyte_makes_no_series_of_a_megabyte(report: Reports):
 def made_spans(*reports: Report) -> tuple[Any, ...]:
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    sink = SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider.force_flush)
+    sink = SpanExporter(provider.get_tracer(*names.INSTRUMENTATION_SCOPE), provider)
     sink.export(reports)
     assert sink.flush(1.0)
     return exporter.get_finished_spans()

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_eval.otlp.schema import parse_resource
-from otel_eval.otlp.values import decode_all, encode_attributes
+from otel_eval.otlp.schema import decode_all, encode_attributes, parse_resource
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | TEXT

@@ -1,0 +1,72 @@
+"""Exporters of other packages: found by entry point, made from the options of the configuration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
+from typing import Any, Final
+
+from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
+from otel_eval.exporters import Exporter
+from otel_eval.scorers.base_scorer import describe_import_error
+from otel_eval.scorers.registry import wrong_parameters
+
+__all__ = ["GROUP", "create_exporter", "installed_exporters"]
+
+GROUP: Final = "otel_eval.exporters"
+
+
+def installed_exporters() -> dict[str, list[EntryPoint]]:
+    """The entry points of each name: one, unless two packages chose the same name."""
+    from importlib.metadata import entry_points  # deferred: it costs more to import than all exporters
+
+    found: dict[str, list[EntryPoint]] = {}
+    for each in entry_points(group=GROUP):
+        if all(each.value != other.value for other in found.setdefault(each.name, [])):
+            found[each.name].append(each)
+    return found
+
+
+def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:
+    """The exporter that a package registers under a name, with options.
+
+    Raises:
+        ConfigError: it cannot be loaded, or an option cannot be used; one line for each problem, beginning with its key.
+    """
+    found = installed_exporters().get(name, [])
+    if len(found) != 1:
+        paths = " and ".join(sorted(each.value for each in found))
+        raise ConfigError(f"two packages register it, {paths}; remove one" if found else "no installed package registers it")
+    try:
+        made = found[0].load()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"cannot be loaded ({describe_import_error(error)}); repair or remove its package") from error
+    if not (inspect.isclass(made) and issubclass(made, Exporter)):
+        raise ConfigError(
+            f"is no exporter: {found[0].value} is not a subclass of otel_eval.exporters.Exporter; repair its package"
+        )
+    exporter = _made(made, dict(options or {}))
+    exporter.name = name
+    return exporter
+
+
+def _made(made: type[Exporter], options: dict[str, Any]) -> Exporter:
+    problems = wrong_parameters(made, options)
+    takes = inspect.signature(made).parameters.values()
+    if all(each.kind is not each.VAR_KEYWORD for each in takes):
+        known = sorted(each.name for each in takes)
+        unknown = [key for key in options if key not in known]
+        meant = {nearest(key, known) for key in unknown}
+        missing = [each.name for each in takes if each.default is each.empty and each.name not in {*options, *meant}]
+        problems += [f"{key}: unknown key; {did_you_mean(key, known)}" for key in unknown]
+        problems += [f"{key}: missing; add it" for key in missing]
+    if problems:
+        raise ConfigError(*problems)
+    try:
+        return made(**options)
+    except ConfigError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {redacted_repr(str(error))}"
+        raise ConfigError(f"refused its options ({why}); see its documentation") from error
