@@ -114,26 +114,30 @@ class UnknownCalls:
         if not suspects:
             return []
         answers, models = self._answers(), self._starts(self._read.model_calls)
-        unanswered = [place for place in suspects if not self._is_answered(place, answers, models)]
+        unanswered = self._unanswered(suspects, answers, models)
         return [
             place for place in unanswered if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).asked
         ]
 
-    def _is_answered(self, place: int, answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> bool:
-        """Whether a call, a handoff or an agent started before the next model call of the same agent.
+    def _unanswered(self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> list[int]:
+        """Those after which no call, handoff or agent started before the next model call of the same agent.
 
         Tools may start before the model call ends, since its output is streamed.
         """
-        owner, view = self._owner(place), self._read.views[place]
-        answers = answers_of.get(owner)
-        if answers is None or answers[-1] < (start := view.start_ns):
-            return False
-        models, at = models_of[owner], bisect_left(answers, start)
-        following = bisect_left(models, start) + 1
-        if following >= len(models) or answers[at] <= models[following]:
-            return True
-        after = bisect_left(models, view.end_ns)  # model calls that start before this one ends were made beside it
-        return after > following and (after >= len(models) or answers[at] <= models[after])
+        views, agent_above, found = self._read.views, self._read.agent_above, list[int]()
+        for place in places:
+            agent = agent_above[place]
+            owner = agent if agent >= 0 else self._owner(place)
+            start, answers, models = views[place].start_ns, answers_of.get(owner, ()), models_of[owner]
+            at = bisect_left(answers, start)
+            following = bisect_left(models, start) + 1
+            if at == len(answers):
+                found.append(place)
+            elif following < len(models) and answers[at] > models[following]:
+                after = bisect_left(models, views[place].end_ns)  # model calls that start before this one ends were made beside it
+                if after <= following or (after < len(models) and answers[at] > models[after]):
+                    found.append(place)
+        return found
 
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
@@ -146,10 +150,7 @@ class UnknownCalls:
         views, agent_above, found = self._read.views, self._read.agent_above, dict[int, list[int]]()
         for place in places:
             agent = agent_above[place]
-            starts = found.get(agent if agent >= 0 else self._owner(place))
-            if starts is None:
-                starts = found[agent if agent >= 0 else self._owner(place)] = []
-            starts.append(views[place].start_ns)
+            found.setdefault(agent if agent >= 0 else self._owner(place), []).append(views[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found
