@@ -24,7 +24,7 @@ from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.interface import Source
 from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
-from otel_eval.sources.receiver.idle_memory import IdleMemory
+from otel_eval.sources.receiver.memory import IdleMemory
 from otel_eval.storage.directory import claim_split
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.recovery import PendingResults, Recovery

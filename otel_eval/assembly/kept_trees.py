@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_eval.assembly.limits import Limits
+from otel_eval.assembly.closing import Limits
 from otel_eval.interfaces import Frame, LastEvaluation, Released
 
 __all__ = ["KeptTree", "KeptTrees"]

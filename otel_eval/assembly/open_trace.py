@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from otel_eval.assembly.closing import Logs, Version, listed
-from otel_eval.assembly.limits import BufferCounts, Limits
+from otel_eval.assembly.closing import BufferCounts, Limits, Logs, Version, listed
 from otel_eval.assembly.subtrees import Due, SpanTrees
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, constructor
 from otel_eval.model import Completeness

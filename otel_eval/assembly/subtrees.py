@@ -30,9 +30,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from otel_eval.assembly.closing import NOTHING, Logs, Version, evidence_of, joined, listed, rank
+from otel_eval.assembly.closing import NOTHING, BufferCounts, Limits, Logs, Version, evidence_of, joined, listed, rank
 from otel_eval.assembly.kept_trees import KeptTree, KeptTrees
-from otel_eval.assembly.limits import BufferCounts, Limits
 from otel_eval.conventions.reader import is_local_root, parent_is_remote
 from otel_eval.interfaces import ClosedTrace, Frame, LastEvaluation, Part
 from otel_eval.model import Completeness, Evidence

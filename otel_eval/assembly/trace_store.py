@@ -11,8 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from otel_eval.assembly.closing import Wait, closing_state
-from otel_eval.assembly.limits import BufferCounts, Limits
+from otel_eval.assembly.closing import BufferCounts, Limits, Wait, closing_state
 from otel_eval.assembly.open_trace import OpenTrace, Parts, closed
 from otel_eval.assembly.subtrees import Due
 from otel_eval.interfaces import NO_RUN, ClosedTrace, Frame

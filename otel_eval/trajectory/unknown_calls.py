@@ -134,7 +134,8 @@ class UnknownCalls:
             if at == len(answers):
                 found.append(place)
             elif following < len(models) and answers[at] > models[following]:
-                after = bisect_left(models, views[place].end_ns)  # model calls that start before this one ends were made beside it
+                # Model calls that start before this one ends were made beside it.
+                after = bisect_left(models, views[place].end_ns)
                 if after <= following or (after < len(models) and answers[at] > models[after]):
                     found.append(place)
         return found

@@ -17,9 +17,8 @@ from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal, load_json
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
-from otel_eval.sources.receiver.counters import add_counts
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory_limiter import Reservation
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
+from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.wire import fields, sized
 
 __all__ = ["SplittingHandler", "part_of", "split_request", "split_request_python"]

@@ -27,10 +27,8 @@ from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver import Bound, Consumer, Relay
-from otel_eval.sources.receiver.counters import counts_by_transport
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
-from otel_eval.sources.receiver.process_memory import resident
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus, counts_by_transport
+from otel_eval.sources.receiver.memory import MemoryLimiter, resident
 from otel_eval.sources.receiver.server import most_bytes
 
 __all__ = ["PARTS", "MessageKind", "PartReceiver", "limit_waits", "receive", "send", "work"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from otel_eval.sources.interface import Consumer
-from otel_eval.sources.receiver.auth import BearerTokens
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
 from otel_eval.sources.receiver.export_handler import Relay
-from otel_eval.sources.receiver.process_memory import resident, trim_malloc, tune_gc, tune_malloc
+from otel_eval.sources.receiver.memory import resident, trim_malloc, tune_gc, tune_malloc
 from otel_eval.sources.receiver.server import Bound, OtlpServer
-from otel_eval.sources.receiver.tls import Certificates, Tls
 
 __all__ = [
     "BearerTokens",

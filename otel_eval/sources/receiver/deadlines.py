@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from otel_eval.sources.receiver.process_memory import RssMonitor
+from otel_eval.sources.receiver.memory import RssMonitor
 
 __all__ = ["Deadlines"]
 

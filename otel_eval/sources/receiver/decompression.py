@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from otel_eval.errors import InputError, RequestTooLarge
-from otel_eval.sources.receiver.memory_limiter import Reservation
+from otel_eval.sources.receiver.memory import Reservation
 
 __all__ = ["decompress", "detect_compression", "gunzip", "supported_encodings"]
 

@@ -29,8 +29,7 @@ from otel_eval.otlp import (
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.schema import parse_metrics
 from otel_eval.sources.interface import Consumer
-from otel_eval.sources.receiver.counters import add_counts
-from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
+from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 __all__ = [
     "DecodingHandler",
@@ -38,6 +37,8 @@ __all__ = [
     "ExportResponse",
     "ExportStatus",
     "Relay",
+    "add_counts",
+    "counts_by_transport",
 ]
 
 
@@ -62,6 +63,46 @@ class ExportResponse:
 
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
+
+
+# By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a refused span was not accepted and
+# the sender keeps it to retry.
+_COUNTERS: Final = (
+    "requests",
+    "bad_requests",
+    "oversized_requests",
+    "refused_requests",
+    "unauthenticated_requests",
+    "refused_connections",
+    "failed_handshakes",  # HTTP only
+    "internal_errors",
+    "accepted_spans",
+    "rejected_spans",
+    "own_spans",
+    "refused_spans",
+    "accepted_logs",
+    "rejected_logs",
+    "own_logs",
+    "ignored_logs",
+    "refused_logs",
+    "discarded_metrics",  # requests
+)
+
+
+def add_counts(counters: Counters, transport: str, **amounts: int) -> None:
+    """Raise the named counters of a transport."""
+    for name, amount in amounts.items():
+        if amount:
+            counters.add(name, amount, transport=transport)
+
+
+def counts_by_transport(counters: Counters) -> dict[str, dict[str, int]]:
+    """Every counter by name, then by transport; counters that were never raised are {}."""
+    counts: dict[str, dict[str, int]] = {}
+    for name in _COUNTERS:
+        by_transport = {transport: counters.get(name, transport=transport) for transport in ("grpc", "http")}
+        counts[name] = {transport: count for transport, count in by_transport.items() if count}
+    return counts
 
 
 class ExportHandler:

@@ -20,14 +20,12 @@ from typing import Any, Final
 import grpc
 
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.auth import BearerTokens
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.deadlines import Deadlines
 from otel_eval.sources.receiver.decompression import decompress, detect_compression
 from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory_limiter import Reservation
-from otel_eval.sources.receiver.process_memory import RssMonitor
+from otel_eval.sources.receiver.memory import Reservation, RssMonitor
 from otel_eval.sources.receiver.responses import retry_info, status, success
-from otel_eval.sources.receiver.tls import Certificates
 from otel_eval.wire import sized
 
 __all__ = ["HEALTH", "HEALTH_CHECK", "GrpcLimits", "OtlpGrpcServer", "health_handler"]

@@ -15,13 +15,11 @@ from otel_eval.errors import InputError, RequestTooLarge
 from otel_eval.http1 import Read, body_reader
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver.auth import BearerTokens
-from otel_eval.sources.receiver.counters import add_counts
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates
 from otel_eval.sources.receiver.decompression import decompress, supported_encodings
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory_limiter import Reservation
+from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
+from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.sources.receiver.responses import failure, status, success
-from otel_eval.sources.receiver.tls import Certificates
 
 __all__ = ["HttpLimits", "OtlpHttpServer"]
 

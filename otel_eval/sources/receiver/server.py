@@ -16,13 +16,11 @@ from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
 from otel_eval.sources.interface import Consumer
-from otel_eval.sources.receiver.auth import BearerTokens
-from otel_eval.sources.receiver.counters import counts_by_transport
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, Relay
+from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
+from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, Relay, counts_by_transport
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer
 from otel_eval.sources.receiver.http_server import HttpLimits, OtlpHttpServer
-from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
-from otel_eval.sources.receiver.tls import Certificates, Tls
+from otel_eval.sources.receiver.memory import MemoryLimiter
 
 __all__ = ["Bound", "OtlpServer", "most_bytes"]
 

@@ -26,7 +26,7 @@ from otel_eval.otlp import Encoding, Signal, content_size, json_decoded_size, pr
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.receiver.decompression import gunzip
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus
-from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
+from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 __all__ = ["FORMS", "TIMES", "Cpu", "Sent", "cpu_of", "engine", "memory_of", "sent"]
 

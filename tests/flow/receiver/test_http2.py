@@ -19,7 +19,7 @@ import pytest
 from http2_client import DATA, HEADERS, MORE, PING, RESET, SETTINGS, WINDOW, Frames, frame, headers, message
 
 from otel_eval.sources.receiver import BearerTokens, grpc_server
-from otel_eval.sources.receiver.process_memory import RssMonitor
+from otel_eval.sources.receiver.memory import RssMonitor
 
 MIB = 2**20
 

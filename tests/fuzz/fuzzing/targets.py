@@ -37,7 +37,7 @@ from otel_eval.otlp.schema import parse_raw_traces
 from otel_eval.otlp.spans import OtlpSpanReader, read_span
 from otel_eval.sources.files import read_file
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.memory_limiter import MemoryLimiter
+from otel_eval.sources.receiver.memory import MemoryLimiter
 from otel_eval.storage.segments import Damage, header_bytes, read_header, record_header, scan
 
 __all__ = ["TARGETS", "segment", "use_default_limits"]

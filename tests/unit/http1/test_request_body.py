@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from otel_eval.errors import InputError, Overloaded, RequestTooLarge
 from otel_eval.http1 import body_reader
 from otel_eval.sources.receiver.decompression import gunzip
-from otel_eval.sources.receiver.memory_limiter import MemoryLimiter, Reservation
+from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 LIMIT = 10_000
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from otel_eval.sources.receiver.idle_memory import IdleMemory
+from otel_eval.sources.receiver.memory import IdleMemory
 
 MIB = 2**20
 

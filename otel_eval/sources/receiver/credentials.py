@@ -1,28 +1,166 @@
-"""The receiver's certificates, read again when their files change.
+"""Certificates of the receiver and bearer tokens (RFC 6750) of its clients, read again when their files change.
 
-Files are looked at when a client connects or a metric is read, at most once in an interval. Files that cannot be used, and a
-certificate that is expired or not yet valid, do not replace a valid one; that is logged once for each change.
+Of tokens only digests are kept; no token is ever in a message. All digests are compared, each in constant time, so that the time
+of a refusal reveals nothing.
+
+Certificate files are looked at when a client connects or a metric is read, at most once in an interval. Files that cannot be
+used, and a certificate that is expired or not yet valid, do not replace a valid one; that is logged once for each change.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import hmac
 import logging
+import os
 import ssl
+import stat
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.otlp.tls import Validity, validity_of
-from otel_eval.sources.receiver.file_reload import file_stamp, read_regular_file
 
-__all__ = ["Certificates", "Tls"]
+__all__ = ["BearerTokens", "Certificates", "Tls"]
+
+_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # not on Windows
+
+
+def file_stamp(file: str) -> tuple[int, int, int] | None:
+    """Something that differs when the file was changed; None if it is not there."""
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def read_regular_file(file: str, most: int) -> bytes:
+    """What it holds, or the first `most` bytes and one more.
+
+    A read from a pipe could wait for ever and a device has no end: only regular files are read.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file")
+        return opened.read(most + 1)
+
 
 _log = logging.getLogger("otel_eval")
 
-_LARGEST_FILE: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
+_MOST_TOKENS: Final = 64 * 1024
+_LONGEST_HEADER: Final = 8 * 1024
+
+
+class BearerTokens:
+    """The tokens of some files, one a line, and of some environment variables.
+
+    Files are read again when they change, looked at once a second at most. One that cannot be used then, or is empty, leaves
+    the tokens that it held: clients drop their data when they are refused. To revoke a token, write another.
+
+    Args:
+        files: each with at least one token; empty lines are skipped.
+        variables: names of environment variables, each one token.
+        environ: the environment; the process's own if None.
+        where: the key of the configuration that errors name.
+        look_s: how often the files are looked at, in seconds.
+
+    Raises:
+        ConfigError: a file cannot be read, or holds no usable token; a variable is unset.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str] = (),
+        variables: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+        *,
+        where: str = "auth",
+        look_s: float = 1.0,
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        self._where, self._look_s = where, look_s
+        digests = [partial(_variable, environ, name, where) for name in variables]
+        opened = [partial(self._opened, file) for file in files]
+        found: list[Any] = collect_errors([*digests, *opened])
+        self._fixed: Final[list[bytes]] = found[: len(digests)]
+        self._lock = threading.Lock()  # guards what follows
+        self._files: dict[str, tuple[Any, list[bytes]]] = dict(zip(files, found[len(digests) :], strict=True))
+        self._looked = time.monotonic()
+
+    def allow(self, header: str | None) -> bool:
+        """Whether an `Authorization` header carries one of the tokens."""
+        kind, _, token = (header or "").partition(" ")
+        if kind.lower() != "bearer" or len(token) > _LONGEST_HEADER:
+            return False
+        given = _digest(token.strip(" "))
+        found = False
+        for each in self._known():
+            found |= hmac.compare_digest(each, given)
+        return found
+
+    def _known(self) -> list[bytes]:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._looked >= self._look_s:
+                self._looked = now
+                self._look()
+            return [*self._fixed, *(digest for _, digests in self._files.values() for digest in digests)]
+
+    def _look(self) -> None:
+        for file, (seen, digests) in self._files.items():
+            if (now := file_stamp(file)) == seen:
+                continue
+            try:
+                digests = self._read(file)
+            except ConfigError as error:
+                _log.warning("%s; the tokens read before stay valid", error)
+            self._files[file] = (now, digests)
+
+    def _opened(self, file: str) -> tuple[Any, list[bytes]]:
+        return file_stamp(file), self._read(file)
+
+    def _read(self, file: str) -> list[bytes]:
+        where = f"{self._where}.token_files: {file!r}"
+        try:
+            raw = read_regular_file(file, _MOST_TOKENS)
+        except OSError as error:
+            raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file with one token a line") from None
+        if len(raw) > _MOST_TOKENS:
+            raise ConfigError(f"{where} is larger than 64 KiB; name a file with one token a line")
+        lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
+        if not any(lines):
+            raise ConfigError(f"{where} is empty; write one token a line")
+        return [_digest(_checked(line, where)) for line in lines if line]
+
+
+def _variable(environ: Mapping[str, str], name: str, where: str) -> bytes:
+    return _digest(_checked(environ.get(name, ""), f"{where}.token_env: the variable {name!r}"))
+
+
+def _checked(token: str, where: str) -> str:
+    token = token.strip()
+    if not token:
+        raise ConfigError(f"{where} is unset or empty; give it a token")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(f"{where} holds what is no token; write one of printable ASCII without spaces")
+    return token
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+_MOST_CERTIFICATES: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -157,10 +295,10 @@ class Certificates:
 
     def _read(self, key: str, file: str) -> bytes:
         try:
-            found = read_regular_file(file, _LARGEST_FILE)
+            found = read_regular_file(file, _MOST_CERTIFICATES)
         except OSError as error:
             raise ConfigError(f"{self._where}.{key}: {file!r} cannot be read ({error.strerror}); name a PEM file") from None
-        if len(found) > _LARGEST_FILE:
+        if len(found) > _MOST_CERTIFICATES:
             raise ConfigError(f"{self._where}.{key}: {file!r} is larger than 4 MiB; name a PEM file")
         return found
 

@@ -1,0 +1,237 @@
+"""Memory of the receiver: a budget for requests in flight, the size of the process, and what was freed given back to the system.
+
+Room is reserved before a body is read, decompressed or decoded: a request that is refused has cost nothing yet, so a flood costs
+refusals and no memory.
+
+The settings of glibc's allocator and of garbage collection make a receiver cheaper. They are for a process of its own, never set
+on import, and do nothing on platforms with another allocator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from otel_eval.errors import Overloaded
+
+__all__ = ["IdleMemory", "MemoryLimiter", "Reservation", "RssMonitor", "resident", "trim_malloc", "tune_gc", "tune_malloc"]
+
+
+class Reservation:
+    """The room that one request holds; given back when the `with` block ends."""
+
+    __slots__ = ("_admission", "_held")
+
+    def __init__(self, admission: MemoryLimiter, held: int) -> None:
+        self._admission = admission
+        self._held = held
+
+    def grow(self, size: int) -> None:
+        """Ask for more room: a chunk that is to be read, a piece that was decompressed.
+
+        Raises:
+            Overloaded: there is none, and another request holds some.
+        """
+        self._admission._more(self._held, size)
+        self._held += size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._admission._leave(self._held)
+
+
+class MemoryLimiter:
+    """A budget of bytes that the requests in flight share.
+
+    A request that is alone is always admitted, whatever its size: the limit of a single body is another one.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._changed = threading.Condition()  # guards what follows
+        self._bytes = 0
+        self._requests = 0
+        self._closed = False
+
+    def enter(self, size: int) -> Reservation:
+        """Room for a request of so many bytes.
+
+        Raises:
+            Overloaded: there is none now, or the receiver is stopping.
+        """
+        with self._changed:
+            if self._closed:
+                raise Overloaded("the receiver is stopping")
+            if self._requests and self._bytes + size > self._limit:
+                raise Overloaded("too many bytes in flight")
+            self._bytes += size
+            self._requests += 1
+        return Reservation(self, size)
+
+    def _more(self, held: int, size: int) -> None:
+        with self._changed:
+            if self._bytes > held and self._bytes + size > self._limit:
+                raise Overloaded("too many bytes in flight")
+            self._bytes += size
+
+    def _leave(self, held: int) -> None:
+        with self._changed:
+            self._bytes -= held
+            self._requests -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Admit nothing more."""
+        with self._changed:
+            self._closed = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is admitted."""
+        return self._closed
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no request is in flight; False if one still is when the time is over."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._requests == 0, timeout_s)
+
+
+def resident() -> int:
+    """Bytes of this process in memory; 0 where that cannot be asked for."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except OSError:  # not Linux
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class RssMonitor:
+    """Whether the process has grown by more than so many bytes while it was not at ease.
+
+    This bounds what no counter knows: what grpcio has received of messages that are not complete yet.
+
+    Args:
+        limit_bytes: more is much.
+        size: how great the process is now.
+    """
+
+    def __init__(self, limit_bytes: int, size: Callable[[], int] = resident) -> None:
+        self._limit: Final = limit_bytes
+        self._size: Final = size
+        self._base = size()
+
+    def at_ease(self) -> None:
+        """Take the present size as the base."""
+        self._base = self._size()
+
+    @property
+    def much(self) -> bool:
+        """Whether it has grown by more than the limit."""
+        now = self._size()
+        self._base = min(self._base, now)
+        return now - self._base > self._limit
+
+
+_M_TRIM_THRESHOLD: Final = -1  # malloc.h
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+_MIB: Final = 1024 * 1024
+_KEPT: Final = 64 * _MIB
+_ARENAS: Final = 2  # glibc's own number is eight for each core, each with free memory of its own
+
+
+def tune_malloc() -> bool:
+    """Keep the memory of request bodies instead of giving each back to the kernel; False where that cannot be set.
+
+    A body of 1.5 MB is otherwise mapped and unmapped each time, which costs as much as decoding it. The price: freed memory
+    stays with the process until `trim_malloc`.
+    """
+    mallopt = _of_glibc("mallopt")
+    settings = ((_M_MMAP_THRESHOLD, _KEPT), (_M_TRIM_THRESHOLD, _KEPT), (_M_ARENA_MAX, _ARENAS))
+    return mallopt is not None and all(mallopt(*each) for each in settings)
+
+
+def trim_malloc() -> bool:
+    """Return every free page of the heap to the system; False if there was none, or where that cannot be done.
+
+    A page that holds a single live block stays. It takes milliseconds, and none of them holds the interpreter's lock.
+    """
+    trim = _of_glibc("malloc_trim")
+    return trim is not None and bool(trim(0))
+
+
+def _of_glibc(name: str) -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):  # another C library
+        return None
+
+
+def tune_gc() -> None:
+    """Look for garbage less often: buffered spans are tuples of bytes, which form no cycles, but there are many."""
+    gc.set_threshold(50_000, 20, 100)
+
+
+_LOOK_S: Final = 1.0
+_QUIET_S: Final = 2.0  # without a request, and the load is over
+_BUSY_S: Final = 60.0  # between two trims where requests never stop
+_WORTH: Final = 8 * 2**20  # bytes
+
+
+class IdleMemory:
+    """Trims the heap once memory was freed and requests have stopped, or once a minute if they do not stop.
+
+    glibc keeps what was freed for later allocations, and `tune_malloc` makes it keep more. After a peak that is most of the
+    process's memory.
+
+    Args:
+        requests: a count that rises with each request.
+        held: bytes of spans held.
+        compact: frees what is held only to be quick.
+        clock: monotonic seconds.
+        size: bytes of the process in memory.
+        trim: returns free memory to the system.
+    """
+
+    def __init__(
+        self,
+        requests: Callable[[], int],
+        held: Callable[[], int],
+        compact: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        size: Callable[[], int] = resident,
+        trim: Callable[[], bool] = trim_malloc,
+    ) -> None:
+        self._requests, self._held, self._compact = requests, held, compact
+        self._clock, self._size, self._trim = clock, size, trim
+        self._looked = self._trimmed = self._since = clock()
+        self._seen = 0
+        self._most_held, self._size_then = 0, size()
+
+    def look(self) -> None:
+        """Trim if that is worth it now. To be called often; it looks once a second."""
+        now = self._clock()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        if (requests := self._requests()) != self._seen:
+            self._seen, self._since = requests, now
+        held = self._held()
+        self._most_held = max(self._most_held, held)
+        over = now - self._since >= _QUIET_S or now - self._trimmed >= _BUSY_S
+        if over and (self._most_held - held >= _WORTH or self._size() - self._size_then >= _WORTH):
+            self._compact()
+            self._trim()
+            self._trimmed, self._most_held, self._size_then = now, held, self._size()
