@@ -71,6 +71,7 @@ def renew_after_fork(holder: Any) -> None:
         if alive is not None:
             alive._lock = threading.Lock()
 
+    # Callbacks cannot be taken back, so they hold no reference that would keep the object for ever.
     os.register_at_fork(after_in_child=renew)
 
 
@@ -111,6 +112,7 @@ class BoundedNames:
         if len(name) > _LONGEST_NAME:
             name = f"{name[: _LONGEST_NAME - 1]}…"
         if name not in self._known:
+            # Senders choose names, and each one becomes a series in the metrics backend.
             if len(self._known) >= self._limit:
                 return OTHER
             self._known.add(name)

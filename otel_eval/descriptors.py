@@ -80,6 +80,7 @@ def connections(limit: int | None, wanted: Connections, *, per_http: int = 1) ->
     need = wanted.grpc + wanted.http * per_http
     if limit is None or limit - _RESERVE >= need:
         return wanted
+    # With a very low limit a reserve of fixed size would leave no connection at all.
     room = max(0, limit - min(_RESERVE, limit // _RESERVED_SHARE))
     found = Connections(*(max(_LEAST, each * room // need) for each in wanted))
     _log.warning(

@@ -46,6 +46,7 @@ class ScorerSet:
     later: tuple[Scorer, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Divided here once and not for each run.
         object.__setattr__(self, "at_once", tuple(scorer for scorer in self.scorers if not is_awaited(scorer)))
         object.__setattr__(self, "later", tuple(scorer for scorer in self.scorers if is_awaited(scorer)))
 
@@ -82,6 +83,7 @@ class Matcher:
 
     def __call__(self, trajectory: Trajectory, draw: float) -> bool:
         """Whether every condition holds; `draw` is the trace's number in [0, 1) for sampling."""
+        # Cheap conditions first: this is asked for every run and evaluation.
         if draw >= self._sample or (self._outermost and not trajectory.outermost):
             return False
         if not self._names and not self._attributes:
@@ -118,6 +120,7 @@ def is_awaited(scorer: Scorer) -> bool:
 def condition(wanted: Any) -> Callable[[Any], bool]:
     """A test of one attribute's value: text as a glob over the value's text, anything else by equality."""
     if not isinstance(wanted, str):
+        # The types are compared because `True == 1` in Python, and who writes true does not mean the number 1.
         return lambda value: type(value) is type(wanted) and value == wanted
     fits = glob_matcher(wanted)
     return lambda value: bool(fits(_text(value)))

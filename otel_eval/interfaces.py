@@ -66,6 +66,7 @@ class Wanted:
     raw_presence: frozenset[bytes] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
+        # Encoded once, when the tables are made: sources compare them with the raw keys of every attribute.
         object.__setattr__(self, "raw_keys", frozenset(key.encode() for key in self.keys))
         object.__setattr__(self, "raw_prefixes", tuple(prefix.encode() for prefix in self.prefixes))
         object.__setattr__(self, "raw_presence", frozenset(key.encode() for key in self.presence))
@@ -128,6 +129,7 @@ class Deployment(NamedTuple):
         return cls(found[0], found[1] or found[2])
 
 
+# In the order in which `Deployment.of` reads them; the last is the older name of the one before.
 _DEPLOYMENT: Final = ("service.version", "deployment.environment.name", "deployment.environment")
 DEPLOYMENT: Final = Wanted(frozenset(_DEPLOYMENT))
 """The attributes of a resource that `Deployment.of` reads."""
@@ -358,9 +360,11 @@ def copier(cls: type[_T], *changed: str) -> Callable[..., _T]:
 
 
 def _compiled(cls: type[_T], parameters: list[str], values: dict[str, str]) -> Callable[..., _T]:
+    # CPython lets an object change its class if both have the same slots in the same order and the same base.
     twin = type(cls.__name__, (), {"__slots__": tuple(values)})
     lines = [f"def make({', '.join(parameters)}):", " made = new(twin)", *(f" made.{each} = {values[each]}" for each in values)]
     scope: dict[str, Any] = {"new": object.__new__, "twin": twin, "cls": cls}
+    # Generated source, as `dataclasses` does it: a loop over the fields would cost as much as what it replaces.
     exec("\n".join([*lines, " made.__class__ = cls", " return made"]), scope)
     made: Callable[..., _T] = scope["make"]
     return made

@@ -108,6 +108,7 @@ def _expanded(row: Row) -> Iterator[Row]:
 
 def _hash_of(rows: Iterable[Row]) -> str:
     """Of the rows in any order; two evaluations of the same files at different times have the same."""
+    # A sum of hashes does not depend on the order of the rows, and equal rows do not cancel out as they would with XOR.
     hashes = (blake2b(_canonical(row, timeless=True).encode("utf-8", "surrogatepass"), digest_size=8) for row in rows)
     return f"{sum(int.from_bytes(each.digest(), 'big') for each in hashes) % 2**64:016x}"
 
@@ -144,6 +145,7 @@ def _number(value: Any) -> int:
 
 def _without_superseded_no_run(best: Mapping[_Key, Row]) -> dict[_Key, Row]:
     """Without the `no_run` rows of an evaluator that has a result for the same trace."""
+    # `no_run` is written when a trace closes; late spans can bring a run, and results of it, afterwards.
     reported = {(key.trace_id, key.evaluator) for key in best if not key.no_run}
     return {key: row for key, row in best.items() if not key.no_run or (key.trace_id, key.evaluator) not in reported}
 
@@ -152,6 +154,7 @@ def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
     """The traces of which evaluators knew different spans, or of which one of several evaluators gives no digest."""
     known: dict[str, dict[str, tuple[int, str]]] = {}
     for key, row in kept.items():
+        # Results of earlier revisions know fewer spans: the most that an evaluator knew are compared.
         seen = (_number(row.get("spans")), str(row.get("spans_digest") or ""))
         evaluators = known.setdefault(key.trace_id, {})
         evaluators[key.evaluator] = max(seen, evaluators.get(key.evaluator, seen))
@@ -159,6 +162,7 @@ def _split_traces(kept: Mapping[_Key, Row]) -> set[str]:
 
 
 def _differ(known: list[tuple[int, str]]) -> bool:
+    # Without a digest it is not known whether the evaluators had the same spans, and unknown is not equal.
     digests = {digest for _, digest in known}
     return len(digests) > 1 or "" in digests
 

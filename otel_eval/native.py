@@ -22,6 +22,7 @@ def extension(name: str) -> ModuleType | None:
         return None
     try:
         return import_module(f"otel_eval.{name}")
+    # Also raised for an extension that was built for another version of Python.
     except ImportError:
         return None
 

@@ -79,6 +79,7 @@ class Backoff:
         # Jitter: several receivers that lost one backend must not return at the same instant.
         delay_s = max(min(at_least_s, policy.most_s), self._delay_s * random.uniform(0.5, 1.5))
         self._stopping.wait(min(delay_s, at_most_s))
+        # The wait grows without what the endpoint asked for: that is about this one response.
         self._delay_s = min(policy.longest_s, self._delay_s * policy.factor)
 
 
@@ -159,6 +160,7 @@ def retry_after_s(header: str) -> float | None:
     (1.5, None)
     """
     try:
+        # RFC 9110, 10.2.3: seconds or an HTTP date. Fractions of a second are no part of it, and some endpoints send them.
         return max(0.0, float(header) if header[:1].isdigit() else parsedate_to_datetime(header).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
@@ -238,6 +240,7 @@ class SignalHistory:
     def _meaning(self, status: Status) -> Status:
         if status in _REPAIRABLE and self._keeps:
             return "retryable"
+        # A proxy answers 404 for an endpoint that restarts; one that never accepted the signal more likely lacks it.
         if status in _LACKS_THE_SIGNAL:
             return "retryable" if self._accepted else "unsupported"
         if status == "server_error":
@@ -300,6 +303,7 @@ _SUPPRESS = (
     getattr(api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation"),
     getattr(api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation"),
 )
+# The default sampler follows the decision of the parent, so that children of this span are not recorded.
 _UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.DEFAULT)))
 
 

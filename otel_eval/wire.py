@@ -80,6 +80,7 @@ def fields(body: bytes, at: int, end: int) -> Iterator[WireField]:
             raise ValueError("a field of an unknown kind")
         if stop > end:
             raise ValueError("a field is cut short")
+        # The lower three bits of a tag are the kind, the others the number of the field.
         yield WireField(tag >> 3 if kind == 2 else -1, start, at, stop)
         at = stop
 

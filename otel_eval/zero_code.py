@@ -40,6 +40,7 @@ class EvalInstrumentor:
         if not config or EvalInstrumentor._added is not None:
             return
         provider: Any = trace.get_tracer_provider()
+        # The provider of the API alone, before an SDK is set up, cannot have processors.
         if not hasattr(provider, "add_span_processor"):
             _log.warning("%s is set, but there is no SDK tracer provider: nothing is scored", VARIABLE)
             return

@@ -33,6 +33,7 @@ class Disclosure:
 
     def id(self, text: str) -> str:
         """An id, or a short hash of it that still distinguishes it from others."""
+        # Ids are random, so that hashes of them reveal nothing; four bytes still tell the spans of one trace apart.
         return text if not self.redact or not text else f"#{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
     def services(self, names: Iterable[str]) -> list[str]:
@@ -253,6 +254,7 @@ def _rule(span: Mapping[str, Any]) -> str:
     if rule is None:
         return ""
     key, pattern, name = rule["attribute"], rule.get("pattern", ""), rule.get("span_name", "")
+    # Instrumentations mark spans with short words; what is longer may be a prompt.
     value = str(span["looked_at"].get(key, ""))
     value = value if len(value) <= _SHORT else pattern
     parts = [f"{key}={value}" if key and pattern else key, f"span name {name}" if name else ""]

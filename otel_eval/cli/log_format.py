@@ -156,6 +156,7 @@ def early_log_format(arguments: Sequence[str]) -> Literal["text", "json"]:
     """
     if "serve" not in arguments:
         return "text"
+    # Not by click, which fails at the first mistake on the command line: that line is to have the format already.
     given = [each.partition("=")[2] for each in arguments if each.startswith("--config=")]
     given += [after for word, after in pairwise(arguments) if word == "--config"]
     return "json" if any(map(_is_json_configured, given)) else "text"

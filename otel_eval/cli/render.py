@@ -83,6 +83,7 @@ def overlaps(calls: tuple[ToolCall, ...]) -> list[list[int]]:
         # Calls that ended before this one starts cannot overlap it or a later one.
         running = [j for j in running if _before(calls[i].start_ns, calls[j].end_ns)]
         for j in running:
+            # A call within another is a part of it, as with agents that are tools, and does not run beside it.
             if _before(calls[j].start_ns, calls[i].end_ns) and not _related(calls[i], calls[j]):
                 found[i].append(j)
                 found[j].append(i)

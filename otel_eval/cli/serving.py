@@ -183,6 +183,7 @@ def drain(config: EvalConfig) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGINT)):  # no SIGHUP on Windows
         signal.signal(number, stop)
+    # With several workers each had a directory of its own.
     for directory in directories_of(config.storage.directory):
         kept = config.model_copy(update={"storage": config.storage.model_copy(update={"directory": str(directory)})})
         server = Server(kept)

@@ -205,6 +205,7 @@ def _form(given: Any) -> str:
     return LIST if isinstance(given, list | tuple) else MAPPING
 
 
+# A union without a discriminator would report the problems of both forms for one mistake.
 _ListOfOtlp = Annotated[tuple[OtlpExporter, ...], not_empty(" endpoint or leave it out"), Tag(LIST)]
 OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, Discriminator(_form)]
 """One endpoint, or a list of them."""
@@ -213,6 +214,7 @@ OtlpExporters = Annotated[Annotated[OtlpExporter, Tag(MAPPING)] | _ListOfOtlp, D
 class Exporters(Shape):
     """Where scores go. An exporter of an installed package is configured under its name, with its own options."""
 
+    # Names of exporters that installed packages register are not known here; `contradictions` refuses all other keys.
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": {"type": ["object", "null"]}})
 
     otlp: OtlpExporters | None = None

@@ -278,6 +278,8 @@ class _Loader(yaml.SafeLoader):
     def _weigh(self, node: Any) -> int:
         if isinstance(node, yaml.ScalarNode):
             return 1
+        # Inner nodes are weighed before outer ones, each once; an alias weighs what it stands for. Ten levels of ten aliases are
+        # thus refused without being walked.
         inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         return 1 + sum(self._weights[id(part)] for part in inner)
 

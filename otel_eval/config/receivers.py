@@ -117,6 +117,7 @@ class Protocols(Shape):
     def _named_is_on(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
+        # `grpc:` with nothing behind it is null in YAML.
         return {key: {} if value is None and key in cls.model_fields else value for key, value in given.items()}
 
     def contradictions(self) -> Iterator[str]:
@@ -155,6 +156,7 @@ class Sasl(Shape):
 
 def _brokers(given: tuple[str, ...]) -> tuple[str, ...]:
     for each in given:
+        # From the right, because the host may be an IPv6 address in brackets.
         host, _, port = each.rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
             raise ValueError(f"{redacted_repr(each)} is not host:port; write e.g. kafka-1:9092")
@@ -238,6 +240,7 @@ class Receivers(Shape):
     def _named_is_on(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
+        # `otlp:` with nothing behind it means its defaults; left out, it is on unless Kafka is named.
         if given.get("otlp", ...) is None:
             return {**given, "otlp": {}}
         return {"otlp": None, **given} if given.get("kafka") else given

@@ -62,6 +62,7 @@ def main() -> int:
 @contextmanager
 def serving(results: Path) -> Iterator[Bound]:
     """Receive and score spans while the block runs, with results in a file; gives the addresses of the receiver."""
+    # The configuration reads the path from there.
     os.environ["OTEL_EVAL_DEMO_RESULTS"] = str(results)
     server = Server(load(_HERE / "eval.yaml"))
     try:
@@ -160,6 +161,7 @@ def travel(tracer: Tracer) -> str:
 
 def _side_by_side(*tasks: Callable[[], Any]) -> None:
     with ThreadPoolExecutor(len(tasks)) as pool:
+        # Threads do not inherit the current span: without a copy of the context the calls would begin traces of their own.
         for done in [pool.submit(copy_context().run, task) for task in tasks]:
             done.result()
 
