@@ -190,15 +190,13 @@ class SignalHistory:
     """Whether an endpoint has ever accepted a signal, and what a response means because of that.
 
     An endpoint that accepted the signal before still supports it: a 404 is an outage. One that never did is marked as not
-    supporting the signal at the first such response, and one attempt is allowed in each `recheck_s` until it accepts.
+    supporting the signal at the first such response, until it accepts.
 
     Args:
         forwards: what is sent are requests of agents, for which OTLP's own list of retryable responses holds.
         keeps: what is sent is on disk until it was delivered.
         key: for this endpoint and signal in `before`.
         before: what was accepted in earlier processes; None: only this process counts.
-        recheck_s: seconds between attempts while the signal is not supported.
-        clock: in seconds.
 
     Attributes:
         unsupported: the response because of which the signal counts as not supported; "" if it does not.
@@ -211,22 +209,13 @@ class SignalHistory:
         keeps: bool = False,
         key: str = "",
         before: AcceptedBefore | None = None,
-        recheck_s: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._forwards, self._keeps, self._key, self._before = forwards, keeps, key, before
         self._accepted = before is not None and before.has(key)
-        self._recheck_s, self._clock = recheck_s, clock
-        self._attempted = 0.0
         self.unsupported = ""
-
-    def allows(self) -> bool:
-        """Whether to make an attempt now: always, but for one in `recheck_s` while the signal is not supported."""
-        return not self.unsupported or self._clock() >= self._attempted + self._recheck_s
 
     def resolve(self, result: ExportResult) -> ExportResult:
         """The result with one of the statuses ok, retryable, permanent or unsupported; and remember it."""
-        self._attempted = self._clock()
         if result.status == "ok":
             if not self._accepted and self._before is not None:
                 self._before.add(self._key)
@@ -265,6 +254,7 @@ class Attempts:
         exporter, _, signal = name.rpartition(".")
         self._exporter, self._signal = (exporter, signal) if exporter else (name, "results")
         self._retry, self._history, self._refusals = retry, history, refusals
+        self._attempted = 0.0
 
     @property
     def unsupported(self) -> bool:
@@ -273,8 +263,8 @@ class Attempts:
 
     @property
     def allowed(self) -> bool:
-        """Whether the next one is made."""
-        return self._history.allows()
+        """Whether the next one is made now: always, but for one in `recheck_s` while the signal is not supported."""
+        return not self._history.unsupported or self._retry.clock() >= self._attempted + self._retry.recheck_s
 
     def make(self, send: Callable[[], ExportResult]) -> ExportResult:
         """Make an attempt, if one is due. The result is ok, retryable, permanent or unsupported."""
@@ -282,6 +272,7 @@ class Attempts:
         if not self.allowed:
             return ExportResult("unsupported", before)
         result = self._history.resolve(send())
+        self._attempted = self._retry.clock()
         if before and not self._history.unsupported:
             _log.info("the endpoint of %s supports %s now", self._exporter, self._signal)
         elif self._history.unsupported and not before:

@@ -80,9 +80,8 @@ class ExportQueue(Exporter):
         self.takes_no_run: Final = exporter.exports_no_run
         self._exporter, self._counters, self._acknowledge, self._dead = exporter, counters, acknowledge, dead_letters
         self._max_reports, self._max_results, self._linger_s, self._room_s = max_reports, max_results, linger_s, room_s
-        waits: dict[str, Any] = {"keeps": exporter.waits_for_access, "recheck_s": retry.recheck_s, "clock": retry.clock}
         self._retry: Final = retry
-        history = history or SignalHistory(**waits)
+        history = history or SignalHistory(keeps=exporter.waits_for_access)
         refusals = "results are dropped" if dead_letters is None else "results are written to the dead-letter file"
         self._attempts: Final = Attempts(self.name, retry, history, refusals)
         self._warnings: Final = Warnings()

@@ -58,8 +58,7 @@ class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
         self.name: Final = name
         self._to, self._counters = to, counters
         self._client: Final = OtlpClient(to, "metrics")
-        history = SignalHistory(recheck_s=retry.recheck_s, clock=retry.clock)
-        self._attempts: Final = Attempts(name, retry, history, "sums are kept")
+        self._attempts: Final = Attempts(name, retry, SignalHistory(), "sums are kept")
         self._outage: Final = Outage(name, counters)
         self._warnings: Final = Warnings()
         self._stopping: Final = threading.Event()

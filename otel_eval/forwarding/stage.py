@@ -81,11 +81,10 @@ class Forwarder(Exporter):
         self._hold_filter = HoldFilter(engine)
         warnings = Warnings()
         passed = journal.passed if journal is not None else lambda *_: None
-        kept: dict[str, Any] = {"keeps": journal is not None, "before": before}
         self._queues: Final[dict[str, ForwardQueue]] = {}
         for signal in signals or ("traces", "logs", "metrics"):
             key = key_of(to, f"forward.{signal}")
-            history = SignalHistory(forwards=True, key=key, recheck_s=retry.recheck_s, clock=retry.clock, **kept)
+            history = SignalHistory(forwards=True, key=key, keeps=journal is not None, before=before)
             attempts = Attempts(f"forward.{signal}", retry, history, "they are dropped")
             client = OtlpClient(to, signal)
             self._queues[signal] = ForwardQueue(signal, client, attempts, counters, warnings, limit_bytes, passed)

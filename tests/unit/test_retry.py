@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from otel_eval.retry import Backoff, ExportResult, RetryPolicy, SignalHistory
+from otel_eval.retry import Attempts, Backoff, ExportResult, RetryPolicy, SignalHistory
 
 
 class Recording(threading.Event):
@@ -70,15 +70,20 @@ def test_responses_of_an_endpoint_that_accepted_the_signal_are_outages():
 def test_an_endpoint_that_never_accepted_the_signal_does_not_support_it():
     """One attempt is allowed in each minute; a success ends that."""
     now = [0.0]
-    history = SignalHistory(clock=lambda: now[0])
-    assert meanings(history, "not_found") == ["unsupported"]
-    assert not history.allows()
+    attempts = Attempts("otlp.logs", RetryPolicy(clock=lambda: now[0]), SignalHistory(), "results are dropped")
+    answers = iter(["not_found", "permanent", "ok", "not_found"])
+
+    def attempt() -> str:
+        return attempts.make(lambda: ExportResult(next(answers), "why")).status  # type: ignore[arg-type]
+
+    assert [attempt(), attempt()] == ["unsupported"] * 2
+    assert not attempts.allowed
     now[0] += 60
-    assert history.allows()
-    assert meanings(history, "permanent") == ["unsupported"]
+    assert attempts.allowed
+    assert [attempt(), attempt()] == ["unsupported"] * 2
     now[0] += 60
-    assert meanings(history, "ok", "not_found") == ["ok", "retryable"]
-    assert history.allows()
+    assert [attempt(), attempt()] == ["ok", "retryable"]
+    assert attempts.allowed
 
 
 def test_what_an_earlier_process_had_accepted_counts():
