@@ -18,6 +18,7 @@ import sys
 import tempfile
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("helpers", "faults", "kafka")]
 
@@ -29,7 +30,7 @@ from shapes import shapes
 from otel_eval.otlp import read_traces
 
 TRACES_PER_REQUEST = 25
-IDLE_S = 3.0  # longer than the waits of `config_of`
+IDLE_S = 3.0
 
 
 def traces_of(profile: str, spans: int) -> list[list[bytes]]:
@@ -39,29 +40,40 @@ def traces_of(profile: str, spans: int) -> list[list[bytes]]:
     names = ["lean"] if profile == "pieces" else PROFILES[profile] or [name for name in made if name not in synthetic]
     kinds, found, count = cycle(names), [], 0
     while count < spans:
-        trace = made[next(kinds)](rng)
-        count += len(read_traces(trace).spans)
-        found.append(pieces(trace) if profile == "pieces" else [trace])
+        request = made[next(kinds)](rng)
+        count += len(read_traces(request).spans)
+        split = split_by_trace(request, 5 if profile == "pieces" else count)
+        found += split if profile == "pieces" else [[b"".join(parts)] for parts in split]
     return found
 
 
-def pieces(trace: bytes) -> list[bytes]:
-    """A trace in requests of five spans."""
-    request = ExportTraceServiceRequest.FromString(trace)
-    spans = [span for scope in request.resource_spans[0].scope_spans for span in scope.spans]
-    found = []
-    for at in range(0, len(spans), 5):
-        part = ExportTraceServiceRequest()
-        group = part.resource_spans.add(resource=request.resource_spans[0].resource)
-        group.scope_spans.add(scope=request.resource_spans[0].scope_spans[0].scope).spans.extend(spans[at : at + 5])
-        found.append(part.SerializeToString())
-    return found
+def split_by_trace(request: bytes, most: int) -> list[list[bytes]]:
+    """Each trace of a request in requests of at most so many spans: some of the recorded ones hold several traces."""
+    parts: dict[bytes, list[bytes]] = {}
+    for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
+        for scope in resource.scope_spans:
+            for trace_id in dict.fromkeys(span.trace_id for span in scope.spans):
+                spans = [span for span in scope.spans if span.trace_id == trace_id]
+                for at in range(0, len(spans), most):
+                    part = ExportTraceServiceRequest()
+                    group = part.resource_spans.add(resource=resource.resource).scope_spans.add(scope=scope.scope)
+                    group.spans.extend(spans[at : at + most])
+                    parts.setdefault(trace_id, []).append(part.SerializeToString())
+    return list(parts.values())
+
+
+def written(folder: Path, name: str, **changes: object) -> Path:
+    """A configuration in which every trace is evaluated before the process is taken for idle."""
+    config: dict[str, Any] = config_of("recorded", str(folder / f"{name}.jsonl")) | changes
+    config["traces"] |= {"decision_wait_partial": "1s", "decision_wait_detached": "1s"}
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(config))
+    return path
 
 
 def by_grpc(folder: Path, traces: list[list[bytes]]) -> float:
     """CPU seconds of the process, from before the first request until it is idle: scoring goes on after the last response."""
-    path = folder / "grpc.json"
-    path.write_text(json.dumps(config_of("recorded", str(folder / "grpc.jsonl"))))
+    path = written(folder, "grpc")
     starts = range(0, len(traces), TRACES_PER_REQUEST)
     bodies = [b"".join(value for trace in traces[at : at + TRACES_PER_REQUEST] for value in trace) for at in starts]
     with started([sys.executable, "-c", OURS, str(path)]) as (address, pid):
@@ -73,9 +85,7 @@ def by_grpc(folder: Path, traces: list[list[bytes]]) -> float:
 def by_kafka(folder: Path, broker: Broker, topic: str, traces: list[list[bytes]]) -> float:
     """The same, from a topic that a producer fills meanwhile."""
     kafka = {"brokers": [broker.address], "topic": topic, "initial_offset": "earliest"}
-    config = config_of("recorded", str(folder / "kafka.jsonl")) | {"receivers": {"kafka": kafka}}
-    path = folder / "kafka.json"
-    path.write_text(json.dumps(config))
+    path = written(folder, "kafka", receivers={"kafka": kafka})
     broker.create(topic)
     server = subprocess.Popen(
         [sys.executable, "-m", "otel_eval", "serve", "--config", str(path)],
