@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from fault_rig.books import Books, balance, rows_of, until
 from fault_rig.reference import CONVENTIONS, EVALUATION
 from fault_rig.service import QUICK, Service
@@ -127,6 +128,15 @@ class Group:
             return sum(ends[each.partition] - max(0, each.offset) for each in consumer.committed(places, timeout=10))
         finally:
             consumer.close()
+
+    def shares(self) -> list[int]:
+        """How many partitions each member of the group has, as the broker tells, or none; workers are members, too."""
+        admin = AdminClient({"bootstrap.servers": self._address, "log_level": 0})
+        try:
+            found = admin.describe_consumer_groups(["otel-eval"])["otel-eval"].result(20)
+        except KafkaException:  # the group is not there yet
+            return []
+        return sorted(len(member.assignment.topic_partitions) for member in found.members)
 
     def rows(self) -> list[dict[str, Any]]:
         """The results in the files of all members."""
