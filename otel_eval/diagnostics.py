@@ -39,6 +39,7 @@ class Diagnostics:
         counts: what all parts counted, for the warning.
         unseen: explains why no span may have arrived, for the warning.
         one_process: every span is of this process, so that tool spans outside the run that was open are of that run.
+        elsewhere: other processes evaluate and watch that themselves, so that only a lack of spans is warned of.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Diagnostics:
         unseen: Callable[[], str],
         *,
         one_process: bool = False,
+        elsewhere: bool = False,
     ) -> None:
-        self._counts, self._unseen = counts, unseen
+        self._counts, self._unseen, self._elsewhere = counts, unseen, elsewhere
         self._lost: Final = LostContext() if one_process else None
         self._results: Final = ResultCounts()
         self._warnings: Final = Warnings()
@@ -165,6 +167,8 @@ class Diagnostics:
         opened = counts.get("open_traces", 0)
         if not traces and not opened and not counts.get("spans_kept", 0):
             return "" if _has_forked else f"no span arrived; {self._unseen()}"
+        if self._elsewhere:
+            return ""
         oldest_s = counts.get("oldest_trace_s", 0)
         still = f"{opened} traces are still open, the oldest for {oldest_s:.0f} s; {_END_IT}" if opened else ""
         if not traces:

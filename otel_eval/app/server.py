@@ -11,11 +11,10 @@ from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family, families_of
 from otel_eval.app.exporting import certificate_ends, export_queues_of, metrics_of, writes_lines
 from otel_eval.app.judge_clients import Clients, dataset_counts
-from otel_eval.app.server_wiring import AdminServices, MakeReceiver, forward_of, max_attributes_of, receiver_of
+from otel_eval.app.server_wiring import AdminServices, MakeReceiver, forward_of, max_attributes_of, receiver_of, starting
 from otel_eval.app.wiring import ExpectedResults, Guard, engine_of, later_of, limits_of
 from otel_eval.config import EvalConfig, Telemetry
 from otel_eval.counters import Counters, Warnings, total_counts
-from otel_eval.descriptors import raise_limit
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.exporters.fanout import Fanout, FinalResults
 from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
@@ -23,7 +22,7 @@ from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
 from otel_eval.sources.interface import Source
-from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
+from otel_eval.sources.receiver import Bound
 from otel_eval.sources.receiver.memory import IdleMemory
 from otel_eval.storage.directory import claim_split
 from otel_eval.storage.durable import Durable
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from otel_eval.judges import AsyncEvaluator
     from otel_eval.sources.receiver import Relay
 
-__all__ = ["NEEDS_RESTART", "Server"]
+__all__ = ["NEEDS_RESTART", "Server", "why_no_span"]
 
 NEEDS_RESTART: Final = ("workers", "traces", "async_scoring", "receivers", "exporters", "storage", "telemetry", "window")
 
@@ -54,7 +53,6 @@ _REQUESTS: Final = (
 _DRAIN_S: Final = 24 * 3600.0  # no trace is open when draining; only judges and a full disk take time
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
-_UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 _STORED_S: Final = 3.0  # for delivering before the end what is on disk anyway
 
 
@@ -90,7 +88,7 @@ class Server:
         self._config: Final = config
         self._counters: Final = Counters()
         self._clients: Final = Clients(self._counters.add)
-        self._diagnostics: Final = Diagnostics(self.counts, self._unseen)
+        self._diagnostics: Final = Diagnostics(self.counts, lambda: why_no_span(self._receiver.counts(), self._bound))
         self._send: Final = self._diagnostics.counted(self._send_out)
         self._bound: Bound | None = None
         self._warnings: Final = Warnings()
@@ -191,16 +189,6 @@ class Server:
             self._kafka.made(report, len(self._delivery.exporters_for(report)))
         self._delivery.put(report)
 
-    def _unseen(self) -> str:
-        """Why no span may have arrived at the receiver."""
-        counted = self._receiver.counts()
-        asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
-        requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
-        places = " and ".join(f"{name} {place}" for name, place in _addresses(self._bound) if place)
-        if not places:
-            return "no record of the topic was read; check the topic, the group's offsets and initial_offset"
-        return f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
-
     def _settled(self, sink: str, reports: Sequence[Report]) -> None:
         if self._kafka:
             self._kafka.delivered(reports)
@@ -255,28 +243,18 @@ class Server:
         Raises:
             ConfigError: an address cannot be bound; then nothing is left running.
         """
-        try:
-            return self._start()
-        except BaseException:
-            self.stop(_UNDO_S)
-            raise
-
-    def _start(self) -> Bound:
-        tune_malloc()
-        tune_gc()
-        self._receiver.fit(raise_limit())
-        self.admin.start()  # first, so that /readyz answers 503 while the rest starts
-        self._recover()
-        self._delivery.start()
-        if self._expected is not None:
-            self._expected.start()
-        self._pipeline.start()
-        if self._forward:
-            self._forward.start()
-        self._bound = self._receiver.start()
-        if self._kafka:
-            self._kafka.source.start()
-        return self._bound
+        with starting(self.admin, self._receiver, self.stop):
+            self._recover()
+            self._delivery.start()
+            if self._expected is not None:
+                self._expected.start()
+            self._pipeline.start()
+            if self._forward:
+                self._forward.start()
+            self._bound = self._receiver.start()
+            if self._kafka:
+                self._kafka.source.start()
+            return self._bound
 
     def drain(self, stopping: threading.Event) -> bool:
         """Score and deliver what storage kept, without listening; False if `stopping` was set first."""
@@ -372,8 +350,14 @@ class Server:
         return dict[str, Any](self._receiver.counts()) | evaluated | self._counters.snapshot() | waiting | kept
 
 
-def _addresses(bound: Bound | None) -> list[tuple[str, str | None]]:
-    return [("grpc", bound.grpc), ("http", bound.http)] if bound is not None else []
+def why_no_span(counted: Mapping[str, Any], bound: Bound | None) -> str:
+    """Why no span may have arrived at a receiver with these counters and addresses."""
+    asked = {key: sum(value.values()) for key, value in counted.items() if isinstance(value, Mapping)}
+    requests = ", ".join(f"{asked[key]} {key.replace('_', ' ')}" for key in _REQUESTS if asked.get(key)) or "no request came"
+    places = " and ".join(f"{name} {place}" for name in ("grpc", "http") if (place := getattr(bound, name, None)))
+    if not places:
+        return "no record of the topic was read; check the topic, the group's offsets and initial_offset"
+    return f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
 
 
 def _relay(forward: Forwarder | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:

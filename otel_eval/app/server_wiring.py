@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -12,11 +13,12 @@ from otel_eval.app.exporting import known_scorers, otlp_endpoint, score_endpoint
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, client_tls, refuse_credentials
 from otel_eval.datasets import Dataset
+from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
 from otel_eval.sources.interface import Source
-from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls
+from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
 from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class Receiver(Source, Protocol):
         """The last second of each certificate, since the epoch."""
         ...
 
+
+_UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
 MakeReceiver = Callable[[OtlpReceiver | None, Consumer, "Relay | None", Callable[[], bool]], Receiver]
 """From the configuration, what takes the requests, what forwards them, and whether evaluation makes progress."""
@@ -176,6 +180,23 @@ class AdminServices:
             self._beat.stop(timeout_s)
         if self._site:
             self._site.stop()
+
+
+@contextmanager
+def starting(admin: AdminServices, receiver: Receiver, stop: Callable[[float], object]) -> Iterator[None]:
+    """A context in which the parts of a server are started; if one cannot, `stop` ends what was begun.
+
+    The pages come first, so that /readyz answers 503 while the rest starts.
+    """
+    try:
+        tune_malloc()
+        tune_gc()
+        receiver.fit(raise_limit())
+        admin.start()
+        yield
+    except BaseException:
+        stop(_UNDO_S)
+        raise
 
 
 def metrics_endpoint(given: MetricsOtlp) -> Endpoint:

@@ -15,16 +15,16 @@ from uuid import uuid4
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import Family
-from otel_eval.app.server import NEEDS_RESTART
-from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared
+from otel_eval.app.server import NEEDS_RESTART, why_no_span
+from otel_eval.app.server_wiring import AdminServices, config_of_worker, receiver_of, refuse_unshared, starting
 from otel_eval.app.wiring import engine_of
 from otel_eval.app.workers.splitting import SplittingHandler
 from otel_eval.app.workers.supervisor import SupervisedWorker
 from otel_eval.config import EvalConfig
 from otel_eval.counters import total_counts
-from otel_eval.descriptors import raise_limit
+from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.sources.receiver import Bound, tune_gc, tune_malloc
+from otel_eval.sources.receiver import Bound
 from otel_eval.storage.directory import claim_split
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 _THREADS: Final = 8  # for each worker; most of them wait for it
-_UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
 
 def _no_preparation(_: int) -> None:
@@ -65,6 +64,10 @@ class FrontServer:
             handler=handler,
             grpc_threads=_THREADS * config.workers,
         )
+        self._bound: Bound | None = None
+        self._diagnostics: Final = Diagnostics(
+            self.counts, lambda: why_no_span(self._receiver.counts(), self._bound), elsewhere=True
+        )
         self.admin: Final = AdminServices(config.telemetry, self.counts, self._readiness, self._scores)
 
     def _readiness(self) -> Readiness:
@@ -85,23 +88,14 @@ class FrontServer:
             ConfigError: an address cannot be bound, or a worker cannot start; then nothing is left running.
         """
         atexit.register(self._leave)
-        try:
-            return self._start()
-        except BaseException:
-            self.stop(_UNDO_S)
-            raise
-
-    def _start(self) -> Bound:
-        tune_malloc()
-        tune_gc()
-        self._receiver.fit(raise_limit())
-        if self._config.storage:
-            claim_split(self._config.storage.directory, self._config.workers)
-        self.admin.start()  # first, so that /readyz answers 503 while the rest starts
-        for each in self._workers:
-            each.begin()
-        collect_errors([partial(_await, each) for each in self._workers])
-        return self._receiver.start()
+        with starting(self.admin, self._receiver, self.stop):
+            if self._config.storage:
+                claim_split(self._config.storage.directory, self._config.workers)
+            for each in self._workers:
+                each.begin()
+            collect_errors([partial(_await, each) for each in self._workers])
+            self._bound = self._receiver.start()
+            return self._bound
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, then every worker; False if not everything was evaluated and delivered in time."""
@@ -110,6 +104,8 @@ class FrontServer:
         done = [each() for each in stopped]
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._leave)
+        if self._bound is not None:  # else it never began
+            self._diagnostics.end()
         return all(done)
 
     def _leave(self) -> None:

@@ -17,7 +17,7 @@ from otel_eval.native import extension
 from otel_eval.otlp import Encoding, Signal, load_json
 from otel_eval.otlp.decoded_size import json_decoded_size
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
-from otel_eval.sources.receiver.export_handler import ExportHandler, ExportResponse, ExportStatus, add_counts
+from otel_eval.sources.receiver.export_handler import INTERNAL_ERROR, ExportHandler, ExportResponse, ExportStatus, add_counts
 from otel_eval.sources.receiver.memory import Reservation
 from otel_eval.wire import fields, sized
 
@@ -79,7 +79,11 @@ _ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
 _REFUSALS: Final[dict[ExportStatus, Callable[[ExportResponse], Exception]]] = {
     ExportStatus.INVALID: lambda answer: InputError(answer.message),
     ExportStatus.TOO_LARGE: lambda answer: RequestTooLarge(answer.message),
-    ExportStatus.RETRYABLE: lambda answer: Overloaded(answer.message, retry_after_s=answer.retry_after_s),
+    ExportStatus.RETRYABLE: lambda answer: (
+        Overloaded(answer.message, retry_after_s=answer.retry_after_s)
+        if answer.message != INTERNAL_ERROR
+        else RuntimeError(INTERNAL_ERROR)  # counted as one of the front's: once for each request
+    ),
 }
 
 

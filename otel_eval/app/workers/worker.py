@@ -93,7 +93,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-_OF_ITEMS: Final = ("_spans", "_logs", "_metrics", "internal_errors")  # counters; the front counts requests
+_OF_ITEMS: Final = ("_spans", "_logs", "_metrics")  # counters; the front counts requests, and those that failed
 _STOP_S: Final = 10.0  # to end in when the front is gone
 _MARGIN_S: Final = 2.0
 

@@ -32,6 +32,7 @@ from otel_eval.sources.interface import Consumer
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 __all__ = [
+    "INTERNAL_ERROR",
     "DecodingHandler",
     "ExportHandler",
     "ExportResponse",
@@ -63,6 +64,8 @@ class ExportResponse:
 
 _REQUESTS: Final = {Signal.TRACES: traces_request, Signal.LOGS: logs_request}
 _RETRY_S: Final = 1.0
+INTERNAL_ERROR: Final = "internal error, retry"
+"""The message of a response to a request that could have been taken but for a fault of ours."""
 
 
 # By transport ("grpc" or "http"). Of spans, received = accepted + rejected + own + refused; a refused span was not accepted and
@@ -165,7 +168,7 @@ class ExportHandler:
             raise
         except Exception:  # noqa: BLE001 - a fault here must cost no data: the client keeps it and retries
             add_counts(self._counters, transport, internal_errors=1)
-            return ExportResponse(ExportStatus.RETRYABLE, "internal error, retry", retry_after_s=_RETRY_S)
+            return ExportResponse(ExportStatus.RETRYABLE, INTERNAL_ERROR, retry_after_s=_RETRY_S)
 
     def _hand_over(self, transport: str, signal: Signal, encoding: Encoding, body: bytes) -> ExportResponse:
         """Do what is to be done with the body.

@@ -255,3 +255,22 @@ def test_a_worker_that_cannot_start_ends_the_start(tmp_path: Path):
     with pytest.raises(ConfigError, match="worker-2' is in use by another process"):
         front.start()
     other.stop(1.0)
+
+
+def test_it_is_said_that_no_span_arrived(served: Serving):
+    """Once, by the process that has the addresses."""
+    one = served()
+    one.start()
+    assert one.end(signal.SIGTERM) == 0, one.said()
+    assert one.said().count("nothing was evaluated") == 1, one.said()
+    assert "nothing was evaluated before the end: no span arrived; the receiver listens on http" in one.said()
+
+
+def test_it_is_not_said_when_workers_got_spans(served: Serving):
+    """Their worker says itself what came of them."""
+    one = served()
+    one.start()
+    one.insist(whole(1))
+    one.wait_for(1)
+    assert one.end(signal.SIGTERM) == 0, one.said()
+    assert "nothing was evaluated" not in one.said()
