@@ -31,7 +31,7 @@ class Profile:
     held: int
 
 
-PROFILES = {"lean": Profile(16.7, 1.3, 485, 765), "recorded": Profile(20.8, 2.7, 1404, 1684)}
+PROFILES = {"lean": Profile(14.5, 1.1, 485, 765), "recorded": Profile(28.5, 2.0, 1404, 1684)}
 RESULT_BYTES = 880  # of a line of JSON Lines
 PROCESS_BYTES = 60 * MIB  # without traces
 BUSY = 0.7  # the share of a core to plan for: arrivals are not even
