@@ -69,7 +69,7 @@ def play(
         end_ns = time.time_ns() - (count - 1 - number) * apart_ns
         runs.append(_play_file(files[number % len(files)], processors, project, end_ns))
     for processor in processors:
-        assert processor.force_flush(120_000)
+        assert processor.force_flush(120_000), f"{type(processor).__name__} did not flush"
     return runs
 
 
