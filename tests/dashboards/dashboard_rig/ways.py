@@ -22,7 +22,7 @@ from otel_eval import EvalSpanExporter, EvalSpanProcessor
 from otel_eval.app.server import Server
 from otel_eval.config import load
 
-from .recorded_runs import exporting, send
+from .recorded_runs import exporting, flushed, send
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120
@@ -63,14 +63,14 @@ class Evaluation:
         """In the process of the agents; its spans are flushed before the scores."""
         processor = EvalSpanProcessor(self.config)
         self.play([exporting(self.spans_to, self.headers), processor])
-        assert processor.force_flush(PATIENCE_S * 1000)
+        flushed(processor.force_flush)
         processor.shutdown()
 
     def by_wrapper(self) -> None:
         """With the scores also on the runs' own spans."""
         exporter = EvalSpanExporter(OTLPSpanExporter(self.spans_to, headers=self.headers, timeout=PATIENCE_S), self.config)
         self.play([batches := BatchSpanProcessor(exporter)])
-        assert exporter.force_flush(PATIENCE_S * 1000)
+        flushed(exporter.force_flush)
         batches.shutdown()
 
     def by_serve(self) -> None:
