@@ -102,21 +102,12 @@ class FakeEnvelope:
 
     def __init__(self, service: str, scope_name: str, attributes: Mapping[str, Any] | None = None) -> None:
         self.service, self.scope_name = service, scope_name
-        self.given = dict(attributes or {}) | {"service.name": service}
-
-    @property
-    def deployment(self) -> Deployment:
-        """As given."""
-        return Deployment.of(self.given)
-
-    @property
-    def resource(self) -> Mapping[str, Any]:
-        """As given."""
-        return self.given
+        self.resource: Mapping[str, Any] = dict(attributes or {}) | {"service.name": service}
+        self.deployment = Deployment.of(self.resource)
 
     def shared(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted resource attributes."""
-        return {k: v for k, v in self.given.items() if k in wanted.keys}
+        return {k: v for k, v in self.resource.items() if k in wanted.keys}
 
     def view(self, payload: FakeSpan) -> FakeSpan:
         """The span itself."""

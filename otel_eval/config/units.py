@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -34,7 +34,17 @@ __all__ = [
 ]
 
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_BYTES: Final = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+_NO_UNITS: Final[Mapping[str, float]] = {}
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _LONGEST_S: Final = 365 * 86400.0
 _LARGEST: Final = 2**50
@@ -50,9 +60,7 @@ def seconds_of(value: Any) -> float:
     >>> seconds_of("250ms"), seconds_of("5m"), seconds_of(2)
     (0.25, 300.0, 2.0)
     """
-    seconds = _plain(value)
-    if seconds is None and isinstance(value, str):
-        seconds = _scaled(value, _SECONDS)
+    seconds = _plain(value, _SECONDS)
     if seconds is None or not 0 <= seconds <= _LONGEST_S:
         raise ValueError(f"{redacted_repr(value)} is not a duration between 0 and 365 days; write e.g. 250ms, 1s, 5m or 1h")
     return seconds
@@ -67,9 +75,7 @@ def bytes_of(value: Any) -> int:
     >>> bytes_of("64KB"), bytes_of("512MiB"), bytes_of(10)
     (64000, 536870912, 10)
     """
-    size = _plain(value)
-    if size is None and isinstance(value, str):
-        size = _scaled(value, _BYTES)
+    size = _plain(value, _BYTES)
     if size is None or not 1 <= size <= _LARGEST or size != int(size):
         raise ValueError(f"{redacted_repr(value)} is not a size of at least one byte; write e.g. 64KB, 512MiB or 1GiB")
     return int(size)
@@ -129,18 +135,15 @@ def _text_or_number(value: Any) -> str | bool | int | float:
     return value
 
 
-def _plain(value: Any) -> float | None:
+def _plain(value: Any, units: Mapping[str, float] = _NO_UNITS) -> float | None:
+    """A number, or a text of a number and one of the units; None if the value is neither."""
+    if isinstance(value, str):
+        found = _QUANTITY.fullmatch(value.strip())
+        return float(found[1]) * units[found[2]] if found and found[2] in units else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Integers that a float cannot hold are out of range too.
     return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else math.inf
-
-
-def _scaled(text: str, units: dict[str, Any]) -> float | None:
-    found = _QUANTITY.fullmatch(text.strip())
-    if not found or found[2] not in units:
-        return None
-    return float(found[1]) * float(units[found[2]])
 
 
 _NUMBER: Final = {"type": "number", "minimum": 0}
