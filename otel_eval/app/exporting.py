@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_eval.exporters.delivery import ExportQueues
     from otel_eval.exporters.export_queue import Acknowledge
     from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
-    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
+    from otel_eval.exporters.otlp import OtlpMetricsExporter
 
 __all__ = [
     "DELIVERY_S",
@@ -303,7 +303,7 @@ def metrics_of(
     pushed = {key: each for key, each in config.exporters.otlp_endpoints.items() if "metrics" in each.signals}
     if not (pushed or scraped):
         return None
-    from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter, SdkMetricExporter  # deferred: loads grpc, the SDK's metrics
+    from otel_eval.exporters.otlp import OtlpMetricsExporter, SdkMetricExporter  # deferred: loads grpc, the SDK's metrics
 
     exporters = []
     for key, each in pushed.items():

@@ -12,8 +12,6 @@ from otel_eval.exporters.export_queue import ExportQueue, without_content
 from otel_eval.exporters.jsonl import DeadLetterFile
 from otel_eval.model import Report
 
-__all__ = ["ExportQueues", "Undelivered"]
-
 
 class ExportQueues:
     """Puts each report into the queue of every exporter.

@@ -31,8 +31,6 @@ from otel_eval.exporters.attributes import evaluated_ns, run_context, run_ended_
 from otel_eval.model import Failed, Report
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
-__all__ = ["LogEventExporter", "ReportIds", "SpanExporter", "pipeline_tracer"]
-
 
 class SpanExporter(ProviderExporter):
     """One span per report, with one `gen_ai.evaluation.result` event per result.

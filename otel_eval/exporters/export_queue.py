@@ -25,8 +25,6 @@ from otel_eval.interfaces import copier
 from otel_eval.model import UNRECORDED, Report, Trajectory
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, reason_of, suppress_instrumentation
 
-__all__ = ["Acknowledge", "ExportQueue", "queue_of", "without_content"]
-
 Acknowledge = Callable[[str, Sequence[Report]], None]
 """Called with the exporter's name and the reports that were exported or refused permanently."""
 

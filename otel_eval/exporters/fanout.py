@@ -18,8 +18,6 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Completeness, Report, Trajectory
 from otel_eval.retry import ExportResult, reason_of
 
-__all__ = ["Fanout", "FinalResults"]
-
 _MOST: Final = 10_000  # runs that wait; of more the oldest count as final
 
 Run = tuple[str, str]

@@ -22,18 +22,6 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
 
-__all__ = [
-    "SIGNALS",
-    "GlobalProvidersExporter",
-    "global_logger_provider",
-    "global_meter_provider",
-    "global_tracer_provider",
-    "has_no_processor",
-    "is_real",
-    "is_shut_down",
-    "sampler_of",
-]
-
 # Here and not where they are used: a process that forks while a thread imports leaves a child with half a module.
 
 

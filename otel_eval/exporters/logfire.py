@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.annotations import AnnotationExporter, response_result
-from otel_eval.exporters.otlp_metrics import own_resource
+from otel_eval.exporters.otlp import own_resource
 from otel_eval.exporters.scores import Score
 from otel_eval.otlp.client import http_result
 from otel_eval.otlp.schema import encode_attributes

@@ -20,8 +20,6 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import Report, Scored, ToolCall
 from otel_eval.retry import ExportResult, suppress_instrumentation
 
-__all__ = ["SDK_SETS", "MetricsExporter"]
-
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(11))
 _SECONDS_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _MAX_VALUES: Final = 200

@@ -1,34 +1,52 @@
-"""Export results over OTLP: log events and spans through a queue for each signal."""
+"""Export results over OTLP: log events and spans through a queue for each signal, metrics through readers of the SDK.
+
+Metrics are pushed to OTLP endpoints at an interval, and collected when they are scraped.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder import OTLPMetricExporterMixin
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Counter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    InMemoryMetricReader,
+    MetricExporter,
+    MetricExportResult,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from otel_eval.counters import Counters
+from otel_eval.counters import Counters, Outage, Warnings
 from otel_eval.errors import ConfigError, redacted
 from otel_eval.exporters import Exporter
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.events import LogEventExporter, ReportIds, SpanExporter
 from otel_eval.exporters.export_queue import queue_of
-from otel_eval.exporters.otlp_metrics import METRICS_INTERVAL_S, OtlpMetricsExporter, SdkMetricExporter, own_resource
+from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import SIGNALS, Endpoint, for_signal
 from otel_eval.otlp.schema import encode_attributes
-from otel_eval.retry import ExportResult, RetryPolicy
+from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, suppress_instrumentation
 
 if TYPE_CHECKING:
     from otel_eval.exporters.jsonl import DeadLetterFile
     from otel_eval.exporters.window import WindowLimits
 
-__all__ = ["OtlpSignalExporter", "RequestEncoder", "otlp_exporters"]
+
+METRICS_INTERVAL_S: Final = 5.0
+_MAX_SETS: Final = 2000  # more make a scrape of more than 70,000 series, which takes seconds
+_DEFAULT: Final = RetryPolicy()
 
 
 class _Collected(SpanProcessor):
@@ -154,7 +172,162 @@ def _spans(collected: Any) -> _Made:
 _MAKERS: Final[dict[str, Callable[[Any], _Made]]] = {"logs": _logs, "spans": _spans}
 
 
-_DEFAULT: Final = RetryPolicy()
+class SdkMetricExporter(OTLPMetricExporterMixin, MetricExporter):
+    """Sends sums, and tries for `to.timeout_s`; what a later export contains anyway is not kept.
+
+    Temporality and histograms are as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and _DEFAULT_HISTOGRAM_AGGREGATION say.
+    Counts `exports.sent` and `exports.failed`, `exports.rejected` (data points), `exports.outages` and `exports.recovered`.
+
+    Args:
+        to: the endpoint, as `for_signal` returns it.
+        name: in counters and warnings.
+        retry: how long to wait between attempts.
+
+    Attributes:
+        failures: exports that failed so far.
+
+    Raises:
+        ConfigError: a TLS file cannot be used.
+    """
+
+    def __init__(self, to: Endpoint, counters: Counters, name: str = "otlp.metrics", retry: RetryPolicy = _DEFAULT) -> None:
+        self._common_configuration()
+        self.name: Final = name
+        self._to, self._counters = to, counters
+        self._client: Final = OtlpClient(to, "metrics")
+        self._attempts: Final = Attempts(name, retry, SignalHistory(), "sums are kept")
+        self._outage: Final = Outage(name, counters)
+        self._warnings: Final = Warnings()
+        self._stopping: Final = threading.Event()
+        self.failures = 0
+
+    def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        """Send the sums."""
+        result = self._sent(encode_metrics(metrics_data).SerializeToString())
+        if result.status == "ok":
+            self._counters.add("exports.sent", exporter=self.name)
+            self._outage.over(0)
+            self._rejected(result)
+            return MetricExportResult.SUCCESS
+        self.failures += 1
+        self._counters.add("exports.failed", exporter=self.name)
+        if result.status == "unsupported":
+            return MetricExportResult.SUCCESS  # it is logged once; the SDK would log every export
+        self._outage.began()
+        place = redacted(self._to.endpoint)
+        self._warnings.say("failed", "export to %s at %s failed (%s), retrying", self.name, place, result.reason)
+        return MetricExportResult.FAILURE
+
+    def _rejected(self, result: ExportResult) -> None:
+        if result.rejected:
+            self._counters.add("exports.rejected", result.rejected, exporter=self.name)
+            reason = result.reason or "no reason given"
+            self._warnings.say("rejected", "%d data points of %s were rejected: %s", result.rejected, self.name, reason)
+
+    def _sent(self, body: bytes) -> ExportResult:
+        """The result of the last attempt, none of which begins later than the endpoint's timeout."""
+        until, backoff = time.monotonic() + self._to.timeout_s, self._attempts.backoff(self._stopping)
+        while True:
+            result = self._attempts.make(lambda: self._attempt(body))
+            if result.status == "retryable":
+                backoff.wait(result.after_s, max(0.0, until - time.monotonic()))
+            if result.status != "retryable" or time.monotonic() >= until or self._stopping.is_set():
+                return result
+
+    def _attempt(self, body: bytes) -> ExportResult:
+        with suppress_instrumentation():
+            return self._client.send(body)
+
+    def counts(self) -> dict[str, int]:
+        """1 while the endpoint does not support metrics."""
+        return {f"exports.unsupported{{exporter={self.name}}}": 1} if self._attempts.unsupported else {}
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Nothing is held here."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """Close the connection."""
+        self._stopping.set()
+        self._client.close()
+
+
+def _reader(kind: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """A reader that keeps all series that the exporter may make; older SDKs have no limit that would have to be raised."""
+    most = 5 * _MAX_SETS  # four counters of results for each set, and the sets of "other"
+    try:
+        return kind(*args, cardinality_limits={Counter: most, Histogram: most}, **options)
+    except TypeError:
+        return kind(*args, **options)
+
+
+class OtlpMetricsExporter(MetricsExporter):
+    """The instruments with a provider of their own, whose readers push them to endpoints or collect them for a scrape.
+
+    Args:
+        exporters: of the endpoints; none where the instruments are only scraped.
+        window: how far back the metrics' sliding windows reach; None for none.
+        scraped: whether `collect` is used.
+        interval_s: time between two exports.
+        instance_id: `service.instance.id`.
+    """
+
+    def __init__(
+        self,
+        exporters: Sequence[SdkMetricExporter],
+        window: WindowLimits | None = None,
+        *,
+        scraped: bool = False,
+        interval_s: float = METRICS_INTERVAL_S,
+        counters: Counters | None = None,
+        instance_id: str | None = None,
+    ) -> None:
+        self._exporters: Final = tuple(exporters)
+        self._scraped: Final = _reader(InMemoryMetricReader) if scraped else None
+        readers: list[MetricReader] = [self._scraped] if self._scraped is not None else []
+        readers += [_reader(PeriodicExportingMetricReader, each, export_interval_millis=interval_s * 1000) for each in exporters]
+        # The text of a scrape has no exemplars, and to choose one takes longer than to count.
+        exemplars: dict[str, Any] = {} if exporters else {"exemplar_filter": AlwaysOffExemplarFilter()}
+        provider = MeterProvider(readers, own_resource(instance_id), shutdown_on_exit=False, **exemplars)
+        name = exporters[0].name if len(exporters) == 1 else "metrics"
+        super().__init__(provider, name, max_sets=_MAX_SETS, window=window, counters=counters)
+
+    def export(self, batch: Sequence[Report]) -> ExportResult:
+        """Add to the sums. Exports of the sums are counted, not results."""
+        super().export(batch)
+        return ExportResult("accepted")
+
+    def collect(self) -> Any:
+        """The SDK's `MetricsData` of now, cumulative; None if nothing was measured."""
+        return self._scraped.get_metrics_data() if self._scraped is not None else None
+
+    def counts(self) -> dict[str, int]:
+        """1 for each endpoint that does not support metrics; nothing is queued."""
+        return {name: count for each in self._exporters for name, count in each.counts().items()}
+
+    def flush(self, timeout_s: float) -> bool:
+        """Export the sums; False if that failed or time ran out."""
+        before = [each.failures for each in self._exporters]
+        return super().flush(timeout_s) and [each.failures for each in self._exporters] == before
+
+    def close(self, timeout_s: float) -> None:
+        """Export the sums and end; the provider has a time limit of its own."""
+        self._provider.shutdown()
+
+
+def metric_exporter(to: Endpoint) -> SdkMetricExporter:
+    """The exporter of the receiver's own metrics to an endpoint.
+
+    Raises:
+        ConfigError: the endpoint cannot be used.
+    """
+    return SdkMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")
+
+
+def own_resource(instance_id: str | None = None) -> Any:
+    """`service.name` otel-eval, what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME contain, and an id if one is given."""
+    resource = Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
+    return resource.merge(Resource({"service.instance.id": instance_id})) if instance_id else resource
 
 
 def otlp_exporters(

@@ -10,22 +10,14 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
 from otel_eval.exporters import Exporter
 from otel_eval.scorers.base_scorer import describe_import_error
-from otel_eval.scorers.registry import wrong_parameters
-
-__all__ = ["GROUP", "create_exporter", "installed_exporters"]
+from otel_eval.scorers.registry import entry_points_of, wrong_parameters
 
 GROUP: Final = "otel_eval.exporters"
 
 
 def installed_exporters() -> dict[str, list[EntryPoint]]:
     """The entry points of each name: one, unless two packages chose the same name."""
-    from importlib.metadata import entry_points  # deferred: it costs more to import than all exporters
-
-    found: dict[str, list[EntryPoint]] = {}
-    for each in entry_points(group=GROUP):
-        if all(each.value != other.value for other in found.setdefault(each.name, [])):
-            found[each.name].append(each)
-    return found
+    return entry_points_of(GROUP)
 
 
 def create_exporter(name: str, options: Mapping[str, Any] | None) -> Exporter:

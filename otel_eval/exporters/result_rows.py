@@ -13,19 +13,6 @@ from typing import Any, Final
 
 from otel_eval.model import Failed, NoRun, Report, Result, Scored, Skipped, Trajectory
 
-__all__ = [
-    "NO_RUN",
-    "SCHEMA",
-    "duration_ms",
-    "encoded",
-    "line_of",
-    "lines_of",
-    "result_fields",
-    "rfc3339",
-    "rows_of",
-    "start_time",
-]
-
 SCHEMA: Final = 1
 """Version of the fields of a result: raised when one is removed or changes its meaning, not when one is added."""
 

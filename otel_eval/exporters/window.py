@@ -21,8 +21,6 @@ from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
 from otel_eval.scorers.recorded import distribution
 
-__all__ = ["OTHER", "PERCENTILES", "ResultWindow", "State", "WindowGauges", "WindowLimits", "gauges_of"]
-
 PERCENTILES: Final = (50, 90, 95)
 
 

@@ -21,8 +21,6 @@ from otel_eval.forwarding.splice import SpanContainer, wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
-__all__ = ["ForwardQueue"]
-
 _JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless told otherwise
 _LINGER_S: Final = 0.05  # seconds that released spans wait for others to be sent with them
 _PACE_S: Final = 0.05

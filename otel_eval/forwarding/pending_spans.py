@@ -23,19 +23,6 @@ from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Frame, SpanReader
 from otel_eval.model import Kind, Report
 
-__all__ = [
-    "REMEMBERED",
-    "Ack",
-    "ForwardJournal",
-    "HoldFilter",
-    "PendingSpan",
-    "PendingSpans",
-    "ReleasedSpan",
-    "Spans",
-    "UnsentRequest",
-    "checksum_of",
-]
-
 REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
 
 

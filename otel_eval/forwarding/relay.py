@@ -19,8 +19,6 @@ from otel_eval.storage.journal import JournalRecord
 from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
 from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests
 
-__all__ = ["ForwardingRecovery", "ForwardingRelay"]
-
 
 class ForwardingRelay:
     """Takes complete requests from the receiver; each goes to assembly and to the backend, or to neither."""

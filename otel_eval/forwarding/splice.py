@@ -19,8 +19,6 @@ from otel_eval.native import extension
 from otel_eval.otlp.schema import encode_attributes
 from otel_eval.wire import WireField, fields, sized, varint
 
-__all__ = ["SpanContainer", "attributes_of", "events_of", "remove_spans", "wrap_spans"]
-
 _GROUP: Final = 1
 _SCOPE: Final = 2
 _SPAN: Final = 2

@@ -30,8 +30,6 @@ from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
 from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy, SignalHistory
 
-__all__ = ["Forwarder"]
-
 _DEFAULT: Final = RetryPolicy()
 
 

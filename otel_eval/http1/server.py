@@ -20,8 +20,6 @@ from typing import Any, Final
 from otel_eval.descriptors import accept
 from otel_eval.http1 import MalformedRequest, read_head
 
-__all__ = ["ConnectionHandler", "ConnectionServer", "TimedReader"]
-
 _WRITE_S: Final = 10.0  # for a client to take a response
 _ROOM_S: Final = 0.25  # for a thread to end; no other connection is accepted meanwhile
 _LINGER_S: Final = 2.0

@@ -23,8 +23,6 @@ from otel_eval.counters import renew_after_fork
 from otel_eval.otlp.endpoint import Endpoint, HttpClient, HttpResponse, credentials_of, of_http
 from otel_eval.retry import ExportResult, Status, reason_of
 
-__all__ = ["OtlpClient", "http_result"]
-
 _SERVICES: Final = {"traces": "trace.v1.TraceService", "logs": "logs.v1.LogsService", "metrics": "metrics.v1.MetricsService"}
 _PORT: Final = 4317
 _LONGEST_REASON: Final = 200

@@ -16,8 +16,6 @@ from otel_eval.native import extension
 from otel_eval.otlp.json_fields import MASK64
 from otel_eval.wire import read_varint
 
-__all__ = ["content_size", "excess_size", "is_dense", "json_decoded_size", "protobuf_decoded_size"]
-
 _JSON: Final = ((b"{", 96), (b"[", 64), (b":", 32), (b",", 16))
 _PARTS: Final = (b"\x4a", b"\x5a", b"\x6a")  # tags of a span's attributes, events and links; in text J, Z and j
 _PART: Final = 32

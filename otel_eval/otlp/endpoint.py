@@ -21,20 +21,6 @@ from otel_eval.errors import ConfigError
 from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import ExportResult, Status, retry_after_s
 
-__all__ = [
-    "SIGNALS",
-    "Endpoint",
-    "HttpClient",
-    "HttpResponse",
-    "by_proxy",
-    "credentials_of",
-    "for_signal",
-    "is_secure",
-    "key_of",
-    "of_http",
-]
-
-
 SIGNALS: Final = ("logs", "metrics", "spans")
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_{}HEADERS"
 

@@ -22,17 +22,6 @@ from otel_eval.otlp.schema import parse_ids, parse_log
 from otel_eval.otlp.spans import OtlpResourceScope, resource_scope
 from otel_eval.wire import sized
 
-__all__ = [
-    "Rewritten",
-    "load_json",
-    "logs_request",
-    "metrics_request",
-    "read_document",
-    "read_logs_json",
-    "read_traces_json",
-    "traces_request",
-]
-
 _IDS: Final = ("traceId", "spanId")
 
 

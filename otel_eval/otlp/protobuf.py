@@ -37,21 +37,6 @@ from otel_eval.otlp.schema import (
 from otel_eval.otlp.spans import LOG_READER, OtlpResourceScope, read_log, resource_scope
 from otel_eval.wire import read_varint, sized
 
-__all__ = [
-    "OWN_SCOPE",
-    "UNLIMITED",
-    "SpanBatch",
-    "add_logs",
-    "add_spans",
-    "limit_exceeded",
-    "read_logs",
-    "read_traces",
-    "reserialize_logs",
-    "reserialize_traces",
-    "too_many",
-    "with_content_sizes",
-]
-
 UNLIMITED: Final = 2**62
 """Attributes of anything: no limit."""
 

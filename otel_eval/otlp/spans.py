@@ -26,17 +26,6 @@ from otel_eval.otlp.schema import (
     text,
 )
 
-__all__ = [
-    "LOG_READER",
-    "NATIVE",
-    "OtlpLogReader",
-    "OtlpResourceScope",
-    "OtlpSpanReader",
-    "read_log",
-    "read_span",
-    "resource_scope",
-]
-
 _native: Final = extension("_native")
 NATIVE: Final = _native is not None
 """Whether spans are read by the extension."""

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 
 from otel_eval.errors import ConfigError
 
-__all__ = ["ClientTls", "PemFile", "Validity", "validity_of"]
-
 _LARGEST: Final = 4 * 1024 * 1024  # the authorities of a whole system have a fraction of that
 _SUFFIXES: Final = {"ca_file": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
 

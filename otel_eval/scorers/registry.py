@@ -110,13 +110,13 @@ def checked_needs(name: str, needs: Iterable[str]) -> frozenset[str]:
     return frozenset(given)
 
 
-def _installed() -> dict[str, list[EntryPoint]]:
-    """What other packages register under each name; one, unless two packages have the same idea."""
-    # Loaded only where more than the built-in scorers is asked for: it costs more to import than all scorers.
+def entry_points_of(group: str) -> dict[str, list[EntryPoint]]:
+    """What other packages register under each name; one, unless two packages chose the same name."""
+    # Loaded only where more than what is built in is asked for: it costs more to import than all scorers.
     from importlib.metadata import entry_points
 
     found: dict[str, list[EntryPoint]] = {}
-    for each in entry_points(group=GROUP):
+    for each in entry_points(group=group):
         if all(each.value != other.value for other in found.setdefault(each.name, [])):
             found[each.name].append(each)
     return found
@@ -125,12 +125,14 @@ def _installed() -> dict[str, list[EntryPoint]]:
 def unused_entry_points() -> list[str]:
     """What installed packages register under a name that is ours: as `name = module:attribute`."""
     ours = {name for name, thing in _registered.items() if str(getattr(thing, "__module__", "")).startswith("otel_eval.")}
-    return [f"{name} = {each.value}" for name, found in _installed().items() if name in {*ours, *ALIASES} for each in found]
+    return [
+        f"{name} = {each.value}" for name, found in entry_points_of(GROUP).items() if name in {*ours, *ALIASES} for each in found
+    ]
 
 
 def list_scorers() -> list[str]:
     """The names of all scorers, sorted: built in, registered, and installed by other packages."""
-    return sorted({*_registered, *_installed()})
+    return sorted({*_registered, *entry_points_of(GROUP)})
 
 
 def get_scorer(name: str) -> Any:
@@ -142,7 +144,7 @@ def get_scorer(name: str) -> Any:
     """
     name = ALIASES.get(name, name)
     if name not in _registered:
-        installed = _installed().get(name)
+        installed = entry_points_of(GROUP).get(name)
         if installed is None:
             raise KeyError(f"no scorer named {name!r}; there are {', '.join(list_scorers())}")
         thing = _only(name, installed).load()
@@ -160,7 +162,7 @@ def resolve_type(kind: str) -> tuple[str, Any]:
     name = ALIASES.get(kind, kind)
     if name in _registered:
         return name, _registered[name]
-    if ("." in name or ":" in name) and name not in _installed():
+    if ("." in name or ":" in name) and name not in entry_points_of(GROUP):
         thing = import_path("type", name)
         if not callable(thing):
             raise ConfigError(f"type: {redacted_repr(name)} is not a scorer class or function; name something that can be called")

@@ -21,7 +21,7 @@ from otel_eval.counters import Counters
 from otel_eval.exporters import attributes as names
 from otel_eval.exporters.events import LogEventExporter, SpanExporter
 from otel_eval.exporters.metrics import MetricsExporter
-from otel_eval.exporters.otlp_metrics import OtlpMetricsExporter
+from otel_eval.exporters.otlp import OtlpMetricsExporter
 from otel_eval.model import Evidence, Report, Scored, Stamp
 from otel_eval.native import VERSION
 from otel_eval.scorers.counts import ToolErrors
