@@ -228,5 +228,6 @@ def run_context(run: Trajectory) -> Context:
     """
     if not run.trace_id or not run.span_id:
         return Context()
+    # Only a sampled context makes an exemplar of a measurement and passes parent-based samplers.
     context = SpanContext(int(run.trace_id, 16), int(run.span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
     return set_span_in_context(NonRecordingSpan(context), Context())

@@ -125,6 +125,7 @@ class Undelivered:
     def made(self, report: Report, exporters: int) -> None:
         """A report is about to be queued for so many exporters; what is pending in it comes in reports of its own."""
         if report.stamp.evaluator in self._evaluators:
+            # A late report is one that was counted as pending before.
             self._add(_trace(report), exporters + len(report.pending) - report.late)
 
     def delivered(self, reports: Sequence[Report]) -> None:

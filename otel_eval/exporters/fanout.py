@@ -54,6 +54,7 @@ class FinalResults(Exporter):
         if report.evaluation in waiting and waiting[report.evaluation][0].trajectory.outermost > report.trajectory.outermost:
             del waiting[report.evaluation]
             return [report]
+        # A later revision waits only behind the first one: once that was exported, the run was counted.
         is_first = report.revision == 0 and not report.late
         if report.trajectory.completeness is Completeness.DETACHED and (is_first or report.evaluation in waiting):
             self._waiting.setdefault(run, {}).setdefault(report.evaluation, []).append(_light(report))

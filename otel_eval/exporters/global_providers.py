@@ -211,8 +211,9 @@ class GlobalProvidersExporter(Exporter):
         held = self._exporters.get(signal)
         if held is None:
             held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()
+            # Not remembered: OTEL_LOGS_EXPORTER=none leaves a provider without processors, and a program may add one.
             if held is not None and has_no_processor(held[1]):
-                return None  # one may be added later
+                return None
             if held is not None:
                 self._exporters[signal] = held
                 self._found()
@@ -231,6 +232,7 @@ class GlobalProvidersExporter(Exporter):
     def _spans(self) -> tuple[Exporter, Any] | None:
         if self._tracers is not None:
             return _through(self._tracers)
+        # The SDK does not give a processor its provider; the other processors and the resource are what can be found of it.
         origin = self._pipeline()
         if origin is not None:
             try:

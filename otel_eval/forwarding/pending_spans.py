@@ -92,6 +92,7 @@ class PendingSpans:
     def _events(self, trace: _Trace, root: PendingSpan) -> bytes:
         """The span's scores; those of its first time if it was sent again and its run did not change."""
         key = (root.trace_id, root.span_id)
+        # A client that got no response sends the span again. A run that did not change has no new results: it keeps the earlier.
         events = trace.scores.get(root.span_id)
         if events is None:
             return self._told.get(key, b"")
@@ -117,6 +118,7 @@ class PendingSpans:
         """Assign those of the spans that are still held to another request; returns the acks they had."""
         with self._lock:
             traces = {root.trace_id: self._traces.get(root.trace_id) for root in roots}
+            # By identity: the same span may be held twice, as parts of two requests that a client sent.
             here = {id(root) for trace in traces.values() if trace is not None for root in trace.roots}
             still = [root for root in roots if id(root) in here]
             ack.rest, ack.left = False, len(still)
@@ -166,6 +168,7 @@ class Ack:
 
 def checksum_of(roots: Sequence[PendingSpan]) -> int:
     """A number that tells these spans from others, also when the evaluations are others after a restart."""
+    # 0 stands for "none was held", so that a checksum which happens to be 0 becomes 1.
     return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
 
 
@@ -231,6 +234,7 @@ class HoldFilter:
         return waiting
 
     def _may_apply(self, trace_id: bytes, frame: Frame, view: SpanReader) -> bool:
+        # The hash costs as much as the rest of the check, and nearly no configuration samples.
         draw = sampling_hash(trace_id) if self._sampled else 0.0
         attributes: dict[str, Any] = {}
         if self._asked.keys:

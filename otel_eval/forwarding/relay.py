@@ -98,7 +98,7 @@ class ForwardingRecovery:
             request = self._requests.get((number, end))
             if request is None:
                 continue
-            request.waiting = waiting
+            request.waiting = waiting  # a checksum of the spans that wait, or 0: nothing is left to forward
             if not waiting:
                 del self._requests[number, end]
                 self._forget(request)

@@ -50,6 +50,7 @@ def remove_spans(body: bytes, spans: Sequence[bytes]) -> tuple[bytes, list[SpanC
     Raises:
         ValueError: the bytes are no request, or one of the spans is not there.
     """
+    # Spans are found by their bytes, which need no ids: those of one request are looked for in its own order, in one pass.
     left = list(spans)
     containers: list[SpanContainer] = []
     out = _Pieces(body)
@@ -104,6 +105,7 @@ def _add_group(out: _Pieces, body: bytes, group: WireField, left: list[bytes], c
         if rest is not None:
             kept.nest(_SCOPE, rest)
             spans_left = True
+    # A schema URL may follow the scopes, so what stands around a span is known only after the whole group.
     containers.extend(_container(b"".join(around), container) for container, taken in found for _ in range(taken))
     if not found:
         out.keep(group.start, group.stop)
@@ -136,6 +138,7 @@ def find_spans(body: bytes, start: int, stop: int, wanted: list[bytes]) -> _Foun
     Raises:
         ValueError: the bytes are no such fields.
     """
+    # The extension answers None where it meets a field that is written in an unusual way.
     found: _Found | None = None if _native is None else _native.find_spans(body, start, stop, wanted)
     return find_spans_python(body, start, stop, wanted) if found is None else found
 
@@ -172,6 +175,7 @@ _ATTRIBUTES: Final = 3
 
 def events_of(report: Report) -> bytes:
     """One `events` field of a span for each result; its time is the end of the run."""
+    # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
     head = (
         b"\x09" + struct.pack("<Q", names.run_ended_ns(report)) + _NAME + _run(report) + _pairs(names.occasion_attributes(report))
     )
@@ -218,6 +222,7 @@ def _variant(outcome: Outcome) -> object:
 
 
 def _remembered(key: tuple[object, ...], encoded: bytes) -> bytes:
+    # Agents choose names and environments: what comes after the first 2,048 combinations is encoded each time.
     if len(_known) < _MOST_KNOWN and len(encoded) < _LONGEST_KNOWN:
         _known[key] = encoded
     return encoded

@@ -97,6 +97,7 @@ def _headers(signal: str) -> Mapping[str, str]:
 def _proxy(to: Endpoint) -> str | None:
     parts = urlsplit(to.endpoint)
     proxy = getproxies().get(parts.scheme)
+    # The C core of gRPC reads HTTPS_PROXY and NO_PROXY by itself.
     if to.protocol == "grpc" or not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
@@ -143,6 +144,7 @@ class HttpClient:
     def __init__(self, to: Endpoint, headers: Mapping[str, str]) -> None:
         parts = urlsplit(to.endpoint)
         self._connect: Final = _connecting(to, parts)
+        # A proxy gets the whole URL of a plain request (RFC 9112, 3.2.2); for https it opens a tunnel.
         proxied = to.proxy if parts.scheme == "http" else None
         place = f"http://{parts.netloc.rpartition('@')[2]}" if proxied else ""
         self._prefix: Final = place + parts.path.rstrip("/")
@@ -163,6 +165,7 @@ class HttpClient:
         query = "&".join(each for each in (path.partition("?")[2], self._query) if each)
         target = f"{self._prefix}{path.partition('?')[0]}{'?' if query else ''}{query}"
         kept = self._pop()
+        # A server may close an idle connection at any time, which shows only when it is used: that is not a failed attempt.
         if kept is not None:
             try:
                 return self._attempt(kept, method, target, body)
@@ -178,6 +181,7 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
+        # A response that was not read to its end leaves bytes that the next one would begin with.
         if response.isclosed() and not self._closed:
             self._idle.append(connection)
         else:

@@ -25,7 +25,7 @@ MASK64: Final = (1 << 64) - 1
 def read_integer(value: Any, low: int, high: int) -> int:
     """An integer, as number or as text; 1e3 is one too."""
     try:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):  # in Python a bool is an int
             raise ValueError
         number = int(value)
         if isinstance(value, float) and number != value:
@@ -54,6 +54,7 @@ def write_enum(names: Mapping[str, int], number: int, value: Any) -> bytes:
     """A number, or a name; an unknown name is the unspecified value."""
     if isinstance(value, str) and not value.lstrip("-").isdigit():
         value = names.get(value, 0)
+    # An enum is an int32, and protobuf writes a negative one as ten bytes: sign-extended to 64 bits.
     content = read_integer(value, -(1 << 31), (1 << 31) - 1)
     return varint(number << 3) + varint(content & MASK64) if content else b""
 
@@ -86,6 +87,7 @@ def read_base64(value: Any) -> bytes:
     if not isinstance(value, str):
         raise InputError("expected base64 text")
     try:
+        # protobuf's JSON mapping asks readers to take both alphabets, with and without padding.
         return b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
     except ValueError:
         raise InputError("expected base64 text") from None
@@ -133,6 +135,7 @@ def _any(value: Any, depth: int) -> bytes:
         return b""
     if not isinstance(value, dict):
         raise InputError('expected a value such as {"stringValue": "x"}')
+    # A sender has to set one of them; of several the first in this order counts.
     for camel, snake, write in _VALUES:
         held = look_up(value, camel, snake)
         if held is not None:
@@ -158,6 +161,7 @@ def _double(value: Any, _: int) -> bytes:
     try:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise ValueError
+        # The JSON mapping of protobuf writes numbers that JSON lacks as text.
         number = float(value)  # also "NaN", "Infinity" and "-Infinity"
     except OverflowError:
         number = math.inf if value > 0 else -math.inf

@@ -221,6 +221,7 @@ def _exemplars(value: Any) -> Iterator[dict[str, Any]]:
         elif isinstance(each, dict):
             found = each.get("exemplars")
             yield from (exemplar for exemplar in found if isinstance(exemplar, dict)) if isinstance(found, list) else ()
+            # Attributes hold no exemplars, though a value there may be called so.
             stack.extend(value for key, value in each.items() if key != "attributes")
 
 
