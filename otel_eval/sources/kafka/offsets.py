@@ -93,6 +93,7 @@ class Margin:
             return min(self._start, low)
         while len(samples) > 1 and samples[1][1] < at_low - self._length_s:
             samples.popleft()
+        # Until a whole margin was read here, it begins where the former owner's did.
         if samples[0][1] < at_low - self._length_s:
             self._start = samples[0][0]
         return min(self._start, low)
@@ -173,6 +174,7 @@ class OffsetFinder:
         """
         first, end = consumer.get_watermark_offsets(committed, timeout=_TIMEOUT_S)
         if committed.offset < 0:
+            # From the end of the log on, runs that are under way are `joined`: their first spans are not read.
             is_latest = self._initial == "latest"
             return Start(end, end, self._now()) if is_latest else Start(first, first, self._now() if first else 0.0)
         note = CommitNote.of(committed.metadata)
@@ -180,6 +182,7 @@ class OffsetFinder:
             self.compare(note.partitions, partitions)
         if not first <= committed.offset <= end:
             return self.out_of_range(committed.partition, committed.offset, first)
+        # What retention has deleted of a margin cannot be learned; a margin behind the commit is another program's mistake.
         margin = committed.offset if note.margin is None else min(max(note.margin, first), committed.offset)
         return Start(committed.offset, margin)
 

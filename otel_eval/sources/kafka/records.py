@@ -114,6 +114,7 @@ class RecordReader:
             batch = self._batch(body)
         except (InputError, MemoryError):
             return None
+        # A span under the key of another record of these is not noticed: looking at each record by itself is what costs.
         if batch is None or not {span[0] for span in batch.spans} <= set(keys):
             return None
         return ReadRecords(batch, [(key,) for key in keys if key is not None], {})

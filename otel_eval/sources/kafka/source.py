@@ -155,6 +155,7 @@ class KafkaSource:
         now = time.monotonic()
         elapsed_s, self._moved = now - self._moved, now
         is_paused = bool(self._backpressure())
+        # Polling calls the rebalance callbacks: what was read of a partition that was just taken away has no owner below.
         read = self._sorted(messages)
         for number, records in read.items():
             self._notice_gap(number, records[0].offset)
@@ -246,7 +247,7 @@ class KafkaSource:
         if error is not None or any(each.error is not None for each in partitions):
             self._counters.add("kafka.commits_failed")
             for each in self._partitions.values():
-                each.committed = None
+                each.committed = None  # so that it is committed again, moved or not
 
     # ------------------------------------------------------------ rebalances
 
