@@ -168,6 +168,7 @@ class Dataset:
         stamp = _stamp_of(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):
             return
+        # Noted before the file is read: if it changes meanwhile, the next look sees another stamp and reads it again.
         self._stamp = stamp
         try:
             self._records, self._lines = parse_records(_read(self.path), self.path.suffix.lower(), self._column)

@@ -144,6 +144,7 @@ def _pairs(read_key: _Reader, read_value: _Reader, example: str, given: Any, at:
     paths = {key: f"{at}.{key}" for key in given}
     keys = (partial(read_key, key, path) for key, path in paths.items())
     values = (partial(read_value, given[key], path) for key, path in paths.items())
+    # In one list, so that the problems of keys and of values are reported together.
     read = collect_errors([*keys, *values])
     return dict(zip(read[: len(given)], read[len(given) :], strict=True))
 

@@ -74,10 +74,7 @@ REQUESTS: Final[tuple[MessageShape, ...]] = (
     _nested("Genkit parts", "toolRequest", call_id="ref", payload=("input",)),
     _nested("Haystack ChatMessage contents", "tool_call", name="tool_name", payload=("arguments",)),
     MessageShape(
-        "OpenAI Responses output items",
-        needs=("name",),
-        equals=(("type", "function_call"),),
-        call_id=("call_id", "id"),
+        "OpenAI Responses output items", needs=("name",), equals=(("type", "function_call"),), call_id=("call_id", "id")
     ),
     MessageShape(
         "Vercel AI SDK content parts and ai.response.toolCalls (versions 3 to 7)",

@@ -278,9 +278,7 @@ async def _opened(endpoint: ClientSettings) -> AsyncGenerator[Any, None]:
         timeout=endpoint.timeout_s,
         max_retries=0,  # ours share a budget
         http_client=openai.DefaultAsyncHttpxClient(
-            follow_redirects=False,
-            verify=endpoint.tls or True,
-            event_hooks={"response": [_without_complaints]},
+            follow_redirects=False, verify=endpoint.tls or True, event_hooks={"response": [_without_complaints]}
         ),
     )
     client._platform = "Unknown"  # else a thread is started to find out, which an interpreter that ends cannot
@@ -294,11 +292,7 @@ def _headers(key: str | None) -> dict[str, Any]:
     """Authorization only: account headers from the environment belong to another endpoint."""
     from openai import Omit
 
-    return {
-        "Authorization": f"Bearer {key}" if key else Omit(),
-        "OpenAI-Organization": Omit(),
-        "OpenAI-Project": Omit(),
-    }
+    return {"Authorization": f"Bearer {key}" if key else Omit(), "OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
 
 
 async def _without_complaints(response: Any) -> None:

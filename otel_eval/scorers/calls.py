@@ -137,12 +137,9 @@ class Matching(BaseScorer):
             ConfigError: the value is none.
         """
         assert self.reference is not None, "asked only where there is one"
-        return self._read(self.reference.key if self.reference.records is None else self.reference.field, value)
-
-    def _read(self, key: str, value: Any) -> Expectation:
-        """As the inline expectation is read."""
+        # As the inline expectation is read, which each scorer declares with its field.
         read: Callable[[str, Any], Expectation] = type(self).__dataclass_fields__["expected"].metadata["read"]
-        return read(key, value)
+        return read(self.reference.key if self.reference.records is None else self.reference.field, value)
 
 
 def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
@@ -160,6 +157,7 @@ _new_finding: Final = constructor(Finding)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:
+    # Nothing expected and nothing made agree; one without the other has nothing in common.
     if not expected or not actual:
         return float(expected == actual)
     if measure == "recall":

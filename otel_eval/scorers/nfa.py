@@ -105,6 +105,7 @@ def fewest_edits(automaton: NFA, names: Sequence[str], batches: Sequence[range])
     while chain is not None:
         edit, chain = chain
         edits.append(edit)
+    # A cost is edits * _EDIT - length: what it lacks to the next multiple of _EDIT is the length of the word.
     return Fit(tuple(reversed(edits)), -(-cost // _EDIT) * _EDIT - cost)
 
 
@@ -185,5 +186,6 @@ def _closed(automaton: NFA, costs: _Costs, position: int) -> _Costs:
                 heappush(queue, (cost, next(order), target, chain))
         for name, target in automaton.named[state]:
             if target not in done:
+                # An insertion is one edit, and makes the word one longer.
                 heappush(queue, (cost + _EDIT - 1, next(order), target, (Edit("insert", name, position), chain)))
     return done

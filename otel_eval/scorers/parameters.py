@@ -94,6 +94,7 @@ def positive(unit: str, example: Any) -> Reader:
 
 
 def _is_finite(value: float) -> bool:
+    # A whole number of Python may be too large for a float.
     try:
         return math.isfinite(value)
     except OverflowError:

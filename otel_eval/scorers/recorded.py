@@ -48,6 +48,7 @@ def longest_chain(intervals: Iterable[Interval]) -> int:
     >>> longest_chain([(0, 4), (2, 9), (4, 6)])
     7
     """
+    # Weighted interval scheduling: both lists rise, so the best chain that ends in time is found by bisection.
     ends, totals = [0], [0]
     ordered = sorted(intervals, key=lambda interval: (interval[1], interval[0]))
     if ordered:

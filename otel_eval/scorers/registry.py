@@ -45,11 +45,7 @@ _declared: Final[dict[str, dict[str, Any]]] = {}
 
 
 def scorer(
-    name: str,
-    *,
-    version: str = "1",
-    needs: Iterable[str] = _READ_UNASKED,
-    reads_calls: bool = True,
+    name: str, *, version: str = "1", needs: Iterable[str] = _READ_UNASKED, reads_calls: bool = True
 ) -> Callable[[Anything], Anything]:
     """Register a class or a function as a scorer and return it unchanged.
 

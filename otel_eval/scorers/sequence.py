@@ -157,6 +157,7 @@ def _breaking(rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int]) 
         return _unanswered(rule, calls, place, first, second)
     if not first:
         return second if rule.kind == "only after" else []
+    # All three forms depend on the first `a` alone.
     earliest = place[first[0]]
     if rule.kind == "before":
         return [position for position in second if place[position] < earliest]
@@ -169,6 +170,7 @@ def _unanswered(
     rule: OrderRule, calls: Sequence[ToolCall], place: Sequence[int], first: Sequence[int], second: Sequence[int]
 ) -> list[int] | Skipped:
     """The calls of `first` that no later one of `second` answers in time."""
+    # Positions are in order of start, so the places of groups rise, and bisection finds the first later call.
     places = [place[position] for position in second]
     after = {position: bisect_right(places, place[position]) for position in first}
     lost = [position for position in first if after[position] == len(second)]

@@ -7,8 +7,9 @@ appear in explanations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
+from operator import add
 from typing import Any, Final
 
 from otel_eval.errors import nearest
@@ -43,7 +44,7 @@ def plural(number: int, noun: str) -> str:
 
 def seen(calls: Iterable[ToolCall | SpanRef]) -> list[str]:
     """The distinct names, sorted, at most 50: what a misspelt name of a policy is compared with."""
-    return [tool(name) for name in sorted({call.name for call in calls})[:_MOST_SEEN]]
+    return [shortened(name, _LONGEST_NAME) for name in sorted({call.name for call in calls})[:_MOST_SEEN]]
 
 
 ENOUGH_RUNS: Final = 1000
@@ -69,9 +70,7 @@ class ToolNames:
     forbidden: tuple[str, ...] = ()
 
     def __or__(self, other: ToolNames) -> ToolNames:
-        return ToolNames(
-            (*self.required, *other.required), (*self.optional, *other.optional), (*self.forbidden, *other.forbidden)
-        )
+        return ToolNames(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(slots=True)

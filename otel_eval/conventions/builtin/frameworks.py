@@ -51,11 +51,7 @@ FLUE: Final = Convention(
     name="flue",
     source="Langfuse ObservationTypeMapper.ts @2026-08-22 (flue.tool.*)",
     rules=(Rule(Kind.TOOL, "flue.tool.name"),),
-    fields={
-        Field.TOOL_NAME: ("flue.tool.name",),
-        Field.ARGUMENTS: ("flue.tool.arguments",),
-        Field.RESULT: ("flue.tool.result",),
-    },
+    fields={Field.TOOL_NAME: ("flue.tool.name",), Field.ARGUMENTS: ("flue.tool.arguments",), Field.RESULT: ("flue.tool.result",)},
 )
 
 LIVEKIT: Final = Convention(
@@ -202,10 +198,7 @@ LETTA: Final = Convention(
         Rule(Kind.AGENT, name="LettaAgent*.step"),
         Rule(Kind.MODEL, name="*Client.request_async|*Client.request|*Client.stream_async"),
     ),
-    fields={
-        Field.ARGUMENTS: ("parameter.tool_args",),
-        Field.CONVERSATION: ("parameter.conversation_id",),
-    },
+    fields={Field.ARGUMENTS: ("parameter.tool_args",), Field.CONVERSATION: ("parameter.conversation_id",)},
     events=(
         EventRow("start_*_execution|finish_*_execution", Field.TOOL_NAME, "*"),
         EventRow("finish_*_execution", Field.RESULT, "func_return"),

@@ -155,11 +155,7 @@ GOOGLE_ADK: Final = replace(
         result=("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response"),
         conversation=("gcp.vertex.agent.session_id",),
     ),
-    messages=(
-        *MESSAGES,
-        MessageRow("gcp.vertex.agent.llm_response"),
-        MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY),
-    ),
+    messages=(*MESSAGES, MessageRow("gcp.vertex.agent.llm_response"), MessageRow("gcp.vertex.agent.llm_request", Side.HISTORY)),
     # An additional span merges the results of parallel calls.
     not_calls=frozenset({"(merged tools)"}),
     # Written instead of the content when it is not captured.

@@ -46,10 +46,7 @@ OPENINFERENCE: Final = Convention(
     # Some recorders name the tool only in the span's name.
     span_name=("*",),
     agent_span_name=("*.run", "*.invoke", "*.on_messages", "*.on_messages_stream", "*"),
-    messages=(
-        MessageRow("llm.output_messages."),
-        MessageRow("llm.input_messages.", Side.HISTORY),
-    ),
+    messages=(MessageRow("llm.output_messages."), MessageRow("llm.input_messages.", Side.HISTORY)),
     wrappers=("python_call", "kwargs"),
     not_call_marks=(Mark("tool.synthesized", "true"),),
     placeholders={"*": frozenset({"__REDACTED__"})},

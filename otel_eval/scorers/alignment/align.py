@@ -146,6 +146,7 @@ class Aligner:
         criterion = self._criterion
         if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._words or ()):
             return self._alignment([], any_order=True)  # no call has an expected name
+        # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
         sequential = any_order or (self._batches is None and not criterion.expectation.nested)
         if sequential and self._all_equal():
             return self._alignment([(at, at) for at in range(len(self._visits))], any_order=True)
@@ -155,6 +156,7 @@ class Aligner:
         if words is not None and criterion.words is not None:
             if criterion.decisive:
                 return self._alignment(self._by_words(criterion.words, words, any_order=any_order), any_order=any_order)
+            # Equal calls weigh 1, the most a pair can: if they pair all of the shorter side, no partial agreement adds anything.
             equal = self._equal_words(criterion.words, words, any_order=any_order) if sequential else []
             if sequential and len(equal) == min(len(words), len(criterion.words.names)):
                 return self._alignment(equal, any_order=True)
@@ -307,6 +309,7 @@ def _fill(wanted: Sequence[Hashable], made: Sequence[Hashable], groups: Sequence
             left = balance[wanted[position]] = balance.get(wanted[position], 0) + 1
             open_wanted, open_made = (open_wanted + 1, open_made) if left > 0 else (open_wanted, open_made - 1)
         while taken_made < taken:
+            # The side that is behind may bring only what the other one is waiting for.
             if open_made:
                 return False
             batch = next(remaining)

@@ -9,7 +9,8 @@ where it is passed to or from a function written in Python. The functions over t
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import or_
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean
@@ -19,15 +20,7 @@ RUN_FIELDS: Final = (
     "agent", "name", "service", "conversation", "duration_ms", "model_calls", "input_tokens", "output_tokens", "input", "output",
     "attributes",
 )  # fmt: skip
-CALL_FIELDS: Final = (
-    "name",
-    "arguments",
-    "result",
-    "error",
-    "duration_ms",
-    "start_ms",
-    "agent",
-)
+CALL_FIELDS: Final = ("name", "arguments", "result", "error", "duration_ms", "start_ms", "agent")
 
 _NEEDED: Final = {
     "run.input": "content",
@@ -60,13 +53,7 @@ class FieldsRead:
     gathers: bool = False
 
     def __or__(self, other: FieldsRead) -> FieldsRead:
-        return FieldsRead(
-            self.names | other.names,
-            self.run | other.run,
-            self.calls | other.calls,
-            self.attributes | other.attributes,
-            self.gathers or other.gathers,
-        )
+        return FieldsRead(*map(or_, astuple(self), astuple(other)))
 
     @property
     def needs(self) -> frozenset[str]:

@@ -137,6 +137,7 @@ _MOST_NODES: Final = 200
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 TYPES: Final = frozenset({"bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint"})
 """The names of CEL's types: nothing else can be called so."""
+# What expressions know already, and the reserved words of CEL (language definition, "Syntax").
 _RESERVED: Final = TYPES | frozenset(
     {*PARTS, "run", "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"}
     | {"loop", "package", "namespace", "null", "return", "true", "var", "void", "while"}

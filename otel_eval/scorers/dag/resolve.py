@@ -158,6 +158,7 @@ class _Resolver:
                 )
                 return False
             around.append(name)
+            # A name is noted after all that follow it, so that the reversed order has each after all that lead to it.
             good = not [each for each in self.made[name].successors if not visit(each)]  # all of them, not to the first
             around.pop()
             order[name] = None
@@ -307,6 +308,7 @@ class _CoverageSearch:
         while waiting and not self.problems:
             state = self._after_tasks(waiting.pop())
             ready = self._ready(state)
+            # Two walks that agree in what can still make a difference go on alike: the second is not followed.
             known = (self._remembered(state.run), state.asked - state.run, frozenset(ready), bool(state.scored))
             if known in seen:
                 continue
@@ -338,6 +340,7 @@ class _CoverageSearch:
         """Tasks decide nothing: all that can run do."""
         run = state.run
         while True:
+            # A task may make others ready, so this is repeated until nothing more can run.
             tasks = {name for name in self._ready(_State(run, state.asked)) if self._plan.nodes[name].kind == "task"}
             if not tasks:
                 return _State(run, state.asked, state.scored, state.last)
