@@ -222,10 +222,11 @@ class Progress:
         self._moved_at, self._trace_id, self._paused = self._clock(), None, paused
 
     def _remember(self, took_s: float, trace_id: bytes) -> None:
-        period = self._period()
-        before = self._slowest.get(period - 1)
-        now = max(self._slowest.get(period, (0.0, b"")), (took_s, trace_id), key=lambda each: each[0])
-        self._slowest = {period: now} if before is None else {period - 1: before, period: now}  # replaced: others read it
+        period, slowest = self._period(), self._slowest
+        if took_s <= slowest.get(period, (0.0, b""))[0]:
+            return
+        before = {period - 1: slowest[period - 1]} if period - 1 in slowest else {}
+        self._slowest = before | {period: (took_s, trace_id)}  # replaced: others read it
 
     def _period(self) -> int:
         return int(self._clock() // _RECENT_S)

@@ -306,9 +306,10 @@ def _report(
     if instead is not None:
         same = [_of(trajectory, evaluation.name, each, revision, instead) for each in (*evaluation.at_once, *asked)]
         return _new_report(trajectory, evaluation.name, revision, tuple(same), (), False, *occasion, None)
-    results = tuple([_result(trajectory, evaluation.name, scorer, revision, steps) for scorer in evaluation.at_once])
-    pending = tuple([_pending(trajectory, evaluation.name, scorer, revision) for scorer in asked])
-    return _new_report(trajectory, evaluation.name, revision, results, pending, False, *occasion, None)
+    name = evaluation.name
+    results = tuple([_of(trajectory, name, each, revision, _outcome(each, trajectory, steps)) for each in evaluation.at_once])
+    pending = tuple([_pending(trajectory, name, scorer, revision) for scorer in asked])
+    return _new_report(trajectory, name, revision, results, pending, False, *occasion, None)
 
 
 def _share(scorer: Scorer) -> float:
@@ -334,10 +335,6 @@ def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
     """The scorer's coroutine function; one that is not ours gets a copy of the run's values."""
     evaluate: Callable[[Trajectory], Awaitable[Outcome]] = scorer.evaluate
     return evaluate if is_own_scorer(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
-
-
-def _result(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, steps: Steps) -> Result:
-    return _of(trajectory, evaluation, scorer, revision, _outcome(scorer, trajectory, steps))
 
 
 def _of(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, outcome: Outcome) -> Result:

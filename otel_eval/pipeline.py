@@ -342,13 +342,10 @@ class Pipeline:
 
     def _observe(self, trajectory: Trajectory, evaluations: Sequence[ScorerSet]) -> None:
         self._found.append((trajectory, evaluations))
-        self._note_scoring()
-        for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
-            _log.warning("%s", warning)
-
-    def _note_scoring(self, *_: object) -> None:
         if self._journal is not None:
             self._journal.attempts.scoring()
+        for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
+            _log.warning("%s", warning)
 
     def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
