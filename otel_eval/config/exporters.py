@@ -18,7 +18,7 @@ from otel_eval.otlp.tls import ClientTls
 __all__ = [
     "AnnotationEndpoint",
     "DatadogTarget",
-    "Endpoint",
+    "ExportEndpoint",
     "Exporters",
     "ForwardExporter",
     "JsonlExporter",
@@ -55,7 +55,7 @@ def client_tls(tls: TlsFiles | None, where: str) -> ClientTls:
     return ClientTls.from_config(where, tls.model_dump() if tls else {})
 
 
-class Endpoint(Shape):
+class ExportEndpoint(Shape):
     """A server that the configuration names, and how it is asked."""
 
     endpoint: Target
@@ -72,7 +72,7 @@ class Endpoint(Shape):
         yield from tls_without_https(self.tls, self.endpoint)
 
 
-class OtlpEndpoint(Endpoint):
+class OtlpEndpoint(ExportEndpoint):
     """A server that takes OTLP."""
 
     endpoint: Target
@@ -116,7 +116,7 @@ class ForwardExporter(OtlpEndpoint):
     """Whether the runs' spans have an attribute `otel_eval.score.NAME` for each score, beside the events."""
 
 
-class AnnotationEndpoint(Endpoint):
+class AnnotationEndpoint(ExportEndpoint):
     """Where scores are sent, and which of them."""
 
     endpoint: Target

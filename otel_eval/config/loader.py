@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import yaml
 from pydantic import ValidationError
 
-from otel_eval.config.exporters import Endpoint, Exporters
+from otel_eval.config.exporters import ExportEndpoint, Exporters
 from otel_eval.config.models import EvalConfig
 from otel_eval.config.validation import lines_of, present_keys
 from otel_eval.errors import ConfigError, holds_credentials
@@ -164,7 +164,7 @@ def exposed_credentials(config: EvalConfig) -> list[str]:
     return [
         f"{key}.endpoint: the URL holds a user, a password or a query; {_USE_HEADERS}"
         for key, each in given.items()
-        if isinstance(each, Endpoint) and holds_credentials(each.endpoint)
+        if isinstance(each, ExportEndpoint) and holds_credentials(each.endpoint)
     ]
 
 
