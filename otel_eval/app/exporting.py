@@ -160,23 +160,24 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
     problems: set[str] = set()  # of the environment, which must not end a program
     if config.exporters.jsonl:
         exporters.append(_lines(config.exporters.jsonl))
-    if config.exporters.otlp:
-        # Deferred: the exporters load grpc, which a file of results has no need of.
-        from otel_eval.exporters.otlp import otlp_exporters
-
-        given: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "problems": problems}
-        for key, each in config.exporters.otlp_endpoints.items():
-            exporters.extend(otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **given))
-    if metrics := metrics_of(config, counters, in_process=True, problems=problems):
+    exporters += _queued(config, counters, problems)
+    if metrics := metrics_of(config, counters, problems):
         exporters.append(metrics)
     for problem in sorted(problems):
         _log.warning("%s; it is not used", problem)
-    return [*exporters, *_queued_packages(config, counters)]
+    return exporters
 
 
-def _queued_packages(config: EvalConfig, counters: Counters, room_s: float = 0.0) -> list[Exporter]:
-    """The exporters of installed packages, each behind a queue."""
-    return [queue_of(each, counters, _own_dead_letters(config), room_s=room_s) for each in _of_packages(config)]
+def _queued(config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0) -> list[Exporter]:
+    """The exporters to endpoints and of packages, each behind a queue."""
+    dead_letters, made = partial(_own_dead_letters, config), list[Exporter]()
+    given: dict[str, Any] = {"counters": counters, "problems": problems, "dead_letters": dead_letters, "room_s": room_s}
+    for key, each in config.exporters.otlp_endpoints.items():
+        # Deferred: the exporters load grpc, which a file of results has no need of.
+        from otel_eval.exporters.otlp import otlp_exporters
+
+        made += otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **given)
+    return made + [queue_of(each, counters, dead_letters(), room_s=room_s) for each in _of_packages(config)]
 
 
 def _of_packages(config: EvalConfig) -> list[Exporter]:
@@ -250,12 +251,7 @@ def replay_fanout(config: EvalConfig) -> Fanout:
         from otel_eval.exporters.jsonl import ChangedLinesExporter
 
         exporters.append(ChangedLinesExporter(given.jsonl.path, mode=int(given.jsonl.mode, 8)))
-    for key, each in given.otlp_endpoints.items():
-        from otel_eval.exporters.otlp import otlp_exporters
-
-        options: dict[str, Any] = {"counters": counters, "dead_letters": partial(_own_dead_letters, config), "room_s": _ROOM_S}
-        exporters.extend(otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **options))
-    exporters.extend(_queued_packages(config, counters, _ROOM_S))
+    exporters += _queued(config, counters, room_s=_ROOM_S)
     if not exporters:
         raise ConfigError("exporters: none takes what replay --export sends; name jsonl, or otlp with the signals logs or spans")
     return Fanout(exporters, counters)
@@ -288,18 +284,16 @@ def writes_lines(config: EvalConfig) -> bool:
     return exporters.jsonl is not None or not any(others)
 
 
-def metrics_of(
-    config: EvalConfig, counters: Counters, *, in_process: bool = False, problems: set[str] | None = None
-) -> OtlpMetricsExporter | None:
+def metrics_of(config: EvalConfig, counters: Counters, problems: set[str] | None = None) -> OtlpMetricsExporter | None:
     """The instruments that `exporters.otlp` pushes and the receiver shows; None if they are neither pushed nor scraped.
 
     Metrics add up in this process: what is sent is the sum so far, so nothing waits to be delivered.
 
     Args:
-        problems: as `for_signal`.
+        problems: as `for_signal`, in a process, which has no pages to scrape.
     """
     given = config.telemetry
-    scraped = given.endpoint is not None and not in_process
+    scraped = given.endpoint is not None and problems is None
     pushed = {key: each for key, each in config.exporters.otlp_endpoints.items() if "metrics" in each.signals}
     if not (pushed or scraped):
         return None
