@@ -109,10 +109,9 @@ class ForwardingRecovery:
             if not self._of_trace[trace_id]:
                 del self._of_trace[trace_id]
 
-    def take_over(self, undecided: Callable[[bytes], bool]) -> int:
-        """Forward the rest; returns the number of requests."""
+    def take_over(self, undecided: Callable[[bytes], bool]) -> None:
+        """Forward the rest."""
         self._forward.told(self._reports)
         for request in self._requests.values():
             self._onward.needed(request.place[0])
             self._forward.resume(request, undecided)
-        return len(self._requests)

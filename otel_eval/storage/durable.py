@@ -19,22 +19,11 @@ from otel_eval.errors import Overloaded
 from otel_eval.interfaces import ClosedTrace, Part, Released
 from otel_eval.model import Completeness, Pending, Report
 from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
+from otel_eval.storage import record_types
 from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts
 from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, StorageFull
-from otel_eval.storage.record_types import (
-    EvaluatedTrace,
-    RecordKind,
-    form_of,
-    key_of,
-    pack_closings,
-    pack_delivered,
-    pack_evaluated,
-    pack_nested,
-    pack_parts,
-    pack_released,
-    pack_tombstones,
-)
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, form_of, key_of
 from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests, SegmentRefs
 
 __all__ = ["Durable", "records_of", "weight_of"]
@@ -129,9 +118,9 @@ class Durable:
         whole = [(each.trace_id, each.reason) for each in closings if not each.tops]
         try:
             if parts:
-                self.journal.append(RecordKind.PART, [pack_parts(parts)])
+                self.journal.append(RecordKind.PART, [record_types.pack_parts(parts)])
             if whole or not parts:
-                self.journal.append(RecordKind.CLOSED, [pack_closings(whole)])
+                self.journal.append(RecordKind.CLOSED, [record_types.pack_closings(whole)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return False
@@ -161,7 +150,7 @@ class Durable:
 
     def _append(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
         try:
-            return self.journal.append(RecordKind.EVALUATED, [pack_evaluated(traces)])
+            return self.journal.append(RecordKind.EVALUATED, [record_types.pack_evaluated(traces)])
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return None
@@ -208,7 +197,7 @@ class Durable:
     def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
         roots, held = self.onward.waiting(trace_id)
         try:
-            mark, segment, end = self.journal.append(RecordKind.MOVED, pack_nested(trace_id, [*records, *held]))
+            mark, segment, end = self.journal.append(RecordKind.MOVED, record_types.pack_nested(trace_id, [*records, *held]))
             self.journal.commit(mark)
         except OSError as error:
             self._unwritten(error)
@@ -220,7 +209,7 @@ class Durable:
         ahead = self.now() - self._clock()
         ids = [(trace_id, until + ahead) for trace_id, until in buffer.remembered()]
         try:
-            self.journal.commit(self.journal.append(RecordKind.TOMBSTONES, [pack_tombstones(ids)])[0])
+            self.journal.commit(self.journal.append(RecordKind.TOMBSTONES, [record_types.pack_tombstones(ids)])[0])
         except OSError as error:  # a full disk has to be emptied all the same; after a crash some spans may be too late unseen
             self._unwritten(error)
 
@@ -260,7 +249,7 @@ class Durable:
         keys = self.segment_refs.acknowledge(sink, [key for report in reports if (key := key_of(report)) is not None])
         if keys:
             try:
-                self.journal.append(RecordKind.DELIVERED, [pack_delivered(sink, keys)])
+                self.journal.append(RecordKind.DELIVERED, [record_types.pack_delivered(sink, keys)])
             except OSError as error:  # then they are delivered once more after a restart, under the same ids
                 self._unwritten(error)
 
@@ -314,8 +303,8 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
         return None  # every span was replaced after the evaluation: rare, and over with the next one
     records = list(_bodies(trace, lambda span_id: span_id not in since))
     if evaluated:
-        records.append((RecordKind.CLOSED, pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
-        records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
+        records.append((RecordKind.CLOSED, record_types.pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
+        records.append(_evaluations(trace))
         records += _bodies(trace, lambda span_id: span_id in since)
     return records
 
@@ -323,10 +312,14 @@ def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, b
 def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
     """The same of a trace that is open and of which trees were closed on their own."""
     records = list(_bodies(trace, lambda span_id: span_id in part.spans))
-    records.append((RecordKind.PART, pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append((RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])))
-    records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
+    records.append((RecordKind.PART, record_types.pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
+    records.append(_evaluations(trace))
+    records.append((RecordKind.RELEASED, record_types.pack_released(trace.trace_id, released)))
     return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
+
+
+def _evaluations(trace: ClosedTrace) -> tuple[RecordKind, bytes]:
+    return RecordKind.EVALUATED, record_types.pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])
 
 
 def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:

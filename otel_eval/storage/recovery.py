@@ -19,26 +19,13 @@ from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.otlp import UNLIMITED, RawRequest, SpanBatch, read_request, read_traces
 from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults
+from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import WHY, RecordedAttempts
 from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import (
-    ClosingRecord,
-    EvaluatedTrace,
-    RecordKind,
-    is_onward,
-    key_of,
-    origin_of,
-    unpack_closings,
-    unpack_delivered,
-    unpack_evaluated,
-    unpack_nested,
-    unpack_parts,
-    unpack_released,
-    unpack_tombstones,
-)
+from otel_eval.storage.record_types import ClosingRecord, EvaluatedTrace, RecordKind, is_onward, key_of, origin_of
 
-__all__ = ["PendingResults", "Recovered", "Recovery"]
+__all__ = ["PendingResults", "Recovery"]
 
 _log = logging.getLogger("otel_eval")
 
@@ -58,8 +45,8 @@ class ForwardingRecords(Protocol):
         """Requests were forwarded."""
         ...
 
-    def take_over(self, undecided: Callable[[bytes], bool]) -> int:
-        """Forward the rest; the number of requests."""
+    def take_over(self, undecided: Callable[[bytes], bool]) -> None:
+        """Forward the rest."""
         ...
 
 
@@ -69,17 +56,6 @@ class _Closed:
 
     trace: ClosedTrace
     before: dict[bytes, LastEvaluation]
-
-
-@dataclass(slots=True)
-class Recovered:
-    """What was found, in numbers."""
-
-    requests: int = 0
-    spans: int = 0
-    unreadable: int = 0  # requests that this version cannot read
-    reports: int = 0  # reports that have to be delivered
-    unsent: int = 0  # requests that have to be forwarded
 
 
 class Recovery:
@@ -105,7 +81,7 @@ class Recovery:
         self._max_attributes: Final = max_attributes
         self._resuming: Final = resuming
         self._deliver_to, self._revised = deliver, revised
-        self.found: Final = Recovered()
+        self._unreadable = 0  # requests
         self._closed: Final[dict[bytes, list[_Closed]]] = {}  # not evaluated yet
         self._pending: Final[dict[str, _Closed]] = {}  # by the result that is still to come
         self._reports: Final[dict[bytes, tuple[Segment, Report, set[str]]]] = {}
@@ -114,10 +90,10 @@ class Recovery:
         """Replay the journal into the buffer; returns the traces that were closed and not evaluated."""
         does: dict[int, Callable[[JournalRecord], None]] = {
             RecordKind.BODY: lambda entry: self._push(buffer, entry, now),
-            RecordKind.CLOSED: lambda entry: self._close(buffer, unpack_closings(entry.payload), now),
-            RecordKind.PART: lambda entry: self._close(buffer, unpack_parts(entry.payload), now),
-            RecordKind.RELEASED: lambda entry: buffer.release_again(*unpack_released(entry.payload)),
-            RecordKind.EVALUATED: lambda entry: self._mark_evaluated(unpack_evaluated(entry.payload), entry.segment),
+            RecordKind.CLOSED: lambda entry: self._close(buffer, record_types.unpack_closings(entry.payload), now),
+            RecordKind.PART: lambda entry: self._close(buffer, record_types.unpack_parts(entry.payload), now),
+            RecordKind.RELEASED: lambda entry: buffer.release_again(*record_types.unpack_released(entry.payload)),
+            RecordKind.EVALUATED: lambda entry: self._mark_evaluated(record_types.unpack_evaluated(entry.payload), entry.segment),
             RecordKind.DELIVERED: lambda entry: self._deliver(entry.payload),
             RecordKind.TOMBSTONES: lambda entry: self._forget(buffer, entry.payload, now),
             RecordKind.PENDING_SPANS: self._hold,
@@ -126,11 +102,13 @@ class Recovery:
         for entry in self._records(buffer):
             if entry.kind in does:
                 does[entry.kind](entry)
+        if self._unreadable:
+            _log.warning("storage.directory: %d requests in it cannot be read by this version and are left out", self._unreadable)
         for each in fields(buffer.tally):  # these count what comes from now on
             setattr(buffer.tally, each.name, 0)
         self._take_over()
         if self._resuming:
-            self.found.unsent = self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
+            self._resuming.take_over(lambda each: buffer.is_undecided(each) or each in self._closed)
         pending = {each.trace.trace_id for each in self._pending.values()}
         return self._durable.attempts.recover(
             buffer,
@@ -144,7 +122,7 @@ class Recovery:
             if entry.kind != RecordKind.MOVED:
                 yield entry
                 continue
-            trace_id, records = unpack_nested(entry.payload)
+            trace_id, records = record_types.unpack_nested(entry.payload)
             self._begin_again(buffer, trace_id, entry.segment)
             for inner, content in records:
                 yield JournalRecord(entry.segment, inner, content, entry.end)
@@ -156,18 +134,16 @@ class Recovery:
         self._durable.segment_refs.moved(trace_id, segment)
 
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
-        self.found.requests += 1
         try:
             origin = origin_of(entry.payload)
             framed = read_request(origin, self._max_attributes) if origin.signal != "metrics" else SpanBatch()
         except (InputError, IndexError):
-            self.found.unreadable += 1
+            self._unreadable += 1
             return
         if self._resuming and is_onward(entry.payload):
             self._resuming.took(entry, origin, framed)
         items = (*framed.spans, *framed.logs)
         self._durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
-        self.found.spans += len(framed.spans)
         buffer.push_many(framed.spans, now)
         buffer.push_logs(framed.logs, now)
 
@@ -209,7 +185,7 @@ class Recovery:
         return closed
 
     def _deliver(self, payload: bytes) -> None:
-        sink, keys = unpack_delivered(payload)
+        sink, keys = record_types.unpack_delivered(payload)
         for key in keys:
             if key in self._reports:
                 self._reports[key][2].discard(sink)
@@ -218,14 +194,13 @@ class Recovery:
 
     def _forget(self, buffer: TraceBuffer, payload: bytes, now: float) -> None:
         ahead = self._durable.now() - now
-        for trace_id, until in unpack_tombstones(payload):
+        for trace_id, until in record_types.unpack_tombstones(payload):
             buffer.remember(trace_id, until - ahead)
 
     # ------------------------------------------------------------ afterwards
 
     def _take_over(self) -> None:
         for segment, report, sinks in self._reports.values():
-            self.found.reports += 1
             self._durable.expect_delivery(report, segment, sinks)
         self._deliver_to([(report, sinks) for _, report, sinks in self._reports.values()])
 

@@ -251,11 +251,11 @@ def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
         InputError: the file is one document, and not JSON or none of a trace.
     """
     skipped, first = _first_line(stream)
-    if _is_long(first) or _is_json(first):
+    if _is_long(first) or _holds(first):
         return _lines(chain([first], _rest(stream)), stream, skipped + 1, say)
     # A document over many lines, or lines of which the first is broken.
     ahead = list(islice(_rest(stream), _AHEAD))
-    if any(map(_is_document, ahead)):
+    if any(_holds(line, dict) for line in ahead):
         return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, say)
     return stream_documents(Cursor(_Chained(b"\n" * skipped + first + b"".join(ahead), stream)), say)
 
@@ -314,17 +314,10 @@ class _Line(_Chained):
             pass
 
 
-def _is_json(line: bytes) -> bool:
+def _holds(line: bytes, wanted: type = object) -> bool:
+    """Whether the line is JSON of such a value."""
     try:
-        _parsed(line)
-    except InputError:
-        return False
-    return True
-
-
-def _is_document(line: bytes) -> bool:
-    try:
-        return isinstance(_parsed(line), dict)
+        return isinstance(_parsed(line), wanted)
     except InputError:
         return False
 

@@ -7,7 +7,6 @@ within `max_bytes` and `max_bytes_per_trace`; it has a worker of its own, as sco
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -15,13 +14,14 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
+from otel_eval.counters import Warnings
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
 from otel_eval.sources.inprocess.sdk_internals import SPAN_BYTES, size_of
 
 __all__ = ["SpanMemoryLimiter", "Worker"]
 
-_log = logging.getLogger("otel_eval")
 
 _STOP: Final = object()
 _LOOK_S: Final = 0.1
@@ -48,7 +48,7 @@ class Worker:
         self._serve_one, self._tick, self._tick_s = serve, tick, tick_s
         self._name, self._failed = name, failed
         self.failures = 0
-        self._complained = float("-inf")
+        self._warnings: Final = Warnings()
         self.reset()
 
     def reset(self) -> None:
@@ -110,10 +110,7 @@ class Worker:
             call(*args)
         except Exception as error:  # noqa: BLE001 - one trace's trouble must not end the thread
             self.failures += 1
-            now = time.monotonic()
-            if now - self._complained > 60:
-                self._complained = now
-                _log.warning("%s: %s (%d so far)", self._failed, type(error).__name__, self.failures)
+            self._warnings.say("failed", "%s: %s (%d so far)", self._failed, type(error).__name__, self.failures)
 
     def serve_here(self, wait_s: float = 0.2) -> None:
         """Serve what is queued on this thread, if the worker lets go of its item within `wait_s`."""
@@ -162,7 +159,6 @@ class Worker:
 
 
 _TRACE_BYTES: Final = 1400  # an open trace without spans, measured with tracemalloc
-_HELD_BYTES: Final = 280  # of each span beside the span; what assembly adds, too, so that it finds the same limit exceeded
 _FEW_SPANS: Final = 16  # less often than after so many spans bytes are always measured
 _REMEDY: Final = "raise it, or record less content (OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)"
 _EARLY: Final = "the spans of open traces hold more than traces.max_bytes (%d bytes): the oldest traces are evaluated early; %s"
@@ -185,7 +181,7 @@ class SpanMemoryLimiter:
 
     def __init__(self, recorder: Recorder, limits: InProcessLimits, reserve: Callable[[int], None]) -> None:
         self._recorder, self._limits, self._reserve = recorder, limits, reserve
-        self._warned: Final[set[str]] = set()
+        self._warnings: Final = Warnings()
         self._spans = self._bytes = 0  # that were measured in this look
         self.held_bytes = 0  # of open traces and of spans that wait for the worker, when they were measured last
 
@@ -211,7 +207,7 @@ class SpanMemoryLimiter:
     def warn_of_drops(self) -> None:
         """Log a warning if traces were dropped and it was not logged yet."""
         if self._recorder.counts["traces_dropped"]:
-            self._warn(_DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
+            self._warnings.once("dropped", _DROPPED, self._limits.max_waiting_spans, self._limits.max_waiting_bytes)
 
     def _measure(self, entry: LiveTrace) -> None:
         draws, begin = entry.draws, entry.measured
@@ -238,7 +234,7 @@ class SpanMemoryLimiter:
     def _cut_off(self, entries: Iterable[LiveTrace]) -> None:
         most = self._limits.max_bytes_per_trace
         for entry in entries:
-            if entry.size > most + _HELD_BYTES and not entry.cut:
+            if entry.size > most + SPAN_OVERHEAD_BYTES and not entry.cut:
                 self._recorder.cut_off(entry)
             elif entry.size > most // 2:
                 self._recorder.ask(entry)
@@ -247,7 +243,7 @@ class SpanMemoryLimiter:
         """Give over what has ended of the oldest traces, then whole traces, until open traces fit into `max_bytes`."""
         most, held = self._limits.max_bytes, sum(map(_held, entries))
         if held > most:
-            self._warn(_EARLY, most, _REMEDY)
+            self._warnings.once("early", _EARLY, most, _REMEDY)
         elif held > most // 2:
             for entry in entries:
                 self._recorder.ask(entry)
@@ -259,11 +255,6 @@ class SpanMemoryLimiter:
                 relief(entry)
                 held += _held(entry)
 
-    def _warn(self, message: str, *args: Any) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
-            _log.warning(message, *args)
-
 
 def _held(entry: LiveTrace) -> int:
     """Bytes of an open trace; what waits for the worker counts elsewhere."""
@@ -271,7 +262,8 @@ def _held(entry: LiveTrace) -> int:
 
 
 def _sizes(spans: Iterable[Any]) -> int:
-    return sum([_size(span) + _HELD_BYTES for span in spans])
+    # With what assembly adds to each span, so that it finds the same limit exceeded.
+    return sum([_size(span) + SPAN_OVERHEAD_BYTES for span in spans])
 
 
 def _size(span: Any) -> int:
