@@ -14,7 +14,7 @@ import re
 import stat
 import threading
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from otel_eval.errors import ConfigError
@@ -115,7 +115,7 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    os.replace(fresh, path)
+    os.replace(fresh, path)  # in one step, after the content is on the disk: a crash leaves the old file or the new one
     sync_directory(path.parent)
 
 
@@ -124,6 +124,7 @@ def _lock(handle: int) -> None:
         import fcntl
     except ImportError:  # no such locks on this system
         raise ConfigError(f"{_KEY}: this system has no flock, which storage needs; leave storage out") from None
+    # The kernel lets go of it when the process ends, so that a crash leaves no lock behind.
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -157,13 +158,18 @@ def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdenti
 
 
 def _read_identity(path: Path) -> EvaluatorIdentity | None:
+    match _read(path):
+        case {"evaluator": str(evaluator), "since_ns": int(since_ns)} if evaluator:
+            return EvaluatorIdentity(evaluator, since_ns)
+    return None
+
+
+def _read(path: Path) -> Any:
+    """The JSON in a small file; None if there is none."""
     try:
-        held = json.loads(path.read_bytes())
-        evaluator, since_ns = held["evaluator"], held["since_ns"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
         return None
-    sound = isinstance(evaluator, str) and evaluator and isinstance(since_ns, int)
-    return EvaluatorIdentity(evaluator, since_ns) if sound else None
 
 
 _ACCEPTED_FILE: Final = "accepted.json"
@@ -201,10 +207,7 @@ class AcceptedSignals:
 
 
 def _read_accepted(path: Path) -> list[str]:
-    try:
-        held = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return []
+    held = _read(path)
     return [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
 
 

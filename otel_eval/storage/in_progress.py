@@ -160,6 +160,7 @@ def _at(place: int) -> int:
 
 
 def _check(key: Key, count: int) -> int:
+    # Without the state, which is written by itself, as one byte, while the entry stands.
     return zlib.crc32(key, count)
 
 
@@ -177,6 +178,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _mapped_file(path: Path) -> mmap.mmap:
+    # Not blocking: what stands in its place may be a pipe, which would be waited for.
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
     try:
         size = os.fstat(file).st_size

@@ -94,6 +94,7 @@ def _outcome_to(outcome: Outcome) -> list[Any]:
 def report_from_json(values: list[Any]) -> Report:
     """The report again, its run with the facts alone and without what was pending."""
     facts, completeness, evaluation, revision, results, late, _, *more = values
+    # Not strict: a list that an older version wrote is shorter, and the fields that it lacks keep their defaults.
     given = dict(zip(_FACTS, facts, strict=True)) | (dict(zip(_MORE_FACTS, more[0], strict=False)) if more else {})
     run = Trajectory(**given, completeness=Completeness(completeness))
     again = tuple([_result_from(each, evaluation, revision) for each in results])
@@ -205,9 +206,10 @@ def pack_released(trace_id: bytes, released: Released) -> bytes:
 
 def unpack_released(payload: bytes) -> tuple[bytes, dict[bytes, bool], dict[bytes, bytes]]:
     """The trace of a RELEASED record, its missing parents and whether spans of them are gone, and runs with their parents."""
-    lost, count, runs = _RELEASED.unpack_from(payload, 16)
-    parents = _ids(payload, 28, count)
-    pairs = _ids(payload, 28 + 8 * count, 2 * runs)
+    lost, count, runs = _RELEASED.unpack_from(payload, 16)  # after the id of the trace
+    start = 16 + _RELEASED.size
+    parents = _ids(payload, start, count)
+    pairs = _ids(payload, start + 8 * count, 2 * runs)
     return (
         payload[:16],
         {each: place < lost for place, each in enumerate(parents)},
@@ -221,7 +223,7 @@ def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
 
 def unpack_closings(payload: bytes) -> Iterator[ClosingRecord]:
     """The closings in a CLOSED record."""
-    for at in range(0, len(payload), 17):
+    for at in range(0, len(payload), 17):  # 16 bytes of the id, one of the reason
         yield ClosingRecord(payload[at : at + 16], _REASONS[payload[at + 16]])
 
 
@@ -252,7 +254,7 @@ class EvaluatedTrace:
 
 
 def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
-    """The payload of JUDGED."""
+    """The payload of EVALUATED."""
     rows = [
         (
             each.trace_id.hex(),
@@ -266,7 +268,7 @@ def pack_evaluated(traces: Iterable[EvaluatedTrace]) -> bytes:
 
 
 def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
-    """The results in a JUDGED record."""
+    """The results in an EVALUATED record."""
     rows: list[Any] = json.loads(payload)
     for trace_id, last_evaluations, reports, late in rows:
         evaluated = {bytes.fromhex(run): LastEvaluation(*last) for run, last in last_evaluations.items()}
@@ -298,23 +300,23 @@ class ForwardedRequest(NamedTuple):
 
 
 def pack_forwarded(requests: Iterable[ForwardedRequest]) -> bytes:
-    """The payload of PASSED."""
+    """The payload of FORWARDED."""
     return b"".join([_FORWARDED.pack(*each) for each in requests])
 
 
 def unpack_forwarded(payload: bytes) -> Iterator[ForwardedRequest]:
-    """The requests in a PASSED record."""
+    """The requests in a FORWARDED record."""
     for fields in _FORWARDED.iter_unpack(payload):
         yield ForwardedRequest(*fields)
 
 
 def pack_tombstones(ids: Iterable[tuple[bytes, float]]) -> bytes:
-    """The payload of GONE: ids and the Unix time at which each may be forgotten."""
+    """The payload of TOMBSTONES: ids and the Unix time at which each may be forgotten."""
     return b"".join(_TOMBSTONE.pack(trace_id, until) for trace_id, until in ids)
 
 
 def unpack_tombstones(payload: bytes) -> Iterator[tuple[bytes, float]]:
-    """The ids in a GONE record."""
+    """The ids in a TOMBSTONES record."""
     yield from _TOMBSTONE.iter_unpack(payload)
 
 

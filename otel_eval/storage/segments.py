@@ -87,7 +87,7 @@ def header_bytes(salt: bytes, stale: int = 0) -> bytes:
 
 def read_header(data: bytes | memoryview) -> SegmentHeader | None:
     """The header of a segment; None if these bytes do not begin one."""
-    for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():
+    for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():  # the first sound copy decides
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
         if _CHECK.unpack(check)[0] == zlib.crc32(fields):
             form, salt, stale = _HEAD.unpack(fields)
@@ -142,7 +142,7 @@ def _read(data: memoryview, at: int, header: SegmentHeader) -> Record | int:
     if magic != header.magic or _CHECK.unpack_from(data, at + _RECORD.size)[0] != zlib.crc32(fields, header.seed):
         return 0
     end = start + length
-    if end > len(data):
+    if end > len(data):  # the head is sound, so the length is true: the rest was not written, or cut
         return int(end)
     payload = bytes(data[start:end])
     return Record(kind, payload, end) if zlib.crc32(payload, header.seed) == check else end

@@ -100,6 +100,7 @@ def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(span, dict):
         raise InputError("a Jaeger span must be an object")
     tags = _tags(span.get("tags"))
+    # Jaeger's query API shares processes by id; its storage formats repeat the process in each span.
     process = span.get("process") or processes.get(str(span.get("processID", ""))) or {}
     scope = {"name": _first(tags, _SCOPE_NAMES), "version": _first(tags, _SCOPE_VERSIONS)}
     return {"resource": _resource(process), "scopeSpans": [{"scope": scope, "spans": [_jaeger_span(span, tags)]}]}
@@ -131,6 +132,7 @@ def _jaeger_span(span: Mapping[str, Any], tags: Mapping[str, Any]) -> dict[str, 
 
 
 def _micros(value: Any) -> int:
+    # NaN is unequal to itself, and infinity is beyond the bound: Python's parser takes both from JSON.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e18:
         raise InputError("startTime and duration must be microseconds")
     return int(value * 1000)
@@ -142,6 +144,7 @@ def _padded(value: Any, digits: int) -> Any:
 
 
 def _parent(span: Mapping[str, Any]) -> Any:
+    # A reference to another trace is a link. `parentSpanID` is the older way to name the parent.
     for reference in _objects(span.get("references")):
         if reference.get("refType") == "CHILD_OF" and _same_trace(reference, span):
             return _padded(reference.get("spanID"), 16)
@@ -154,7 +157,7 @@ def _same_trace(reference: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
 
 def _jaeger_status(tags: Mapping[str, Any]) -> dict[str, Any]:
     code = _CODES.get(str(_plain(tags.get("otel.status_code"))).upper(), 0)
-    if not code and str(_plain(tags.get("error"))).lower() == "true":
+    if not code and str(_plain(tags.get("error"))).lower() == "true":  # how OpenTracing marks a failed span
         code = _CODES["ERROR"]
     message = _plain(tags.get("otel.status_description"))
     return {"code": code, "message": message if isinstance(message, str) else None}
@@ -177,7 +180,7 @@ def _tags(value: Any) -> dict[str, dict[str, Any]]:
 
 def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
     value, kind = tag.get("value"), _VALUES.get(str(tag.get("type", "")).lower())
-    if kind == "boolValue" and isinstance(value, str):
+    if kind == "boolValue" and isinstance(value, str):  # as stored in Elasticsearch, where tag values are text
         return {kind: value.lower() == "true"}
     return _scalar(value) if kind in ("stringValue", None) else {kind: value}
 

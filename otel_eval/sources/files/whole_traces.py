@@ -31,7 +31,7 @@ from otel_eval.sources.files.binary import Gap, Readable, Say
 from otel_eval.sources.files.reader import HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
-__all__ = ["LastPositions", "Spill", "text_ids", "whole_traces"]
+__all__ = ["LastPositions", "text_ids", "whole_traces"]
 
 _UNREAD: Final = "an input could not be read to its end"
 _SLICES: Final = 8  # of `max_bytes`, one of which is put into the buffer before room is looked at
@@ -289,6 +289,7 @@ class LastPositions:
     """
 
     def __init__(self) -> None:
+        # A generator may be continued by another thread than began it. Nothing has to outlast the process: no journal, no sync.
         self._db: Final = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         for each in ("PRAGMA cache_size = -51200", "PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", _TABLE):
             self._db.execute(each)

@@ -132,7 +132,7 @@ class WorkerBacklog:
 
     Args:
         limits: how much may wait.
-        lock: held by the caller of every method but `unmeasured` and `add_size`.
+        lock: held by the caller of every method but `arrived`, `unmeasured` and `add_size`.
     """
 
     def __init__(self, limits: InProcessLimits, lock: RLock) -> None:
@@ -173,9 +173,10 @@ class WorkerBacklog:
 
     def arrived(self, handed: EndedSpans) -> None:
         """They do no longer."""
-        handed.waits = False
-        self._count -= len(handed.spans)
-        self.size -= handed.size
+        with self._lock:
+            handed.waits = False
+            self._count -= len(handed.spans)
+            self.size -= handed.size
 
     def unmeasured(self) -> Iterator[EndedSpans]:
         """What was given over and has spans that were not measured, each once."""
@@ -266,7 +267,7 @@ class _Trees:
         return self._tops[chain[0]] if chain else top
 
     def _open_top(self, span_id: int) -> int:
-        top, seen = 0, set[int]()
+        top, seen = 0, set[int]()  # links between open spans may run in a circle, too
         while span_id in self._live and span_id not in seen:
             if self._is_agent(self._live[span_id]):
                 return _AGENT

@@ -207,7 +207,7 @@ class InProcessSource(SpanProcessor):
             self._recorder.look(item)
             return
         if isinstance(item, EndedSpans):
-            self._recorder.arrived(item)
+            self._recorder.waiting.arrived(item)
             handed: EndedSpans | None = item
         else:
             handed = self._recorder.take(item)

@@ -79,10 +79,14 @@ class Recorder:
 
     def oldest_s(self, now: float) -> float:
         """For how many seconds the oldest trace has been open; 0 if none is."""
+        oldest = self._oldest()
+        return 0.0 if oldest is None else now - oldest.since
+
+    def _oldest(self) -> LiveTrace | None:
         try:
-            return now - next(iter(self._traces.values())).since
-        except (StopIteration, RuntimeError):  # none, or another thread changed the dictionary
-            return 0.0
+            return next(iter(self._traces.values()), None)
+        except RuntimeError:  # another thread changed the dictionary
+            return None
 
     # ------------------------------------------------------------------ the callbacks
 
@@ -145,11 +149,9 @@ class Recorder:
 
     def _evict(self) -> None:
         with self._lock:
-            try:
-                oldest = next(iter(self._traces.values()))
-            except (StopIteration, RuntimeError):  # another thread made room, or changed the dictionary: that one evicts
-                return
-            self.evict(oldest)
+            oldest = self._oldest()
+            if oldest is not None:  # else another thread made room, or changed the dictionary: that one evicts
+                self.evict(oldest)
 
     def evict(self, entry: LiveTrace) -> None:
         """Give over a trace before its end, because of a limit, and forget it."""
@@ -293,11 +295,6 @@ class Recorder:
     def _drop(self, handed: EndedSpans) -> None:
         self.counts["traces_dropped"] += 1
         self.counts["spans_dropped"] += len(handed.spans)
-
-    def arrived(self, handed: EndedSpans) -> None:
-        """What was handed is with the worker and no longer waits."""
-        with self._lock:
-            self.waiting.arrived(handed)
 
     def sweep(self, now: float) -> None:
         """Give over what is idle, aged or too much. Called about once a second; a pass costs 0.2 µs a trace."""

@@ -265,7 +265,7 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
     assert late.measured == 2  # once by this test
     (handed,) = put
     assert isinstance(handed, EndedSpans)
-    recorder.arrived(handed)
+    recorder.waiting.arrived(handed)
     limiter.look()
     assert recorder.waiting.size == limiter.held_bytes == 0
 
