@@ -43,21 +43,34 @@ def load_json(body: bytes) -> dict[str, Any]:
     """The JSON object in UTF-8 text.
 
     Raises:
-        InputError: it is not UTF-8 (a byte order mark is allowed), not JSON, nested too deeply, or not an object.
+        InputError: as `decode_json` does, or it is not an object.
+    """
+    document = decode_json(body)
+    if not isinstance(document, dict):
+        raise InputError("not a JSON object")
+    return document
+
+
+def decode_json(body: bytes, broken: str = "not JSON: {error}") -> Any:
+    """The value in UTF-8 text.
+
+    Args:
+        body: the text; a byte order mark is allowed.
+        broken: the message where it is not JSON, with the `error` of Python's parser.
+
+    Raises:
+        InputError: it is not UTF-8, not JSON, or nested too deeply.
     """
     try:
-        document = json.loads(body.decode("utf-8-sig"))
+        return json.loads(body.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError("not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error}") from None
+        raise InputError(broken.format(error=error)) from None
     except RecursionError:
         raise InputError("nested too deeply") from None
     except ValueError:  # an integer of thousands of digits
         raise InputError("not JSON: a number is too long") from None
-    if not isinstance(document, dict):
-        raise InputError("not a JSON object")
-    return document
 
 
 def read_traces_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Protocol
 
 from otel_eval.assembly import TraceBuffer
@@ -21,7 +21,7 @@ from otel_eval.otlp import UNLIMITED, RawRequest, SpanBatch, read_request, read_
 from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
-from otel_eval.storage.in_progress import WHY, RecordedAttempts
+from otel_eval.storage.in_progress import WHY
 from otel_eval.storage.journal import JournalRecord, Segment
 from otel_eval.storage.record_types import ClosingRecord, EvaluatedTrace, RecordKind, is_onward, key_of, origin_of
 
@@ -229,6 +229,7 @@ class Recovery:
 _CRASHED: Final = Failed("crashed", "the process ended twice while it waited for the result")
 
 
+@dataclass(slots=True, eq=False)
 class PendingResults:
     """Puts reports with pending results, on a thread of its own.
 
@@ -244,28 +245,22 @@ class PendingResults:
         timeout_s: how long one of those that were worked on at a crash is waited for before the next one.
     """
 
-    def __init__(
-        self,
-        reports: Sequence[Report],
-        durable: Durable,
-        later: AsyncResults,
-        emit: Callable[[Report], None],
-        caught_up: threading.Event,
-        timeout_s: float,
-    ) -> None:
-        self._reports, self._durable, self._later, self._emit = reports, durable, later, emit
-        self._attempts: Final[RecordedAttempts] = durable.attempts
-        self._caught_up, self._timeout_s = caught_up, timeout_s
-        self._thread: threading.Thread | None = None
+    reports: Sequence[Report]
+    durable: Durable
+    later: AsyncResults
+    emit: Callable[[Report], None]
+    caught_up: threading.Event
+    timeout_s: float
+    _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Begin."""
-        suspected = [each for each in self._reports if self._crashes(each)]
+        suspected = [each for each in self.reports if self._crashes(each)]
         if suspected:
             self._thread = threading.Thread(target=self._run, args=(suspected,), name="otel-eval-asking-again", daemon=True)
             self._thread.start()
         else:
-            self._put(self._reports)
+            self._put(self.reports)
 
     @property
     def is_over(self) -> bool:
@@ -273,25 +268,25 @@ class PendingResults:
         return self._thread is None or not self._thread.is_alive()
 
     def _run(self, suspected: Sequence[Report]) -> None:
-        self._caught_up.wait()
+        self.caught_up.wait()
         for report in suspected:
             if self._crashes(report) >= MOST_CRASHES:
                 self._give_up(report)
             else:
-                self._later.put(report)
-                self._later.wait(self._timeout_s)
-        self._put([each for each in self._reports if not self._crashes(each)])
+                self.later.put(report)
+                self.later.wait(self.timeout_s)
+        self._put([each for each in self.reports if not self._crashes(each)])
 
     def _put(self, reports: Sequence[Report]) -> None:
         for report in reports:
-            self._later.put(report)
+            self.later.put(report)
 
     def _give_up(self, report: Report) -> None:
         results = tuple([each.result(_CRASHED) for each in report.pending])
         failed = replace(report, results=results, pending=(), late=True)
-        if not self._durable.late(failed):
+        if not self.durable.late(failed):
             return  # the process ends
-        aside = self._attempts.set_aside([failed], WHY)
+        aside = self.durable.attempts.set_aside([failed], WHY)
         _log.warning(
             "results of trace %s are not waited for again: %s; they are failed and %s",
             failed.trajectory.trace_id,
@@ -299,10 +294,10 @@ class PendingResults:
             "in the dead-letter file" if aside else "exported",
         )
         if aside:
-            for sink in self._durable.takers(failed):
-                self._durable.delivered(sink, [failed])
+            for sink in self.durable.takers(failed):
+                self.durable.delivered(sink, [failed])
         else:
-            self._emit(failed)
+            self.emit(failed)
 
     def _crashes(self, report: Report) -> int:
-        return self._attempts.crashes_later(bytes.fromhex(report.trajectory.trace_id))
+        return self.durable.attempts.crashes_later(bytes.fromhex(report.trajectory.trace_id))

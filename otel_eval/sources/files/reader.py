@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import shutil
 import stat
@@ -23,6 +22,7 @@ from typing import IO, Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch
+from otel_eval.otlp.otlp_json import decode_json
 from otel_eval.sources.files.binary import (
     MAX_DOCUMENT,
     Gap,
@@ -346,13 +346,4 @@ def _long(line: _Line, say: Say) -> Iterator[SpanBatch]:
 
 
 def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise InputError("not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"column {error.colno}: not JSON: {error.msg}") from None
-    except RecursionError:
-        raise InputError("nested too deeply") from None
-    except ValueError:
-        raise InputError("not JSON: a number is too long") from None
+    return decode_json(data, "column {error.colno}: not JSON: {error.msg}")
