@@ -9,11 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from receiver_process import Served, whole
 
 from otel_eval.app.server import Server
-from otel_eval.config import load
+from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.config import Storage, load
+from otel_eval.storage.durable import Durable
 from otel_eval.storage.record_types import RecordKind
+from otel_eval.storage.recovery import Recovery
 from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, scan
 
 Make = Callable[..., Served]
@@ -59,3 +63,17 @@ def test_a_flipped_bit_writes_no_result_twice(served: Make, tmp_path: Path) -> N
             assert Server(load(config)).drain(threading.Event())
         ids = [json.loads(line)["result_id"] for line in (folder / receiver.results.name).read_text().splitlines()]
         assert (len(ids), len(set(ids))) == (2, 2), (number, at)
+
+
+def test_a_request_that_a_later_version_wrote_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first byte of its record stands for a form that this version does not know."""
+    storage = Storage(directory=str(tmp_path), sync=False)
+    before = Durable(storage)
+    before.journal.append(RecordKind.BODY, [b"\x7f", b"body"])
+    before.close()
+    after = Durable(storage)
+    assert Recovery(after, lambda _: None)(TraceBuffer(Limits()), 0.0) == []
+    after.close()
+    assert "storage.directory: 1 requests in it cannot be read by this version and are left out" in caplog.text
