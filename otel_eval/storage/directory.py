@@ -19,20 +19,6 @@ from uuid import uuid4
 
 from otel_eval.errors import ConfigError
 
-__all__ = [
-    "NO_LINK",
-    "AcceptedSignals",
-    "DirectoryLock",
-    "EvaluatorIdentity",
-    "claim_split",
-    "directories_of",
-    "evaluator_identity",
-    "release_split",
-    "replace_file",
-    "sync_directory",
-    "worker_directory",
-]
-
 _KEY: Final = "storage.directory"
 _SEGMENT_NAME: Final = re.compile(r"([0-8][0-9]{9})\.journal")  # after the last ten digits there would be no next name
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)  # not on Windows

@@ -26,8 +26,6 @@ from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment,
 from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, form_of, key_of
 from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests, SegmentRefs
 
-__all__ = ["Durable", "records_of", "weight_of"]
-
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write what was evaluated
 

@@ -26,8 +26,6 @@ from otel_eval.interfaces import ClosedTrace, Crashes
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.storage.directory import NO_LINK, DirectoryLock
 
-__all__ = ["SLOTS", "WHY", "InProgress", "Key", "RecordedAttempts", "key_of_trace"]
-
 _log = logging.getLogger("otel_eval")
 
 _BYTES: Final = 16384

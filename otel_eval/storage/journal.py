@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.segments import HEAD_BYTES, RECORD_BYTES, Damage, Record, SegmentHeader, SegmentPool, record_header, scan
 
-__all__ = ["SEGMENT_BYTES", "Appended", "Journal", "JournalRecord", "Segment", "StorageFull"]
-
 SEGMENT_BYTES: Final = 64 * 2**20
 """Of one file, before another begins: what is removed at one time, and read at one time after a crash."""
 

@@ -17,36 +17,6 @@ from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
 from otel_eval.otlp import RawRequest
 
-__all__ = [
-    "ClosingRecord",
-    "EvaluatedTrace",
-    "ForwardedRequest",
-    "RecordKind",
-    "form_of",
-    "is_onward",
-    "key_of",
-    "origin_of",
-    "pack_closings",
-    "pack_delivered",
-    "pack_evaluated",
-    "pack_forwarded",
-    "pack_nested",
-    "pack_parts",
-    "pack_released",
-    "pack_tombstones",
-    "pending_of",
-    "report_from_json",
-    "report_to_json",
-    "unpack_closings",
-    "unpack_delivered",
-    "unpack_evaluated",
-    "unpack_forwarded",
-    "unpack_nested",
-    "unpack_parts",
-    "unpack_released",
-    "unpack_tombstones",
-]
-
 _FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
 # Older versions wrote none of these, or only the first four.
 _MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment", "resource", "response_id", "last_end_ns")

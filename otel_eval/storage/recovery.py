@@ -25,8 +25,6 @@ from otel_eval.storage.in_progress import WHY
 from otel_eval.storage.journal import JournalRecord, Segment
 from otel_eval.storage.record_types import ClosingRecord, EvaluatedTrace, RecordKind, is_onward, key_of, origin_of
 
-__all__ = ["PendingResults", "Recovery"]
-
 _log = logging.getLogger("otel_eval")
 
 

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, Protocol
 from otel_eval.storage.journal import Journal, Segment
 from otel_eval.storage.record_types import ForwardedRequest, RecordKind, pack_forwarded
 
-__all__ = ["AcknowledgedRequest", "ForwardedRequests", "SegmentRefs"]
-
 
 class SegmentRefs:
     """References to segments."""

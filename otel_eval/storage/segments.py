@@ -21,19 +21,6 @@ from typing import Final, NamedTuple
 
 from otel_eval.storage.directory import NO_LINK, DirectoryLock, sync_directory
 
-__all__ = [
-    "HEAD_BYTES",
-    "RECORD_BYTES",
-    "Damage",
-    "Record",
-    "SegmentHeader",
-    "SegmentPool",
-    "header_bytes",
-    "read_header",
-    "record_header",
-    "scan",
-]
-
 _HEAD: Final = struct.Struct("<8s8sQ")
 _FORMAT: Final = b"oe-jrnl3"
 _MAGIC_BYTES: Final = 4

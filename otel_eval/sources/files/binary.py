@@ -13,8 +13,6 @@ from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch, read_logs, read_traces
 from otel_eval.wire import read_varint
 
-__all__ = ["MAX_DOCUMENT", "Gap", "Readable", "Say", "document", "frame_binary", "frame_row", "placed", "starts_with_row"]
-
 MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes, unpacked, of what has to be read as one piece."""
 

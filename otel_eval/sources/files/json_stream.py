@@ -19,8 +19,6 @@ from otel_eval.otlp import SpanBatch, read_document
 from otel_eval.sources.files.binary import MAX_DOCUMENT, Say, placed
 from otel_eval.sources.files.translation import MEMBERS, SCOPES, jaeger_groups, with_hex_ids
 
-__all__ = ["BrokenJson", "Cursor", "frame_document", "stream_documents"]
-
 _GROUPS: Final = {
     **dict.fromkeys(("resourceSpans", "resource_spans", "batches"), "resourceSpans"),
     **dict.fromkeys(("resourceLogs", "resource_logs"), "resourceLogs"),

@@ -37,8 +37,6 @@ from otel_eval.sources.files.binary import (
 from otel_eval.sources.files.json_stream import Cursor, frame_document, stream_documents
 from otel_eval.sources.files.translation import frame_console, is_console
 
-__all__ = ["HEAD", "Input", "is_surely_text", "read_file", "read_pieces"]
-
 HEAD: Final = 256 * 1024
 """Bytes in which the format shows, although log records may be printed before the first span."""
 

@@ -20,19 +20,6 @@ from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.otlp import SpanBatch, read_document
 from otel_eval.sources.files.binary import Readable, Say
 
-__all__ = [
-    "MEMBERS",
-    "NOTICE",
-    "NO_SCOPES",
-    "SCOPES",
-    "frame_console",
-    "hex_of",
-    "is_console",
-    "jaeger_groups",
-    "lacks_scopes",
-    "with_hex_ids",
-]
-
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 SCOPES: Final = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")

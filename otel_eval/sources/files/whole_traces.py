@@ -31,8 +31,6 @@ from otel_eval.sources.files.binary import Gap, Readable, Say
 from otel_eval.sources.files.reader import HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
-__all__ = ["LastPositions", "text_ids", "whole_traces"]
-
 _UNREAD: Final = "an input could not be read to its end"
 _SLICES: Final = 8  # of `max_bytes`, one of which is put into the buffer before room is looked at
 

@@ -16,18 +16,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_eval.assembly import Limits
 
-__all__ = [
-    "OWN_SCOPE",
-    "DetachRequest",
-    "DetachedSpans",
-    "EndedSpans",
-    "InProcessLimits",
-    "LiveTrace",
-    "WorkerBacklog",
-    "find_detached",
-    "is_relevant",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcessLimits(Limits):

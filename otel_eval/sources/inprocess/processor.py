@@ -21,8 +21,6 @@ from otel_eval.sources.inprocess.sdk_internals import move_to_front, neighbours,
 from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader
 from otel_eval.sources.inprocess.threads import SpanMemoryLimiter, Worker
 
-__all__ = ["Handover", "InProcessSource"]
-
 _log = logging.getLogger("otel_eval")
 
 Handover = Callable[[bytes, list[tuple[bytes, bytes, Frame, int]], str], None]

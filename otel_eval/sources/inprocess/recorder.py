@@ -31,8 +31,6 @@ from otel_eval.sources.inprocess.live_traces import (
 )
 from otel_eval.sources.inprocess.sdk_internals import open_parent
 
-__all__ = ["MANY_SPANS", "Recorder"]
-
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
 

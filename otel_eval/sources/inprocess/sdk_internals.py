@@ -21,19 +21,6 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, SynchronousMultiSpanPro
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import get_current_span
 
-__all__ = [
-    "SPAN_BYTES",
-    "HeldSpans",
-    "attributes_of",
-    "event_of",
-    "move_to_front",
-    "neighbours",
-    "open_parent",
-    "pipeline_of",
-    "raw_attributes",
-    "size_of",
-]
-
 
 def pipeline_of(span: Any) -> Any:
     """The processors of the span's provider. None if the SDK does not show them."""

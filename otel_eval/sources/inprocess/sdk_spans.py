@@ -17,8 +17,6 @@ from otel_eval.interfaces import Deployment, Frame, SpanEvent, SpanReader, Wante
 from otel_eval.native import extension
 from otel_eval.sources.inprocess.sdk_internals import attributes_of, raw_attributes, size_of
 
-__all__ = ["SdkResourceScope", "SdkResourceScopes", "SdkSpanReader", "frames_of", "plain"]
-
 _MAX_ENVELOPES: Final = 256  # resources × scopes; a process has a handful, a test suite a new one per provider
 
 _extension: Final = extension("_native")

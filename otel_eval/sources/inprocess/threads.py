@@ -20,9 +20,6 @@ from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
 from otel_eval.sources.inprocess.sdk_internals import SPAN_BYTES, size_of
 
-__all__ = ["SpanMemoryLimiter", "Worker"]
-
-
 _STOP: Final = object()
 _LOOK_S: Final = 0.1
 
