@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from load import SPANS_PER_BATCH, batches
-from receiver import CONFIG, OURS, run
+from receiver import OURS, config_of, run, started
 
 BACKEND = """
 import sys
@@ -57,7 +57,7 @@ def main() -> None:
 def command(folder: str, name: str, exporters: dict[str, Any]) -> list[str]:
     """A server with these exporters beside a file of results."""
     path = Path(folder) / f"{name}.json"
-    path.write_text(json.dumps(CONFIG | {"exporters": {"jsonl": {"path": f"{folder}/{name}.jsonl"}, **exporters}}))
+    path.write_text(json.dumps(config_of("lean", f"{folder}/{name}.jsonl", **exporters)))
     return [sys.executable, "-c", OURS, str(path)]
 
 
@@ -66,7 +66,7 @@ def measure(commands: dict[str, list[str]], bodies: list[bytes], rounds: int, fa
     costs: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, each in commands.items():
-            costs[name].append(1e6 / run(each, bodies, settle=2.5))
+            costs[name].append(1e6 / run(started(each), bodies, [SPANS_PER_BATCH] * len(bodies), wait_s=2.5))
     size = sum(map(len, bodies)) / len(bodies) / SPANS_PER_BATCH
     print(f"{'fat' if fat else 'lean'}: {size:.0f} B a span, {len(bodies) - 10} batches, {rounds} rounds")
     for name, values in costs.items():

@@ -25,7 +25,8 @@ from pathlib import Path
 
 import grpc
 from load import BATCHES_PER_CYCLE, SPANS_PER_BATCH, batches
-from receiver import CONFIG, METHOD
+from receiver import METHOD, config_of
+from shapes import SCORERS
 
 TRACES_PER_CYCLE = 256
 REST_S = 45.0  # `grace_period` is 30 s
@@ -109,12 +110,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.jsonl"
-        three = CONFIG["evaluations"][0]["scorers"]
-        scorers = [three[n % 3] | {"name": f"scorer_{n}"} for n in range(options.scorers)]
-        config = CONFIG | {
+        scorers = [SCORERS[n % len(SCORERS)] | {"name": f"scorer_{n}"} for n in range(options.scorers)]
+        config = config_of("lean", str(results)) | {
             "traces": {"max_bytes": options.max_bytes},
             "evaluations": [{"name": "bench", "scorers": scorers}],
-            "exporters": {"jsonl": {"path": str(results)}},
         }
         path = Path(folder) / "eval.json"
         path.write_text(json.dumps(config))

@@ -100,13 +100,13 @@ PROFILES: dict[str, list[str]] = {
 }
 
 
-def config_of(profile: str, results: str) -> dict[str, object]:
+def config_of(profile: str, results: str, **exporters: object) -> dict[str, object]:
     scorers = [*SCORERS, ARGUMENTS] if profile == "arguments" else SCORERS
     return {
         "traces": {"decision_wait": "500ms", "grace_period": "1s", "max_bytes": "2GiB"},
         "evaluations": [{"name": "bench", "scorers": scorers}],
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}},
-        "exporters": {"jsonl": {"path": results}},
+        "exporters": {"jsonl": {"path": results}, **exporters},
     }
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from load import SPANS_PER_BATCH, batches
-from receiver import CONFIG, OURS, cpu_seconds, run, send
+from receiver import OURS, config_of, cpu_seconds, run, send, started
 
 from otel_eval.storage.directory import DirectoryLock
 from otel_eval.storage.journal import Journal
@@ -48,8 +48,10 @@ def cost(options: argparse.Namespace, folder: Path) -> None:
                 kept = {"directory": str(folder / f"kept-{fat}-{number}-{name}"), "sync": name == "with"}
                 config = folder / "eval.json"
                 more = {} if name == "without" else {"storage": kept}
-                config.write_text(json.dumps(CONFIG | more | {"exporters": {"jsonl": {"path": f"{folder}/results.jsonl"}}}))
-                values.append(run([sys.executable, "-c", OURS, str(config)], bodies, settle=2.5))
+                config.write_text(json.dumps(config_of("lean", f"{folder}/results.jsonl") | more))
+                values.append(
+                    run(started([sys.executable, "-c", OURS, str(config)]), bodies, [SPANS_PER_BATCH] * len(bodies), wait_s=2.5)
+                )
                 shutil.rmtree(kept["directory"], ignore_errors=True)
         print(f"{'fat' if fat else 'lean'}: k spans per CPU-second, medians of {options.rounds}")
         for name, values in rates.items():
@@ -62,17 +64,20 @@ def restart(options: argparse.Namespace, folder: Path) -> None:
     """Seconds to `ready` and to the first line of results with 100,000 spans on disk, and the share of reading."""
     config, results = folder / "restart.json", folder / "restarted.jsonl"
     storage = {"directory": str(folder / "restart"), "max_size": "20GiB"}
-    traces = CONFIG["traces"] | {"decision_wait": "1h", "decision_wait_partial": "1h", "idle_timeout": "1h"}
+    common = config_of("lean", str(results))
+    traces = {"decision_wait": "1h", "decision_wait_partial": "1h", "idle_timeout": "1h"}
     bodies = list(batches(-(-100_000 // SPANS_PER_BATCH), fat=False))
-    config.write_text(json.dumps(CONFIG | {"storage": storage, "traces": traces}))
+    config.write_text(json.dumps(common | {"storage": storage, "traces": traces}))
     first = _served(config)
     send(first[1], bodies)
     first[0].kill()
     first[0].wait()
     traces |= {"decision_wait": "1s", "decision_wait_partial": "6s"}
-    config.write_text(json.dumps(CONFIG | {"storage": storage, "traces": traces, "exporters": {"jsonl": {"path": str(results)}}}))
+    config.write_text(json.dumps(common | {"storage": storage, "traces": traces}))
     empty = folder / "empty.json"
-    empty.write_text(json.dumps(CONFIG | {"storage": {"directory": str(folder / "empty")}}))
+    empty.write_text(
+        json.dumps(config_of("lean", str(folder / "empty.jsonl")) | {"storage": {"directory": str(folder / "empty")}})
+    )
     began = time.monotonic()
     none, _ = _served(empty)
     floor = time.monotonic() - began
@@ -83,10 +88,10 @@ def restart(options: argparse.Namespace, folder: Path) -> None:
     ready = time.monotonic() - began
     while not results.stat().st_size:
         time.sleep(0.005)
-    verdict = time.monotonic() - began
+    evaluated = time.monotonic() - began
     print(f"restart with {len(bodies) * SPANS_PER_BATCH} spans on disk ({sum(map(len, bodies)) >> 20} MiB), settle 1 s:")
     print(f"  ready after {ready:.2f} s (with nothing on disk {floor:.2f} s)")
-    print(f"  first verdict after {verdict:.2f} s, CPU until then {cpu_seconds(again.pid):.2f} s")
+    print(f"  first result after {evaluated:.2f} s, CPU until then {cpu_seconds(again.pid):.2f} s")
     again.kill()
     again.wait()
 
