@@ -92,13 +92,18 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
 
 def _exporters(config: EvalConfig) -> Iterator[str]:
     """The configured exporters with their targets; standard output is the default."""
-    jsonl, otlp, forward = config.exporters.jsonl, config.exporters.otlp_endpoints, config.exporters.forward
-    if jsonl or not (otlp or forward or config.exporters.kafka):
+    from otel_eval.app.exporting import score_endpoints, writes_lines
+
+    jsonl, forward = config.exporters.jsonl, config.exporters.forward
+    if writes_lines(config):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
-    for each in otlp.values():
+    for each in config.exporters.otlp_endpoints.values():
         yield f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
+    for name, endpoint in score_endpoints(config).items():
+        yield f"{name} {redacted_repr(endpoint.endpoint)}"
     if config.exporters.kafka:
         yield f"kafka {config.exporters.kafka.topic}"
+    yield from config.exporters.of_packages
     if forward:
         yield f"forward {redacted_repr(forward.endpoint)}"
 

@@ -314,7 +314,9 @@ class LastPositions:
     def in_order(self) -> Iterator[tuple[int, bytes]]:
         """Every id after its last position, in the order of these positions."""
         try:
-            yield from self._db.execute("SELECT position, id FROM last ORDER BY position, id")
+            # Not `yield from`, which would close the cursor of a reader that stopped: by then the database is closed.
+            for row in self._db.execute("SELECT position, id FROM last ORDER BY position, id"):  # noqa: UP028
+                yield row
         except sqlite3.OperationalError as error:
             raise OSError(f"a temporary file: {error}") from None
 

@@ -172,7 +172,8 @@ def test_log_lines_are_json_if_asked_for(config: Write) -> None:
 
 def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
     """The file, the evaluations, the exporters, the addresses and the build; keys and headers stay out."""
-    more = ANYWHERE + "\nexporters: {otlp: {endpoint: 'http://127.0.0.1:9', signals: [logs], headers: {key: SECRET}}}"
+    otlp = "otlp: {endpoint: 'http://127.0.0.1:9', signals: [logs], headers: {key: SECRET}}"
+    more = ANYWHERE + f"\nexporters: {{{otlp}, phoenix: {{endpoint: 'http://127.0.0.1:8', headers: {{key: SECRET}}}}}}"
     path = config(SCORER, more=more)
     with serving(path) as process:
         addresses = ready(process).removeprefix("ready ").strip()
@@ -181,7 +182,7 @@ def test_what_is_served_is_logged_at_the_start(config: Write) -> None:
         process.wait(20)
     assert line == (
         f"otel-eval: serving {path}: evaluations one (tool_errors); "
-        f"exporters otlp 'http://127.0.0.1:9' (logs); addresses {addresses}; "
+        f"exporters otlp 'http://127.0.0.1:9' (logs), phoenix 'http://127.0.0.1:8'; addresses {addresses}; "
         f"version {BUILT}\n"
     )
 

@@ -24,3 +24,12 @@ def test_every_id_is_given_once_by_its_last_position(found):
         for part in found:
             last.add((number.to_bytes(16), position) for number, position in part)
         assert list(last.in_order()) == sorted((position, trace_id) for trace_id, position in expected.items())
+
+
+def test_a_reader_may_stop_early() -> None:
+    """The generator is closed after the database; an error would be written to stderr at the end of the program."""
+    with LastPositions() as last:
+        last.add([(bytes(16), 1), (bytes([1] * 16), 2)])
+        rows = last.in_order()
+        assert next(rows) == (1, bytes(16))
+    rows.close()
