@@ -14,6 +14,8 @@ from costs.shapes import SHAPES, Shape
 
 from otel_eval.engine import Engine
 
+pytestmark = pytest.mark.slow
+
 MOST = 20.0  # where a linear cost gives 8 and a quadratic one 64
 MOST_MEMORY = 3.0  # times its estimate
 FREE = 2 * 2**20  # bytes that any process takes for anything

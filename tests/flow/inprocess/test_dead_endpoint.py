@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
         ("simple", "some runs were not scored before shutdown: an exporter does not return"),
     ],
 )
+@pytest.mark.slow
 def test_a_dead_endpoint_delays_exit_by_at_most_5_s(kind: str, warning: str):
     """Exporters of the SDK try for longer than that, and one that exports each record at once blocks scoring."""
     done = subprocess.run(

@@ -9,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
@@ -113,6 +114,7 @@ def test_runs_side_by_side_below_one_open_span_do_not_wait_for_one_another(tmp_p
     assert len(rows(results)) == 2
 
 
+@pytest.mark.slow
 def test_thousands_of_runs_below_one_span_cost_what_the_last_ones_do(tmp_path: Path):
     """Neither memory nor time grows with what is over, and no span is dropped."""
     provider, processor, tracer = program(results := tmp_path / "results.jsonl", traces={"grace_period": 0})

@@ -14,6 +14,7 @@ ROOT = 9999  # never arrives
 Spans = tuple[tuple[int, int, int, str], ...]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_crashes_change_no_result(tmp_path_factory: pytest.TempPathFactory, seed: int):

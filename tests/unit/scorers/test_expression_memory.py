@@ -104,6 +104,7 @@ LINUX = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @LINUX
 def test_no_expression_takes_more_than_twice_its_budget():
     """It ends with its value, with an error of its own, or is too large."""

@@ -205,6 +205,7 @@ def test_a_trace_that_takes_too_many_steps_is_skipped() -> None:
     assert (run.start_ns, run.end_ns, run.service) == (0, LONG * LONG, "test")
 
 
+@pytest.mark.slow
 def test_an_incomplete_run_is_incomplete_however_large_it_is() -> None:
     """Spans that are missing are known without reading any."""
     (report,) = judged(closed(*levels_of_attempts(1500), cut="spans were dropped"))

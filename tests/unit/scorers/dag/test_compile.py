@@ -121,6 +121,7 @@ def told(scorer, run):
     return by_one, finished(walk(scorer.plan, ExpressionEvaluator(bind(scorer.reading, run)), None))
 
 
+@pytest.mark.slow
 @given(specs(), st.lists(runs(), min_size=5, max_size=5))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_one_expression_tells_the_way_that_a_walk_takes(spec, drawn):
