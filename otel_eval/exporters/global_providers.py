@@ -208,6 +208,7 @@ class GlobalProvidersExporter(Exporter):
         return True
 
     def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:
+        """The exporter over the program's own provider of a signal, and that provider; None if it would send nothing."""
         held = self._exporters.get(signal)
         if held is None:
             held = {"logs": self._logs, "metrics": self._metrics, "spans": self._spans}[signal]()

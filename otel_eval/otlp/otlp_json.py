@@ -144,7 +144,7 @@ class _Level(NamedTuple):
 
 
 def _levels(listed: list[Any], head: str, table: Table, name: str) -> Iterator[_Level]:
-    """Of groups their resources and scopes, of scopes these and their items."""
+    """Each object of the list with its head (a resource or a scope) and the objects that its member `name` lists."""
     for given in listed:
         below = _members(given, name)
         found, url = given.get(head), look_up(given, "schemaUrl", "schema_url")

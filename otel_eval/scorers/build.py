@@ -324,6 +324,7 @@ class FunctionScorer(BaseScorer):
         return self.to_outcome(self._understood(returned))
 
     def _understood(self, returned: Any) -> Finding | Outcome:
+        """What the function returned, as a finding or an outcome: it may return a number, a yes or no, or one of these."""
         if isinstance(returned, Scored | Skipped | Failed):
             outcome = checked_outcome(returned, self.type)
             if isinstance(outcome, Scored) and (self.strict or self.decides):

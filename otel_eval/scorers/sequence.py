@@ -302,6 +302,7 @@ class LoopDetection(BaseScorer):
         return Finding(0.0 if loops else 1.0, "; ".join(said) or "no loop", {"loops": loops_found})
 
     def _loops(self, keys: Sequence[Hashable]) -> list[_Repetition]:
+        """The most repeated cycle of each length that comes more than `max_repeats` times in a row, the shortest first."""
         lengths = range(1, min(self.max_cycle, len(keys) // (self.max_repeats + 1)) + 1)
         found = [_most_repeated(keys, length) for length in lengths]
         # A cycle that is itself a shorter cycle over and over is listed already.

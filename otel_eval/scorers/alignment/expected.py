@@ -248,7 +248,7 @@ def _fields(call: Expected, comparison: Comparison) -> Fields:
 
 def _prepared(expectation: Expectation, comparison: Comparison, fields: Mapping[str, Fields]) -> Prepared | None:
     try:
-        return prepare([_word(call, fields[call.name], comparison.arguments) for call in expectation.calls])
+        return prepare([_comparable(call, fields[call.name], comparison.arguments) for call in expectation.calls])
     except (TypeError, RecursionError):
         return None
 
@@ -259,13 +259,13 @@ def words_of(criterion: Criterion, calls: Sequence[TimedCall]) -> list[Hashable]
         return [call.name for call in calls]
     fields, mode = criterion.fields, criterion.comparison.arguments
     try:
-        return [_word(call, fields[call.name], mode) if call.name in fields else call.name for call in calls]
+        return [_comparable(call, fields[call.name], mode) if call.name in fields else call.name for call in calls]
     except (TypeError, RecursionError):
         return None
 
 
-def _word(call: Any, fields: Fields, mode: str | tuple[str, ...] | None) -> Hashable:
-    """Equal for calls of one name whose compared fields are equal, and for no others.
+def _comparable(call: Any, fields: Fields, mode: str | tuple[str, ...] | None) -> Hashable:
+    """A value that is equal for calls of one name whose compared fields are equal, and for no others.
 
     Raises:
         TypeError: a value cannot be hashed.

@@ -283,13 +283,13 @@ def _replaced(node: Expr, summands: Iterator[Expr]) -> Expr:
 
 
 def _sum_check(summands: list[Expr]) -> Expr:
-    """Each sign makes something that is as long as all of it at most."""
+    """A check of `+` over these summands: each sign makes a value that is at most as long as all of them together."""
     total = reduce(partial(call, "_+_"), map(_size, summands))
     return call("@sum", total, constant(len(summands) - 1))
 
 
 def _size(node: Expr) -> Expr:
-    """How many bytes it takes where it is copied, of a number none."""
+    """An expression for the bytes that the value takes when it is copied; 0 for numbers."""
     if node.kind == "const":
         return constant(len(node.rest[0]))
     if node.type.startswith(NUMBERS):

@@ -243,7 +243,7 @@ _AHEAD: Final = 64  # lines after a broken first one that may show that each lin
 
 
 def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
-    """What the documents hold.
+    """The spans of a text file: of JSON documents on a line each, or of documents that span many lines.
 
     Raises:
         InputError: the file is one document, and not JSON or none of a trace.

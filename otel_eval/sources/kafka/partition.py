@@ -117,7 +117,7 @@ class Partition:
         self.hold(records)
         self.is_refused = self.is_blocked = False
         while self.waiting and not (self.is_refused or self.is_blocked):
-            self._take_some(self._next())
+            self._read_together(self._next())
 
     def hold(self, records: Sequence[TopicRecord]) -> None:
         """Have records wait."""
@@ -136,7 +136,8 @@ class Partition:
             records.append(record)
         return records
 
-    def _take_some(self, records: list[TopicRecord]) -> None:
+    def _read_together(self, records: list[TopicRecord]) -> None:
+        """Push these records, or note their trace ids if they are before the start; they go on waiting if the push is refused."""
         before_s, time_s = self.clock(), self.clock.record(records[0].time_s)
         if records[0].offset < self._start.low:
             self._learn(records)
