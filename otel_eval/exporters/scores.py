@@ -168,13 +168,18 @@ def summarized(report: Report) -> Report:
 
 def _summary(results: Sequence[Result]) -> Outcome | None:
     """Whether the run passed the evaluation; unknown is no pass, and no summary where nothing applied."""
-    scored = [each for each in results if isinstance(each.outcome, Scored)]
-    if below := [f"{each.scorer}: {names.explanation_of(each)}" for each in scored if names.label_of(each) == "fail"]:
-        return Scored(0.0, False, "; ".join(below))
+    scored = sorted((each for each in results if isinstance(each.outcome, Scored)), key=_is_passed)  # long text is cut at its end
+    reasons = "; ".join(f"{each.scorer}: {names.explanation_of(each)}" for each in scored)
+    if scored and not _is_passed(scored[0]):
+        return Scored(0.0, False, reasons)
     outcomes = [result.outcome for result in results]
     if any(isinstance(each, Failed) or (isinstance(each, Skipped) and each.reason in UNKNOWN_REASONS) for each in outcomes):
         return Skipped("not every scorer could evaluate the run", reason="not_recorded")
-    return Scored(1.0, True, "every scorer's threshold was reached") if scored else None
+    return Scored(1.0, True, reasons) if scored else None
+
+
+def _is_passed(result: Result) -> bool:
+    return names.label_of(result) != "fail"
 
 
 def _summary_result(report: Report, outcome: Outcome) -> Result:
