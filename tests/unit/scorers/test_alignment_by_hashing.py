@@ -50,7 +50,7 @@ def test_the_weight_is_that_of_all_pairs(spec, wanted, made, times, alike, neste
     run = run_of(made, times)
     outcome = create_scorer({**spec, "expected": listed})(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expected, "_word", unhashable)
+        patch.setattr(expected, "_comparable", unhashable)
         patch.setattr(arguments, "_hashed", unhashable)
         patch.setattr(Aligner, "_all_equal", lambda self: False)
         pairwise = create_scorer({**spec, "expected": listed})(run)
