@@ -90,16 +90,7 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
     """Where they send to, by exporter."""
-    exporters = config.exporters
-    given: dict[str, AnnotationEndpoint | None] = {
-        "phoenix": exporters.phoenix,
-        "mlflow": exporters.mlflow,
-        "langfuse": exporters.langfuse,
-        "langsmith": exporters.langsmith,
-        "datadog": exporters.datadog,
-        "logfire": exporters.logfire,
-    }
-    return {name: _endpoint(name, each) for name, each in given.items() if each}
+    return {name: _endpoint(name, each) for name, each in config.exporters.score_products.items()}
 
 
 def _endpoint(name: str, given: AnnotationEndpoint) -> Endpoint:
@@ -280,7 +271,7 @@ def export_queues_of(
 def writes_lines(config: EvalConfig) -> bool:
     """Whether the receiver writes results as JSON Lines: to a file, or to stdout if there is no exporter."""
     exporters = config.exporters
-    others = (exporters.otlp, exporters.forward, exporters.kafka, score_endpoints(config), exporters.of_packages)
+    others = (exporters.otlp, exporters.forward, exporters.kafka, exporters.score_products, exporters.of_packages)
     return exporters.jsonl is not None or not any(others)
 
 

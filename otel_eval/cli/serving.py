@@ -92,15 +92,15 @@ def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
 
 def _exporters(config: EvalConfig) -> Iterator[str]:
     """The configured exporters with their targets; standard output is the default."""
-    from otel_eval.app.exporting import score_endpoints, writes_lines
+    from otel_eval.app.exporting import writes_lines
 
     jsonl, forward = config.exporters.jsonl, config.exporters.forward
     if writes_lines(config):
         yield f"jsonl {jsonl.path if jsonl else '- (stdout)'}"
     for each in config.exporters.otlp_endpoints.values():
         yield f"{each.name} {redacted_repr(each.endpoint)} ({', '.join(each.signals)})"
-    for name, endpoint in score_endpoints(config).items():
-        yield f"{name} {redacted_repr(endpoint.endpoint)}"
+    for name, product in config.exporters.score_products.items():
+        yield f"{name} {redacted_repr(product.endpoint)}"
     if config.exporters.kafka:
         yield f"kafka {config.exporters.kafka.topic}"
     yield from config.exporters.of_packages

@@ -252,6 +252,12 @@ class Exporters(Shape):
         return {f"exporters.otlp[{index}]": each for index, each in enumerate(self.otlp or ())}
 
     @property
+    def score_products(self) -> Mapping[str, AnnotationEndpoint]:
+        """The products that receive scores by an API of their own, by name."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: each for name, each in given.items() if isinstance(each, AnnotationEndpoint)}
+
+    @property
     def of_packages(self) -> Mapping[str, Any]:
         """The options of each exporter of an installed package, by its name."""
         return self.model_extra or {}

@@ -81,7 +81,7 @@ class Exporter(ABC):
 class ProviderExporter(Exporter):
     """Exports through a provider of the SDK, which is flushed; its owner shuts it down."""
 
-    _provider: Any = None  # None: whoever flushes us flushes it, too
+    _provider: Any = None  # None: the owner of the exporter flushes it as well
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the provider; False if it did not finish in time."""

@@ -55,6 +55,17 @@ def read_regular_file(file: str, most: int) -> bytes:
         return opened.read(most + 1)
 
 
+def _content(where: str, file: str, most: int, limit: str, remedy: str) -> bytes:
+    """What a configured file holds, which must not be longer than `most` bytes."""
+    try:
+        found = read_regular_file(file, most)
+    except OSError as error:
+        raise ConfigError(f"{where} cannot be read ({error.strerror}); {remedy}") from None
+    if len(found) > most:
+        raise ConfigError(f"{where} is larger than {limit}; {remedy}")
+    return found
+
+
 _log = logging.getLogger("otel_eval")
 
 _MOST_TOKENS: Final = 64 * 1024
@@ -131,12 +142,7 @@ class BearerTokens:
 
     def _read(self, file: str) -> list[bytes]:
         where = f"{self._where}.token_files: {file!r}"
-        try:
-            raw = read_regular_file(file, _MOST_TOKENS)
-        except OSError as error:
-            raise ConfigError(f"{where} cannot be read ({error.strerror}); name a file with one token a line") from None
-        if len(raw) > _MOST_TOKENS:
-            raise ConfigError(f"{where} is larger than 64 KiB; name a file with one token a line")
+        raw = _content(where, file, _MOST_TOKENS, "64 KiB", "name a file with one token a line")
         lines = [line.strip() for line in raw.decode("utf-8-sig", "replace").splitlines()]
         if not any(lines):
             raise ConfigError(f"{where} is empty; write one token a line")
@@ -294,13 +300,7 @@ class Certificates:
         return context
 
     def _read(self, key: str, file: str) -> bytes:
-        try:
-            found = read_regular_file(file, _MOST_CERTIFICATES)
-        except OSError as error:
-            raise ConfigError(f"{self._where}.{key}: {file!r} cannot be read ({error.strerror}); name a PEM file") from None
-        if len(found) > _MOST_CERTIFICATES:
-            raise ConfigError(f"{self._where}.{key}: {file!r} is larger than 4 MiB; name a PEM file")
-        return found
+        return _content(f"{self._where}.{key}: {file!r}", file, _MOST_CERTIFICATES, "4 MiB", "name a PEM file")
 
     def grpc_credentials(self) -> Any:
         """Credentials for a grpcio server, which asks for the certificates at each connection."""

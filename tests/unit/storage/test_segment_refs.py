@@ -23,7 +23,7 @@ def test_a_segment_is_needed_while_a_trace_in_it_is_held():
 
 
 def test_a_segment_is_needed_until_every_sink_has_its_reports():
-    """Whoever is told last lets it go; what no_trace_is_open owes is not settled."""
+    """The last acknowledgement frees it, however often others are repeated."""
     segment_refs = SegmentRefs()
     segment_refs.add_unacknowledged(b"r", A, ["x", "y"])
     assert segment_refs.acknowledge("x", [b"r", b"unknown"]) == [b"r"]
