@@ -21,7 +21,7 @@ from otel_eval.forwarding.relay import ForwardingRecovery, ForwardingRelay
 from otel_eval.model import Report
 from otel_eval.otlp import SpanBatch
 from otel_eval.pipeline import Pipeline
-from otel_eval.sources.interface import Source
+from otel_eval.sources import Source
 from otel_eval.sources.receiver import Bound
 from otel_eval.sources.receiver.memory import IdleMemory
 from otel_eval.storage.directory import claim_split

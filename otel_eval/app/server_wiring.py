@@ -17,7 +17,7 @@ from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
 from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
-from otel_eval.sources.interface import Source
+from otel_eval.sources import Source
 from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
 from otel_eval.storage.directory import worker_directory
 

@@ -22,6 +22,7 @@ from otel_eval.forwarding.splice import SpanContainer
 from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Frame, SpanReader
 from otel_eval.model import Kind, Report
+from otel_eval.storage.durable import Ack
 
 REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
 
@@ -147,23 +148,6 @@ class PendingSpans:
 
 Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 """Of each span its trace id, span id, frame and size."""
-
-
-@dataclass(slots=True, eq=False)
-class Ack:
-    """Of one request.
-
-    Attributes:
-        rest: whether the part without the held spans is still to be forwarded.
-        cut: a checksum of the spans that were held; 0 if none was.
-        left: how many of them are still to be forwarded.
-        place: where the request is journaled; None until it is.
-    """
-
-    rest: bool = True
-    cut: int = 0
-    left: int = 0
-    place: Any = None
 
 
 def checksum_of(roots: Sequence[PendingSpan]) -> int:

@@ -14,10 +14,9 @@ from otel_eval.forwarding import Ack, Forwarder, UnsentRequest
 from otel_eval.model import Report
 from otel_eval.otlp import RawRequest, SpanBatch
 from otel_eval.pipeline import Pipeline
-from otel_eval.storage.durable import Durable
+from otel_eval.storage.durable import AcknowledgedRequest, Durable, ForwardedRequests
 from otel_eval.storage.journal import JournalRecord
 from otel_eval.storage.record_types import EvaluatedTrace, unpack_forwarded
-from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests
 
 
 class ForwardingRelay:

@@ -15,7 +15,6 @@ from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.forwarding.forward_queue import ForwardQueue
 from otel_eval.forwarding.pending_spans import (
-    Ack,
     ForwardJournal,
     HoldFilter,
     PendingSpan,
@@ -29,6 +28,7 @@ from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
 from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy, SignalHistory
+from otel_eval.storage.durable import Ack
 
 _DEFAULT: Final = RetryPolicy()
 

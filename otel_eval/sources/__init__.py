@@ -1,1 +1,64 @@
-"""Where spans come from: a process, a wire, files. Each room inside stands alone and loads what it needs itself."""
+"""Where spans come from: a process, a wire, files. Here is what receivers have in common; each package inside stands alone.
+
+OTLP over gRPC and HTTP and the Kafka receiver bring batches of spans to a consumer or pipelines while they run. Stored files are
+read as batches of the same kind when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # what reads spans of the process needs no wire format
+    from otel_eval.otlp import SpanBatch
+
+__all__ = ["Consumer", "Source"]
+
+
+class Consumer(Protocol):
+    """Takes the items of a request. When a call returns, the request is acknowledged.
+
+    Called from several threads at once. Either everything given is taken, or `Overloaded` is raised and nothing is:
+    the client retries all of it.
+    """
+
+    def spans(self, batch: SpanBatch) -> None:
+        """Take spans.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+        ...
+
+    def logs(self, batch: SpanBatch) -> None:
+        """Take log records.
+
+        Raises:
+            Overloaded: there is no room now.
+        """
+        ...
+
+
+class Source(Protocol):
+    """Brings spans from `start` to `stop`."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether spans are taken."""
+        ...
+
+    def start(self) -> object:
+        """Begin."""
+        ...
+
+    def stop(self, timeout_s: float) -> None:
+        """Take nothing more."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """After the last results were delivered: acknowledge what is delivered, and release connections."""
+        ...
+
+    def counts(self) -> Mapping[str, Any]:
+        """What it counted."""
+        ...

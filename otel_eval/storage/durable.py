@@ -10,21 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.counters import Warnings
 from otel_eval.errors import Overloaded
-from otel_eval.interfaces import ClosedTrace, Part, Released
-from otel_eval.model import Completeness, Pending, Report
-from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
+from otel_eval.interfaces import ClosedTrace
+from otel_eval.model import Pending, Report
+from otel_eval.otlp import RawRequest
 from otel_eval.storage import record_types
 from otel_eval.storage.directory import AcceptedSignals, DirectoryLock, evaluator_identity
 from otel_eval.storage.in_progress import InProgress, RecordedAttempts
-from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, StorageFull
-from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, form_of, key_of
-from otel_eval.storage.segment_refs import AcknowledgedRequest, ForwardedRequests, SegmentRefs
+from otel_eval.storage.journal import SEGMENT_BYTES, Appended, Journal, Segment, SegmentRefs, StorageFull
+from otel_eval.storage.record_types import EvaluatedTrace, ForwardedRequest, RecordKind, form_of, key_of, records_of, weight_of
 
 _LOOK_S: Final = 1.0  # between looks at what holds up the oldest segment
 _RETRY_S: Final = 0.5  # between attempts to write what was evaluated
@@ -36,6 +36,113 @@ class StorageOptions(Protocol):
     directory: str
     max_size: int
     sync: bool
+
+
+@dataclass(slots=True, eq=False)
+class Ack:
+    """What of a request is still to be forwarded.
+
+    Attributes:
+        rest: whether the part without the held spans is still to be forwarded.
+        cut: a checksum of the spans that were held; 0 if none was.
+        left: how many of them are still to be forwarded.
+        place: where the request is journaled; None until it is.
+    """
+
+    rest: bool = True
+    cut: int = 0
+    left: int = 0
+    place: Any = None
+
+
+class SpansToForward(Protocol):
+    """The forwarding stage, which holds the spans that wait for scores."""
+
+    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], bytes]:
+        """The spans of a trace that wait, and a request that contains them."""
+        ...
+
+    def moved(self, roots: Sequence[Any], place: Any) -> bool:
+        """Those that still wait belong to the record at this place; False if none waits any more."""
+        ...
+
+
+class AcknowledgedRequest(NamedTuple):
+    """A request that is to be passed on as well: what it is, and the ack of what is still to go."""
+
+    origin: Any
+    ack: Ack
+
+
+class ForwardedRequests:
+    """The forwarding stage's journal.
+
+    Args:
+        journal: where requests stand.
+        segment_refs: which segments are needed.
+        unwritten: told of a note that could not be written.
+    """
+
+    def __init__(self, journal: Journal, segment_refs: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
+        self._journal, self._segment_refs, self._unwritten = journal, segment_refs, unwritten
+        self.forward: SpansToForward | None = None
+        self._lock = threading.Lock()  # guards all acks
+
+    def kept(self, ack: Ack, segment: Segment, end: int) -> None:
+        """The request stands there. Before anybody can pass on anything of it."""
+        ack.place = (segment, end)
+        self.needed(segment)
+
+    def needed(self, segment: Segment) -> None:
+        """A request that is not passed on, or not whole, stands in the segment."""
+        self._segment_refs.retain(segment)
+
+    def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
+        """Note what was passed on, and let go of the segments that were needed for it."""
+        with self._lock:
+            for ack in requests:
+                ack.rest = False
+            for ack in spans:
+                ack.left -= 1
+            # A request whose spans went first is noted when the rest of it has gone.
+            noted = {*requests, *[each for each in spans if not each.left and not each.rest]}
+            notes = [(*each.place, each.cut if each.left else 0) for each in noted if each.place is not None]
+        self._note(notes)
+
+    def dropped(self, ack: Ack) -> None:
+        """Nothing is to be passed on of the request, though its spans may be under way."""
+        with self._lock:
+            place, ack.place = ack.place, None
+        self._note([] if place is None else [(*place, 0)])
+
+    def _note(self, notes: Sequence[tuple[Segment, int, int]]) -> None:
+        if not notes:
+            return
+        try:
+            self._journal.append(
+                RecordKind.FORWARDED,
+                [record_types.pack_forwarded(ForwardedRequest(segment.number, *rest) for segment, *rest in notes)],
+            )
+        except OSError as error:  # then it is passed on once more after a restart
+            self._unwritten(error)
+        for segment, _, waiting in notes:
+            if not waiting:
+                self._segment_refs.release(segment)
+
+    # ------------------------------------------- traces that are written again
+
+    def waiting(self, trace_id: bytes) -> tuple[Sequence[Any], list[tuple[RecordKind, bytes]]]:
+        """The spans of the trace that wait to be passed on, and the record of them."""
+        roots, request = self.forward.waiting(trace_id) if self.forward is not None else ((), b"")
+        return roots, [(RecordKind.PENDING_SPANS, request)] if roots else []
+
+    def moved(self, roots: Sequence[Any], segment: Segment, end: int) -> None:
+        """That record stands there."""
+        if self.forward is None or not roots:
+            return
+        self.needed(segment)
+        if not self.forward.moved(roots, (segment, end)):
+            self._segment_refs.release(segment)  # they left meanwhile
 
 
 class Durable:
@@ -111,9 +218,8 @@ class Durable:
 
     def closing(self, traces: Sequence[Closing]) -> bool:
         """Write down that these are evaluated with the spans received so far."""
-        closings = [Closing(*each) for each in traces]
-        parts = [each for each in closings if each.tops]
-        whole = [(each.trace_id, each.reason) for each in closings if not each.tops]
+        parts = [each for each in traces if each.tops]
+        whole = [each for each in traces if not each.tops]
         try:
             if parts:
                 self.journal.append(RecordKind.PART, [record_types.pack_parts(parts)])
@@ -278,52 +384,3 @@ class Durable:
             "storage.records_damaged": found.damaged,
             "storage.torn_bytes": found.torn_bytes,
         }
-
-
-_TRACES: Final = form_of("traces", "protobuf")
-_LOGS: Final = form_of("logs", "protobuf")
-
-
-def weight_of(trace: ClosedTrace) -> int:
-    """Its payloads in bytes."""
-    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
-        len(payload) for records in trace.logs.values() for payload, _ in records
-    )
-
-
-def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
-    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be told apart."""
-    if trace.part is not None and trace.released is not None:
-        return _records_of_parts(trace, trace.part, trace.released)
-    evaluated = not is_open or trace.changed is not None
-    since = (trace.changed or frozenset()) if evaluated and is_open else frozenset()
-    if evaluated and not trace.frames.keys() - since:
-        return None  # every span was replaced after the evaluation: rare, and over with the next one
-    records = list(_bodies(trace, lambda span_id: span_id not in since))
-    if evaluated:
-        records.append((RecordKind.CLOSED, record_types.pack_closings([(trace.trace_id, Completeness.COMPLETE)])))
-        records.append(_evaluations(trace))
-        records += _bodies(trace, lambda span_id: span_id in since)
-    return records
-
-
-def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
-    """The same of a trace that is open and of which trees were closed on their own."""
-    records = list(_bodies(trace, lambda span_id: span_id in part.spans))
-    records.append((RecordKind.PART, record_types.pack_parts([(trace.trace_id, Completeness.DETACHED, part.tops)])))
-    records.append(_evaluations(trace))
-    records.append((RecordKind.RELEASED, record_types.pack_released(trace.trace_id, released)))
-    return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
-
-
-def _evaluations(trace: ClosedTrace) -> tuple[RecordKind, bytes]:
-    return RecordKind.EVALUATED, record_types.pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])
-
-
-def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:
-    frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
-    logs = [record for span_id, records in trace.logs.items() if wanted(span_id) for record in records]
-    if frames:
-        yield RecordKind.BODY, _TRACES + reserialize_traces(frames)
-    if logs:
-        yield RecordKind.BODY, _LOGS + reserialize_logs(logs)

@@ -1,4 +1,4 @@
-"""An append-only log of records over several files, with a common sync for all writers that wait.
+"""An append-only log of records over several files, with a common sync for all writers that wait, and which files are needed.
 
 Appends take turns and are quick; `commit` waits until what was appended is on the disk, and writers that wait meanwhile share the
 next sync.
@@ -6,6 +6,9 @@ next sync.
 A segment that is no longer needed is written over as a later one (`segments`), unless its room is needed. What a failed write
 left behind is overwritten by the next. After a failed sync it is unknown what reached the disk (the kernel may have dropped it):
 the waiting writers get an error, and the next record begins a new segment.
+
+A segment is needed by traces with spans in it, by reports that were not acknowledged and by requests to forward. Segments are
+removed oldest first, so that what was recorded of a trace is never removed before its spans are.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +155,7 @@ class Journal:
 
     def _add(self, kind: int, payload: Sequence[bytes], size: int) -> Appended:
         segment = self._room()
-        _write(self._file, [record_header(self._seal, kind, payload), *payload], segment.size)
+        _write(self._file, [record_header(self._seal, kind, payload), *payload], size, segment.size)
         segment.size += size
         self._written += size
         return Appended(self._written, segment, segment.size)
@@ -282,23 +285,98 @@ def _records(path: Path, damage: Damage) -> Iterator[Record]:
             yield from scan(data, damage)
 
 
-def _write(file: int, pieces: list[bytes], at: int) -> None:
+def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:
     """Write all of it, or raise and leave nothing that counts."""
-    start = at
     try:
-        for first in range(0, len(pieces), _PIECES):
-            at = _write_some(file, pieces[first : first + _PIECES], at)
+        written = os.pwritev(file, pieces[:_PIECES], at)
+        if written < size:  # many pieces, the disk is nearly full, or the kernel's limit of one write
+            rest = memoryview(b"".join(pieces))
+            while written < size:
+                written += os.pwrite(file, rest[written:], at + written)
     except OSError:
         with suppress(OSError):
-            os.ftruncate(file, start)
+            os.ftruncate(file, at)
         raise
 
 
-def _write_some(file: int, pieces: list[bytes], at: int) -> int:
-    wanted = sum(map(len, pieces))
-    written = os.pwritev(file, pieces, at)
-    if written < wanted:  # the disk is nearly full, or the kernel's limit of one write
-        rest = b"".join(pieces)
-        while written < wanted:
-            written += os.pwrite(file, memoryview(rest)[written:], at + written)
-    return at + wanted
+class SegmentRefs:
+    """References to segments. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what follows
+        self._traces: dict[Segment, set[bytes]] = {}
+        self._unacknowledged: dict[bytes, tuple[Segment, set[str]]] = {}
+        self._retained: Counter[Segment] = Counter()
+
+    def add_traces(self, segment: Segment, trace_ids: Iterable[bytes]) -> None:
+        """Spans of these traces were written to the segment."""
+        with self._lock:
+            self._traces.setdefault(segment, set()).update(trace_ids)
+
+    def add_unacknowledged(self, key: bytes, segment: Segment, exporters: Collection[str]) -> None:
+        """A report in the segment is to be acknowledged by these exporters; an earlier record of it no longer counts."""
+        if not exporters:
+            return
+        with self._lock:
+            before = self._unacknowledged.get(key)
+            if before is not None:
+                self._retained[before[0]] -= 1
+            self._unacknowledged[key] = (segment, set(exporters))
+            self._retained[segment] += 1
+
+    def retain(self, segment: Segment) -> None:
+        """Something else in the segment is needed."""
+        with self._lock:
+            self._retained[segment] += 1
+
+    def release(self, segment: Segment) -> None:
+        """What was retained is no longer needed."""
+        with self._lock:
+            self._retained[segment] -= 1
+
+    def acknowledge(self, exporter: str, keys: Iterable[bytes]) -> list[bytes]:
+        """The exporter has delivered these reports; returned are those that it had not acknowledged before."""
+        acknowledged = []
+        with self._lock:
+            for key in keys:
+                if key not in self._unacknowledged or exporter not in self._unacknowledged[key][1]:
+                    continue
+                segment, exporters = self._unacknowledged[key]
+                acknowledged.append(key)
+                exporters.discard(exporter)
+                if not exporters:
+                    del self._unacknowledged[key]
+                    self._retained[segment] -= 1
+        return acknowledged
+
+    @property
+    def unacknowledged(self) -> int:
+        """The number of reports that some exporter has not acknowledged."""
+        return len(self._unacknowledged)
+
+    def is_free(self, segment: Segment, is_open: Callable[[bytes], bool]) -> bool:
+        """Whether the segment can be removed: no trace in it `is_open`, all reports are acknowledged, nothing is retained."""
+        with self._lock:
+            traces = self._traces.get(segment, set())
+            while traces:
+                trace_id = next(iter(traces))
+                if is_open(trace_id):
+                    return False
+                traces.discard(trace_id)  # for ever: an id that is forgotten is not opened again
+            if self._retained[segment] > 0:
+                return False
+            self._traces.pop(segment, None)
+            del self._retained[segment]
+        return True
+
+    def traces_in(self, segment: Segment) -> set[bytes]:
+        """Traces that may still need the segment."""
+        with self._lock:
+            return set(self._traces.get(segment, ()))
+
+    def moved(self, trace_id: bytes, segment: Segment) -> None:
+        """All records of the trace were written again, to this segment."""
+        with self._lock:
+            for traces in self._traces.values():
+                traces.discard(trace_id)
+            self._traces.setdefault(segment, set()).add(trace_id)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from otel_eval.interfaces import ClosedTrace, LastEvaluation, Released
+from otel_eval.assembly import Closing
+from otel_eval.interfaces import ClosedTrace, LastEvaluation, Part, Released
 from otel_eval.model import Completeness, Evidence, Failed, NoRun, Outcome, Report, Result, Scored, Skipped, Stamp, Trajectory
-from otel_eval.otlp import RawRequest
+from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
 
 _FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
 # Older versions wrote none of these, or only the first four.
@@ -107,6 +108,7 @@ _REASONS: Final = tuple(map(Completeness, ("complete", "remote_parent", "idle", 
 """By their place here they are on disks."""
 _NESTED: Final = struct.Struct("<BI")
 _TOMBSTONE: Final = struct.Struct("<16sd")
+_CLOSED: Final = struct.Struct("<16sB")
 _PART: Final = struct.Struct("<16sBI")
 _RELEASED: Final = struct.Struct("<III")
 _FORWARDED: Final = struct.Struct("<QQI")
@@ -138,31 +140,23 @@ class RecordKind(IntEnum):
     """Within MOVED: what is no longer known of trees of the trace that were closed on their own."""
 
 
-class ClosingRecord(NamedTuple):
-    """A trace and why it was closed, or of one that stays open the tops of the trees that were."""
-
-    trace_id: bytes
-    reason: Completeness
-    tops: tuple[bytes, ...] = ()
-
-
-def pack_closings(closed: Iterable[tuple[bytes, Completeness]]) -> bytes:
+def pack_closings(closed: Iterable[Closing]) -> bytes:
     """The payload of CLOSED."""
-    return b"".join(trace_id + bytes((_REASONS.index(reason),)) for trace_id, reason in closed)
+    return b"".join(_CLOSED.pack(each.trace_id, _REASONS.index(each.reason)) for each in closed)
 
 
-def pack_parts(closed: Iterable[tuple[bytes, Completeness, Sequence[bytes]]]) -> bytes:
+def pack_parts(closed: Iterable[Closing]) -> bytes:
     """The payload of PART."""
     return b"".join(_PART.pack(trace_id, _REASONS.index(reason), len(tops)) + b"".join(tops) for trace_id, reason, tops in closed)
 
 
-def unpack_parts(payload: bytes) -> Iterator[ClosingRecord]:
+def unpack_parts(payload: bytes) -> Iterator[Closing]:
     """The closings in a PART record."""
     at = 0
     while at < len(payload):
         trace_id, reason, count = _PART.unpack_from(payload, at)
         at += _PART.size
-        yield ClosingRecord(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
+        yield Closing(trace_id, _REASONS[reason], tuple(_ids(payload, at, count)))
         at += 8 * count
 
 
@@ -191,10 +185,10 @@ def _ids(payload: bytes, at: int, count: int) -> list[bytes]:
     return [payload[at + 8 * place : at + 8 * place + 8] for place in range(count)]
 
 
-def unpack_closings(payload: bytes) -> Iterator[ClosingRecord]:
+def unpack_closings(payload: bytes) -> Iterator[Closing]:
     """The closings in a CLOSED record."""
-    for at in range(0, len(payload), 17):  # 16 bytes of the id, one of the reason
-        yield ClosingRecord(payload[at : at + 16], _REASONS[payload[at + 16]])
+    for trace_id, reason in _CLOSED.iter_unpack(payload):
+        yield Closing(trace_id, _REASONS[reason])
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,3 +325,52 @@ def origin_of(payload: bytes) -> RawRequest:
         IndexError: this version does not know such requests.
     """
     return RawRequest(*_FORMS[payload[0] & ~_ONWARD], payload[1:])
+
+
+_TRACES: Final = form_of("traces", "protobuf")
+_LOGS: Final = form_of("logs", "protobuf")
+
+
+def weight_of(trace: ClosedTrace) -> int:
+    """Its payloads in bytes."""
+    return sum(len(frame[1]) for frame in trace.frames.values()) + sum(
+        len(payload) for records in trace.logs.values() for payload, _ in records
+    )
+
+
+def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
+    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be told apart."""
+    if trace.part is not None and trace.released is not None:
+        return _records_of_parts(trace, trace.part, trace.released)
+    evaluated = not is_open or trace.changed is not None
+    since = (trace.changed or frozenset()) if evaluated and is_open else frozenset()
+    if evaluated and not trace.frames.keys() - since:
+        return None  # every span was replaced after the evaluation: rare, and over with the next one
+    records = list(_bodies(trace, lambda span_id: span_id not in since))
+    if evaluated:
+        records.append((RecordKind.CLOSED, pack_closings([Closing(trace.trace_id, Completeness.COMPLETE)])))
+        records.append(_evaluations(trace))
+        records += _bodies(trace, lambda span_id: span_id in since)
+    return records
+
+
+def _records_of_parts(trace: ClosedTrace, part: Part, released: Released) -> list[tuple[RecordKind, bytes]]:
+    """The same of a trace that is open and of which trees were closed on their own."""
+    records = list(_bodies(trace, lambda span_id: span_id in part.spans))
+    records.append((RecordKind.PART, pack_parts([Closing(trace.trace_id, Completeness.DETACHED, part.tops)])))
+    records.append(_evaluations(trace))
+    records.append((RecordKind.RELEASED, pack_released(trace.trace_id, released)))
+    return [*records, *_bodies(trace, lambda span_id: span_id not in part.spans)]
+
+
+def _evaluations(trace: ClosedTrace) -> tuple[RecordKind, bytes]:
+    return RecordKind.EVALUATED, pack_evaluated([EvaluatedTrace(trace.trace_id, trace.last_evaluations)])
+
+
+def _bodies(trace: ClosedTrace, wanted: Callable[[bytes], bool]) -> Iterator[tuple[RecordKind, bytes]]:
+    frames = [frame for span_id, frame in trace.frames.items() if wanted(span_id)]
+    logs = [record for span_id, records in trace.logs.items() if wanted(span_id) for record in records]
+    if frames:
+        yield RecordKind.BODY, _TRACES + reserialize_traces(frames)
+    if logs:
+        yield RecordKind.BODY, _LOGS + reserialize_logs(logs)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, Protocol
 
-from otel_eval.assembly import TraceBuffer
+from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
@@ -23,7 +23,7 @@ from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import WHY
 from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import ClosingRecord, EvaluatedTrace, RecordKind, is_onward, key_of, origin_of
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_onward, key_of, origin_of
 
 _log = logging.getLogger("otel_eval")
 
@@ -150,7 +150,7 @@ class Recovery:
             origin = RawRequest("traces", "protobuf", entry.payload)
             self._resuming.took(entry, origin, read_traces(entry.payload), held=True)
 
-    def _close(self, buffer: TraceBuffer, closed: Iterable[ClosingRecord], now: float) -> None:
+    def _close(self, buffer: TraceBuffer, closed: Iterable[Closing], now: float) -> None:
         for trace_id, reason, tops in closed:
             trace = buffer.close_again(trace_id, reason, now, tops)
             if trace is not None:

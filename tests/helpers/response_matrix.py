@@ -26,8 +26,7 @@ from otel_eval.otlp import RawRequest
 from otel_eval.otlp.endpoint import Endpoint as To
 from otel_eval.otlp.tls import ClientTls
 from otel_eval.retry import RetryPolicy
-from otel_eval.storage.durable import Durable
-from otel_eval.storage.segment_refs import AcknowledgedRequest
+from otel_eval.storage.durable import AcknowledgedRequest, Durable
 from otel_eval.testing import trajectory
 
 ENGINE: Final = engine_of(load({"evaluations": [{"name": "e", "scorers": [{"type": "tool_errors"}]}]}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_eval.sources.interface import Consumer
+from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
 from otel_eval.sources.receiver.export_handler import Relay
 from otel_eval.sources.receiver.memory import resident, trim_malloc, tune_gc, tune_malloc

@@ -28,7 +28,7 @@ from otel_eval.otlp import (
 )
 from otel_eval.otlp.otlp_json import logs_request, metrics_request, traces_request
 from otel_eval.otlp.schema import parse_metrics
-from otel_eval.sources.interface import Consumer
+from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.memory import MemoryLimiter, Reservation
 
 __all__ = [

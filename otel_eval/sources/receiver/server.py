@@ -15,7 +15,7 @@ from typing import Final
 from otel_eval.counters import Counters
 from otel_eval.descriptors import Connections, connections
 from otel_eval.errors import ConfigError
-from otel_eval.sources.interface import Consumer
+from otel_eval.sources import Consumer
 from otel_eval.sources.receiver.credentials import BearerTokens, Certificates, Tls
 from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportHandler, Relay, counts_by_transport
 from otel_eval.sources.receiver.grpc_server import GrpcLimits, OtlpGrpcServer

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from receiver_process import request
 
-from otel_eval.assembly import Limits, TraceBuffer
+from otel_eval.assembly import Closing, Limits, TraceBuffer
 from otel_eval.config import Storage
 from otel_eval.interfaces import ClosedTrace, LastEvaluation
 from otel_eval.model import Completeness, Report, Result, Skipped
 from otel_eval.otlp import RawRequest, read_logs, read_traces
-from otel_eval.storage.durable import Durable, records_of
+from otel_eval.storage.durable import Durable
+from otel_eval.storage.record_types import records_of
 from otel_eval.storage.recovery import Recovery
 from otel_eval.testing import trajectory
 
@@ -61,7 +62,7 @@ def lived(durable: Durable, seed: int) -> TraceBuffer:
             durable.taken(RawRequest(what, "protobuf", body), [TRACE])
             buffer.push_many(read_traces(body).spans, 0.0) if what == "traces" else buffer.push_logs(read_logs(body).logs, 0.0)
         elif buffer.is_undecided(TRACE):
-            durable.closing([(TRACE, Completeness.IDLE)])
+            durable.closing([Closing(TRACE, Completeness.IDLE)])
             closed: ClosedTrace | None = buffer.close_again(TRACE, Completeness.IDLE, 0.0)
             if closed is not None:
                 closed.last_evaluations[(1).to_bytes(8)] = LastEvaluation(number, "why")

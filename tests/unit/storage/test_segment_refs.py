@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_eval.storage.journal import Segment
-from otel_eval.storage.segment_refs import SegmentRefs
+from otel_eval.storage.journal import Segment, SegmentRefs
 
 A, B = (Segment(number, Path(str(number))) for number in (1, 2))
 
