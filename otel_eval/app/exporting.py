@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,10 +58,8 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     to = score_endpoints(config)
     if not to:
         return []
-    from otel_eval.exporters.datadog import DatadogExporter  # deferred: they load the HTTP client
-    from otel_eval.exporters.langfuse import LangfuseExporter
-    from otel_eval.exporters.langsmith import LangsmithExporter
-    from otel_eval.exporters.logfire import LogfireExporter
+    # Deferred: they load the HTTP client.
+    from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
     from otel_eval.exporters.mlflow import MlflowExporter
     from otel_eval.exporters.phoenix import PhoenixExporter
 
@@ -161,14 +158,22 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
 
 def _queued(config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0) -> list[Exporter]:
     """The exporters to endpoints and of packages, each behind a queue."""
-    dead_letters, made = partial(_own_dead_letters, config), list[Exporter]()
-    given: dict[str, Any] = {"counters": counters, "problems": problems, "dead_letters": dead_letters, "room_s": room_s}
+    return [
+        queue_of(each, counters, _own_dead_letters(config), room_s=room_s)
+        for each in [*_to_endpoints(config, problems), *_of_packages(config)]
+    ]
+
+
+def _to_endpoints(config: EvalConfig, problems: set[str] | None = None) -> Iterator[Exporter]:
+    """One for each signal in which an OTLP endpoint gets results one by one; `problems` as `for_signal`."""
     for key, each in config.exporters.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which a file of results has no need of.
-        from otel_eval.exporters.otlp import otlp_exporters
+        from otel_eval.exporters.otlp import OtlpSignalExporter
 
-        made += otlp_exporters(otlp_endpoint(each, key), _results_in(each), name=each.name, **given)
-    return made + [queue_of(each, counters, dead_letters(), room_s=room_s) for each in _of_packages(config)]
+        to = otlp_endpoint(each, key)
+        for signal in ("logs", "spans"):
+            if signal in each.signals:
+                yield OtlpSignalExporter(for_signal(to, signal, problems), signal, each.name)
 
 
 def _of_packages(config: EvalConfig) -> list[Exporter]:
@@ -188,11 +193,6 @@ def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExpor
     from otel_eval.exporters.jsonl import JsonLinesExporter
 
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
-
-
-def _results_in(otlp: OtlpExporter) -> list[str]:
-    """The signals in which an endpoint gets results one by one."""
-    return [signal for signal in ("logs", "spans") if signal in otlp.signals]
 
 
 def otlp_endpoint(otlp: OtlpExporter, key: str) -> Endpoint:
@@ -319,12 +319,7 @@ def _reliable(config: EvalConfig) -> list[Exporter]:
     """The exporters of a receiver that have a queue."""
     given, sync = config.exporters, config.storage is not None and config.storage.sync
     exporters: list[Exporter] = [_lines(given.jsonl, sync=sync)] if writes_lines(config) else []
-    for key, each in given.otlp_endpoints.items():
-        from otel_eval.exporters.otlp import OtlpSignalExporter
-
-        to = otlp_endpoint(each, key)
-        exporters.extend(OtlpSignalExporter(for_signal(to, signal), signal, each.name) for signal in _results_in(each))
-    return [*exporters, *_of_packages(config)]
+    return [*exporters, *_to_endpoints(config), *_of_packages(config)]
 
 
 def _own_dead_letters(config: EvalConfig) -> DeadLetterFile | None:

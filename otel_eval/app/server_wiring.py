@@ -213,7 +213,8 @@ def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
 def _beat(given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
-    from otel_eval.exporters.otlp import metric_exporter, own_resource
+    from otel_eval.exporters.otlp import metric_exporter
+    from otel_eval.exporters.result_requests import own_resource
 
     return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(instance_id), given.interval)
 

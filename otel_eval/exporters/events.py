@@ -38,13 +38,12 @@ class SpanExporter(ProviderExporter):
     Args:
         tracer: makes the spans; from a provider, or `pipeline_tracer`.
         provider: of the tracer, to be flushed; None if that is done elsewhere.
-        ids: of the tracer's provider; gives a report that is sent again the same span id.
     """
 
     name = "spans"
 
-    def __init__(self, tracer: Any, provider: Any = None, ids: ReportIds | None = None) -> None:
-        self._tracer, self._provider, self._ids = tracer, provider, ids
+    def __init__(self, tracer: Any, provider: Any = None) -> None:
+        self._tracer, self._provider = tracer, provider
 
     def export(self, batch: Sequence[Report]) -> ExportResult:
         """Make a span for each report that has results. It starts and ends when the run ended."""
@@ -57,8 +56,6 @@ class SpanExporter(ProviderExporter):
     def _make_span(self, report: Report) -> None:
         context, ended = run_context(report.trajectory), run_ended_ns(report)
         run = get_current_span(context).get_span_context()
-        if self._ids is not None:
-            self._ids.report = report
         span = self._tracer.start_span(
             f"evaluate {report.evaluation}",
             context=context,
@@ -85,21 +82,6 @@ class _OwnIds(RandomIdGenerator):
     def generate_trace_id(self) -> int:
         """128 random bits, not all zero."""
         return self._random.getrandbits(128) or 1
-
-
-class ReportIds(_OwnIds):
-    """Ids that tell the report: one that is sent again is the same span again.
-
-    Attributes:
-        report: what the next span is of.
-    """
-
-    report: Report | None = None
-
-    def generate_span_id(self) -> int:
-        """Of the first result's id, which itself is a hash."""
-        results = self.report.results if self.report is not None else ()
-        return (int(results[0].result_id[:16], 16) if results else 0) or super().generate_span_id()
 
 
 def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.counters import Warnings
 from otel_eval.exporters import Exporter
+from otel_eval.exporters.result_requests import logs_request
 from otel_eval.exporters.result_rows import line_of, rows_of
 from otel_eval.model import Report
 from otel_eval.retry import ExportResult
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
-
-    from otel_eval.exporters.otlp import RequestEncoder
 
 __all__ = ["ClientLog", "KafkaTopicExporter", "key_of_row", "producer_settings"]
 
@@ -64,10 +63,7 @@ class KafkaTopicExporter(Exporter):
         self.name = "kafka"
         self._settings, self._topic, self._timeout_s = producer_settings(settings, timeout_s), topic, timeout_s
         self.exports_no_run = encoding == "json"  # type: ignore[misc]  # an event is about a run
-        self._records: Callable[[Report], Iterator[tuple[bytes, bytes]]] = (
-            _json_records if self.exports_no_run else self._otlp_records
-        )
-        self._encoder: RequestEncoder | None = None
+        self._records: Final = _json_records if self.exports_no_run else _otlp_records
         self._producer: Producer | None = None
         self._process = os.getpid()
 
@@ -101,15 +97,6 @@ class KafkaTopicExporter(Exporter):
             return ExportResult.partial([place for place, _ in failures], _reason(failures[0][1]))
         return ExportResult.ok()
 
-    def _otlp_records(self, report: Report) -> Iterator[tuple[bytes, bytes]]:
-        """An event for each result, as a log record."""
-        if self._encoder is None:
-            from otel_eval.exporters.otlp import RequestEncoder  # deferred: it loads the clients of OTLP
-
-            self._encoder = RequestEncoder("logs")
-        for row, result in zip(rows_of(replace(report, no_run=None)), report.results, strict=True):
-            yield key_of_row(row), self._encoder.encode([replace(report, results=(result,))])
-
     def close(self, timeout_s: float) -> None:
         """End the connections; what was not acknowledged is given up."""
         producer, self._producer = self._producer, None
@@ -133,6 +120,12 @@ def _json_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
     """The fields of each result, and of a trace without one."""
     for row in rows_of(report):
         yield key_of_row(row), line_of(row).encode("utf-8", "backslashreplace")
+
+
+def _otlp_records(report: Report) -> Iterator[tuple[bytes, bytes]]:
+    """An event for each result, as a log record."""
+    for row, result in zip(rows_of(replace(report, no_run=None)), report.results, strict=True):
+        yield key_of_row(row), logs_request([replace(report, results=(result,))])
 
 
 def _produce(producer: Producer, topic: str, key: bytes, value: bytes, done: Callable[..., None], timeout_s: float) -> None:

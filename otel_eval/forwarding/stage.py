@@ -13,6 +13,7 @@ from typing import Any, Final
 from otel_eval.counters import Counters, Warnings
 from otel_eval.engine import Engine
 from otel_eval.exporters import Exporter, ExportResult
+from otel_eval.exporters.result_requests import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
 from otel_eval.forwarding.pending_spans import (
     ForwardJournal,
@@ -23,7 +24,7 @@ from otel_eval.forwarding.pending_spans import (
     UnsentRequest,
     checksum_of,
 )
-from otel_eval.forwarding.splice import SpanContainer, attributes_of, events_of, remove_spans, wrap_spans
+from otel_eval.forwarding.splice import SpanContainer, remove_spans, wrap_spans
 from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 from failing_endpoint import MISREAD, PARTIAL, REFUSED, RESET, THROTTLED, TIMEOUT, Endpoint
+from queued_exporters import otlp_exporters
 
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Storage, load
@@ -19,7 +20,7 @@ from otel_eval.counters import Counters
 from otel_eval.exporters.delivery import ExportQueues
 from otel_eval.exporters.export_queue import ExportQueue
 from otel_eval.exporters.jsonl import DeadLetterFile
-from otel_eval.exporters.otlp import OtlpSignalExporter, otlp_exporters
+from otel_eval.exporters.otlp import OtlpSignalExporter
 from otel_eval.forwarding import Forwarder
 from otel_eval.model import Report, Result, Scored
 from otel_eval.otlp import RawRequest
@@ -127,7 +128,7 @@ class InProcess(Results):
         self.tally, self._path, self._kept = Counters(), folder / "dead.jsonl", kept
         self.is_impatient = endpoint.hangs or signal == "metrics"
         dead = (lambda: DeadLetterFile(self._path)) if kept else (lambda: None)
-        given: dict[str, Any] = {"counters": self.tally, "problems": set(), "metrics_interval_s": 3600.0}
+        given: dict[str, Any] = {"counters": self.tally, "problems": set(), "interval_s": 3600.0}
         to = place_of(endpoint, ca)
         if signal == "metrics":  # which are tried again within the timeout
             to = replace(to, timeout_s=TIMEOUT_S)

@@ -18,12 +18,9 @@ import pytest
 from score_products import HANG, FakeDatadog, FakeLangfuse, FakeLangsmith, FakeLogfire, FakeMlflow, FakePhoenix, serving
 
 from otel_eval.counters import Counters
-from otel_eval.exporters.datadog import DatadogExporter
 from otel_eval.exporters.export_queue import ExportQueue
+from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
 from otel_eval.exporters.jsonl import DeadLetterFile
-from otel_eval.exporters.langfuse import LangfuseExporter
-from otel_eval.exporters.langsmith import LangsmithExporter
-from otel_eval.exporters.logfire import LogfireExporter
 from otel_eval.exporters.mlflow import MlflowExporter
 from otel_eval.exporters.phoenix import PhoenixExporter
 from otel_eval.exporters.scores import KnownScorers

@@ -10,7 +10,7 @@ from exported_results import attributes_of
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.exporters.otlp import RequestEncoder
+from otel_eval.exporters.result_requests import REQUESTS, logs_request, spans_request
 from otel_eval.model import Report
 
 Reports = Callable[..., Report]
@@ -34,10 +34,9 @@ def test_a_batch_is_one_request_with_a_group_for_each_resource(
     report: Reports, signal: str, request_class: Any, results: int
 ) -> None:
     """Equal resources of several objects are one group, and batches do not mix."""
-    encoder = RequestEncoder(signal)
     batch = [report("scored", "failed", resource=dict(each)) for each in (SHOP, DESK, SHOP)]
     for _ in range(2):
-        request = request_class.FromString(encoder.encode(batch))
+        request = request_class.FromString(REQUESTS[signal](batch))
         assert services_of(request) == [("shop", 2 * results), ("desk", results)]
     found = attributes_of((getattr(request, f"resource_{signal}"))[0].resource)
     assert found["process.command_args"] == {"arrayValue": {"values": [{"stringValue": "shop"}, {"stringValue": "-v"}]}}
@@ -45,10 +44,10 @@ def test_a_batch_is_one_request_with_a_group_for_each_resource(
 
 def test_a_run_without_a_resource_has_our_own(report: Reports) -> None:
     """As one that was made by hand."""
-    request = ExportTraceServiceRequest.FromString(RequestEncoder("spans").encode([report("scored")]))
+    request = ExportTraceServiceRequest.FromString(spans_request([report("scored")]))
     assert services_of(request) == [("otel-eval", 1)]
 
 
 def test_a_batch_without_results_is_an_empty_request(report: Reports) -> None:
     """No group without content."""
-    assert RequestEncoder("logs").encode([report(resource=SHOP)]) == b""
+    assert logs_request([report(resource=SHOP)]) == b""

@@ -1,0 +1,185 @@
+"""Results as OTLP: log records, evaluation spans with an event for each result, and what is appended to runs' own spans.
+
+`events.py` makes the same records of the SDK, for providers. A message in protobuf may be continued by appending fields:
+`Span.events` is repeated, so what is appended to a span is one more event, and nothing before it is touched.
+Source: opentelemetry-proto, logs.proto, trace.proto, common.proto.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_INFO, LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.trace import get_current_span
+
+from otel_eval.exporters import attributes as names
+from otel_eval.model import Failed, Outcome, Report, Result, Scored, Skipped, Trajectory
+from otel_eval.otlp.schema import encode_attributes
+from otel_eval.wire import sized
+
+_SPAN_ATTRIBUTES: Final = 9
+_EVENTS: Final = 11
+_ATTRIBUTES: Final = 3  # of an event
+_LOG_ATTRIBUTES: Final = 6
+_EVENT_NAME: Final = sized(2, names.EVENT_NAME.encode())
+_RECORD_NAME: Final = sized(12, names.EVENT_NAME.encode())  # not every protobuf class that may be installed knows it
+_SCOPE_NAME, _SCOPE_VERSION, _SCHEMA_URL = (text.encode() for text in names.INSTRUMENTATION_SCOPE)
+_SCOPE: Final = sized(1, sized(1, _SCOPE_NAME) + sized(2, _SCOPE_VERSION))
+_LOCAL, _REMOTE = 0x100, 0x300  # SpanFlags: it is known whether the parent, or what is linked, is remote
+
+
+def own_resource(instance_id: str | None = None) -> Any:
+    """`service.name` otel-eval, what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME contain, and an id if one is given."""
+    resource = Resource.create({"service.name": "otel-eval"}).merge(OTELResourceDetector().detect())
+    return resource.merge(Resource({"service.instance.id": instance_id})) if instance_id else resource
+
+
+def logs_request(batch: Sequence[Report]) -> bytes:
+    """An ExportLogsServiceRequest with one event for each result."""
+    return request_of((report.trajectory, _records(report)) for report in batch)
+
+
+def spans_request(batch: Sequence[Report]) -> bytes:
+    """An ExportTraceServiceRequest with one span for each report that has results."""
+    return request_of((report.trajectory, [_evaluation_span(report)]) for report in batch if report.results)
+
+
+REQUESTS: Final[Mapping[str, Callable[[Sequence[Report]], bytes]]] = {"logs": logs_request, "spans": spans_request}
+"""How reports become a request, by signal."""
+
+
+def request_of(items: Iterable[tuple[Trajectory, Iterable[bytes]]]) -> bytes:
+    """A request of spans or of log records, each under the resource of its run; where that is not known, under our own."""
+    encoded: dict[int, bytes] = {}  # runs share the objects, and equal resources of several scopes are several objects
+    groups: dict[bytes, list[bytes]] = {}
+    for run, members in items:
+        message = encoded.get(id(run.resource))
+        if message is None:
+            message = encoded[id(run.resource)] = encode_attributes(1, run.resource or own_resource().attributes)
+        groups.setdefault(message, []).extend([sized(2, each) for each in members])
+    return b"".join([_group(resource, b"".join(members)) for resource, members in groups.items() if members])
+
+
+def _group(resource: bytes, members: bytes) -> bytes:
+    return sized(1, sized(1, resource) + sized(2, _SCOPE + members + sized(3, _SCHEMA_URL)))
+
+
+def _ids(run: Trajectory) -> tuple[bytes, bytes]:
+    """Of the trace and of the run's own span; empty for a run without ids."""
+    found = get_current_span(names.run_context(run)).get_span_context()
+    return (found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big")) if found.is_valid else (b"", b"")
+
+
+def _records(report: Report) -> Iterator[bytes]:
+    """An event for each result at the end of the run, observed when it was evaluated."""
+    trace_id, span_id = _ids(report.trajectory)
+    head = LogRecord(
+        time_unix_nano=names.run_ended_ns(report),
+        observed_time_unix_nano=names.evaluated_ns(report),
+        severity_number=SEVERITY_NUMBER_INFO,
+        severity_text="INFO",
+        flags=1 if trace_id else 0,
+        trace_id=trace_id,
+        span_id=span_id,
+    )
+    encoded = head.SerializeToString() + _RECORD_NAME
+    for result in report.results:
+        yield encoded + encode_attributes(_LOG_ATTRIBUTES, names.event_attributes(report, result))
+
+
+def span_below(report: Report, span_id: bytes, name: str, attributes: Mapping[str, Any]) -> Span:
+    """A span below the run's own, at the run's end."""
+    trace_id, parent_id = _ids(report.trajectory)
+    ended_ns = names.run_ended_ns(report)
+    span = Span(
+        trace_id=trace_id or os.urandom(16),
+        span_id=span_id,
+        parent_span_id=parent_id,
+        name=names.sendable(name),
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=ended_ns,
+        end_time_unix_nano=ended_ns,
+        flags=_REMOTE if parent_id else _LOCAL,
+    )
+    span.MergeFromString(encode_attributes(_SPAN_ATTRIBUTES, attributes))
+    return span
+
+
+def _evaluation_span(report: Report) -> bytes:
+    """With the id of the first result, which is a hash: a report that is sent again is the same span again."""
+    span_id = bytes.fromhex(report.results[0].result_id[:16])
+    attributes = {names.SPAN_KIND: names.EVALUATOR} | names.run_attributes(report)
+    span = span_below(report, span_id if any(span_id) else os.urandom(8), f"evaluate {report.evaluation}", attributes)
+    if span.parent_span_id:
+        span.links.add(trace_id=span.trace_id, span_id=span.parent_span_id, flags=_REMOTE)
+    if any(isinstance(result.outcome, Failed) for result in report.results):
+        span.status.code = Status.STATUS_CODE_ERROR
+    return span.SerializeToString() + events_of(report)
+
+
+def events_of(report: Report) -> bytes:
+    """One `events` field of a span for each result; its time is the end of the run."""
+    # 0x09 is the tag of Event.time_unix_nano: field 1, fixed64.
+    at = b"\x09" + struct.pack("<Q", names.run_ended_ns(report))
+    head = at + _EVENT_NAME + _run(report) + _pairs(names.occasion_attributes(report))
+    return b"".join([event(head, _kind(result), names.own_attributes(result)) for result in report.results])
+
+
+def attributes_of(report: Report, name_of: Callable[[Result], str]) -> bytes:
+    """One attribute of a span for each score, `otel_eval.score.` and its name: what a backend can filter spans by."""
+    scored = [(name_of(each), each.outcome.value) for each in report.results if isinstance(each.outcome, Scored)]
+    return encode_attributes(_SPAN_ATTRIBUTES, {f"{names.SCORE_ATTRIBUTES}{name}": float(value) for name, value in scored})
+
+
+def event(head: bytes, kind: bytes, own: dict[str, Any]) -> bytes:
+    """An event of fields that are encoded already, and of attributes that are not."""
+    if names.DETAILS in own:
+        own |= {names.DETAILS: names.as_json(own[names.DETAILS])}
+    return sized(_EVENTS, head + kind + _pairs(own))
+
+
+def _run(report: Report) -> bytes:
+    """What all results of a report have in common with those of other runs, encoded once for runs that are called alike."""
+    run = report.trajectory
+    where = (run.service, run.service_version, run.environment, report.stamp.evaluator)
+    key = (report.evaluation, run.completeness, report.revision, run.agent, run.agent or run.name, run.conversation_id, *where)
+    return _known.get(key) or _remembered(key, _pairs(names.source_attributes(report)))
+
+
+def _kind(result: Result) -> bytes:
+    """What results of one kind say, encoded once."""
+    outcome = result.outcome
+    key = (result.scorer, result.type, result.version, type(outcome), _variant(outcome))
+    return _known.get(key) or _remembered(key, _pairs(names.kind_attributes(result)))
+
+
+def _variant(outcome: Outcome) -> object:
+    """What the attributes of a kind depend on beside the scorer."""
+    match outcome:
+        case Scored():
+            return outcome.passed
+        case Skipped():
+            return outcome.reason
+        case Failed():
+            return outcome.error_type
+
+
+def _remembered(key: tuple[object, ...], encoded: bytes) -> bytes:
+    # Agents choose names and environments: what comes after the first 2,048 combinations is encoded each time.
+    if len(_known) < _MOST_KNOWN and len(encoded) < _LONGEST_KNOWN:
+        _known[key] = encoded
+    return encoded
+
+
+_MOST_KNOWN: Final = 2048
+_LONGEST_KNOWN: Final = 1024
+_known: Final[dict[tuple[object, ...], bytes]] = {}
+
+
+def _pairs(attributes: dict[str, Any]) -> bytes:
+    return encode_attributes(_ATTRIBUTES, attributes)
