@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_eval.config import EvalConfig, JsonlExporter, OtlpExporter, client_tls, exposed_credentials, refuse_credentials
-from otel_eval.config.exporters import AnnotationEndpoint
+from otel_eval.config import EvalConfig, JsonlExporter, exposed_credentials, refuse_credentials
 from otel_eval.counters import Counters
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.evaluations import is_awaited
@@ -25,10 +24,10 @@ from otel_eval.otlp.endpoint import Endpoint, by_proxy, for_signal, key_of
 from otel_eval.otlp.tls import validity_of
 from otel_eval.retry import AcceptedBefore, SignalHistory
 from otel_eval.scorers.build import is_own_scorer
-from otel_eval.scorers.judge import any_judge_name
 from otel_eval.scorers.recorded import LabelDistribution
 
 if TYPE_CHECKING:
+    from otel_eval.exporters.annotations import AnnotationExporter
     from otel_eval.exporters.delivery import ExportQueues
     from otel_eval.exporters.export_queue import Acknowledge
     from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
@@ -41,7 +40,6 @@ __all__ = [
     "exporters_of",
     "known_scorers",
     "metrics_of",
-    "otlp_endpoint",
     "replay_fanout",
     "score_endpoints",
     "window_limits",
@@ -49,8 +47,18 @@ __all__ = [
 ]
 
 
+# Keys of a product's block → parameters of its exporter; the others say where it sends to, and to whom.
+_PARAMETERS: Final = {
+    "unscored": "unscored",
+    "trace_annotations": "trace_annotations",
+    "experiment": "experiment",
+    "max_wait": "max_wait_s",
+    "ml_app": "ml_app",
+}
+
+
 def score_exporters(config: EvalConfig) -> list[Exporter]:
-    """Each of them that is configured.
+    """Each exporter to the API of a product that is configured.
 
     Raises:
         ConfigError: a TLS file or the name of a scorer cannot be used.
@@ -63,38 +71,27 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
     from otel_eval.exporters.mlflow import MlflowExporter
     from otel_eval.exporters.phoenix import PhoenixExporter
 
-    exporting, known = config.exporters, known_scorers(config)
-    plain = replace(known, summarized=frozenset())
-    phoenix, mlflow, langfuse = exporting.phoenix, exporting.mlflow, exporting.langfuse
+    kinds: tuple[type[AnnotationExporter], ...] = (
+        PhoenixExporter,
+        MlflowExporter,
+        LangfuseExporter,
+        LangsmithExporter,
+        DatadogExporter,
+        LogfireExporter,
+    )
+    kind_of, known = {kind.name: kind for kind in kinds}, known_scorers(config)
     exporters: list[Exporter] = []
-    if phoenix:
-        given: dict[str, Any] = {"unscored": phoenix.unscored, "trace_annotations": phoenix.trace_annotations}
-        exporters.append(PhoenixExporter(to["phoenix"], plain, **given))
-    if mlflow:
-        given = {"unscored": mlflow.unscored, "experiment": mlflow.experiment, "max_wait_s": mlflow.max_wait}
-        exporters.append(MlflowExporter(to["mlflow"], known if mlflow.evaluation_passed else plain, **given))
-    if langfuse:
-        exporters.append(LangfuseExporter(to["langfuse"], plain, unscored=langfuse.unscored))
-    if langsmith := exporting.langsmith:
-        given = {"unscored": langsmith.unscored, "max_wait_s": langsmith.max_wait}
-        exporters.append(LangsmithExporter(to["langsmith"], plain, **given))
-    if datadog := exporting.datadog:
-        exporters.append(DatadogExporter(to["datadog"], plain, ml_app=datadog.ml_app))
-    if exporting.logfire:
-        exporters.append(LogfireExporter(to["logfire"], plain))
+    for name, given in config.exporters.score_products.items():
+        options = {parameter: getattr(given, key) for key, parameter in _PARAMETERS.items() if hasattr(given, key)}
+        named = known if getattr(given, "evaluation_passed", False) else replace(known, summarized=frozenset())
+        exporters.append(kind_of[name](to[name], named, **options))
     return exporters
 
 
 def score_endpoints(config: EvalConfig) -> dict[str, Endpoint]:
     """Where they send to, by exporter."""
-    return {name: _endpoint(name, each) for name, each in config.exporters.score_products.items()}
-
-
-def _endpoint(name: str, given: AnnotationEndpoint) -> Endpoint:
-    tls = client_tls(given.tls, f"exporters.{name}.tls")
-    return by_proxy(
-        Endpoint(endpoint=given.endpoint, protocol="http/protobuf", headers=given.headers, timeout_s=given.timeout, tls=tls)
-    )
+    places = {name: each.address(f"exporters.{name}") for name, each in config.exporters.score_products.items()}
+    return {name: by_proxy(replace(each, protocol="http/protobuf")) for name, each in places.items()}
 
 
 def known_scorers(config: EvalConfig) -> KnownScorers:
@@ -103,8 +100,7 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
     Raises:
         ConfigError: a score could not be shown under the name of its scorer.
     """
-    with any_judge_name():  # no judge is called
-        built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
+    built = config.named_scorers()
     if problems := list(_unusable_names(config, built)):
         raise ConfigError(*problems)
     counts = Counter(scorer.name for _, scorer in built)
@@ -131,6 +127,7 @@ def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iter
 _log = logging.getLogger("otel_eval")
 
 
+_RESULTS_IN: Final = ("logs", "spans")  # the signals in which an endpoint gets results one by one
 _ROOM_S: Final = 30.0  # that replay waits for room in a queue while an endpoint takes nothing
 DELIVERY_S: Final = 4.5
 """For delivering the last results when a process ends: an endpoint that is gone must not delay that by more than 5 s."""
@@ -158,34 +155,25 @@ def exporters_of(config: EvalConfig, counters: Counters) -> list[Exporter]:
 
 def _queued(config: EvalConfig, counters: Counters, problems: set[str] | None = None, room_s: float = 0.0) -> list[Exporter]:
     """The exporters to endpoints and of packages, each behind a queue."""
-    return [
-        queue_of(each, counters, _own_dead_letters(config), room_s=room_s)
-        for each in [*_to_endpoints(config, problems), *_of_packages(config)]
-    ]
+    return [queue_of(each, counters, _dead_letters(config), room_s=room_s) for each in _unqueued(config, problems)]
 
 
-def _to_endpoints(config: EvalConfig, problems: set[str] | None = None) -> Iterator[Exporter]:
-    """One for each signal in which an OTLP endpoint gets results one by one; `problems` as `for_signal`."""
-    for key, each in config.exporters.otlp_endpoints.items():
+def _unqueued(config: EvalConfig, problems: set[str] | None = None) -> list[Exporter]:
+    """The exporters of results to OTLP endpoints, to products, of packages and to Kafka, whose package is an extra."""
+    given, exporters = config.exporters, list[Exporter]()
+    for key, each in given.otlp_endpoints.items():
         # Deferred: the exporters load grpc, which a file of results has no need of.
         from otel_eval.exporters.otlp import OtlpSignalExporter
 
-        to = otlp_endpoint(each, key)
-        for signal in ("logs", "spans"):
-            if signal in each.signals:
-                yield OtlpSignalExporter(for_signal(to, signal, problems), signal, each.name)
-
-
-def _of_packages(config: EvalConfig) -> list[Exporter]:
-    """Kafka's, whose package is an extra, those that send to a product's API, and those of other packages."""
-    given = config.exporters
-    made = score_exporters(config) + [create_exporter(name, options) for name, options in given.of_packages.items()]
+        signals = [(signal, for_signal(each.address(key), signal, problems)) for signal in _RESULTS_IN if signal in each.signals]
+        exporters += [OtlpSignalExporter(to, signal, each.name) for signal, to in signals]
+    exporters += score_exporters(config) + [create_exporter(name, options) for name, options in given.of_packages.items()]
     if given.kafka:
         from otel_eval.exporters.kafka import KafkaTopicExporter
 
-        to = given.kafka
-        made.append(KafkaTopicExporter(to.settings(), to.topic, encoding=to.encoding, timeout_s=to.timeout))
-    return made
+        topic = given.kafka
+        exporters.append(KafkaTopicExporter(topic.settings(), topic.topic, encoding=topic.encoding, timeout_s=topic.timeout))
+    return exporters
 
 
 def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExporter:
@@ -193,18 +181,6 @@ def _lines(given: JsonlExporter | None, *, sync: bool = False) -> JsonLinesExpor
     from otel_eval.exporters.jsonl import JsonLinesExporter
 
     return JsonLinesExporter(given.path, mode=int(given.mode, 8), sync=sync) if given else JsonLinesExporter("-", sync=sync)
-
-
-def otlp_endpoint(otlp: OtlpExporter, key: str) -> Endpoint:
-    """Where an exporter sends to, which errors name by its key in the configuration."""
-    return Endpoint(
-        endpoint=otlp.endpoint,
-        protocol=otlp.protocol,
-        headers=otlp.headers,
-        timeout_s=otlp.timeout,
-        compression=otlp.compression,
-        tls=client_tls(otlp.tls, f"{key}.tls"),
-    )
 
 
 def certificate_ends(config: EvalConfig) -> dict[str, int]:
@@ -215,12 +191,12 @@ def certificate_ends(config: EvalConfig) -> dict[str, int]:
     """
     otlp, forward = config.exporters.otlp_endpoints, config.exporters.forward
     tls = {
-        f"{each.name}.{signal}": for_signal(otlp_endpoint(each, key), signal).tls
+        f"{each.name}.{signal}": for_signal(each.address(key), signal).tls
         for key, each in otlp.items()
         for signal in each.signals
     }
     if forward:
-        tls["forward"] = client_tls(forward.tls, "exporters.forward.tls")
+        tls["forward"] = forward.address("exporters.forward").tls
     tls |= {name: to.tls for name, to in score_endpoints(config).items()}
     found = {name: validity_of(each.cert.read()) for name, each in tls.items() if each.cert}
     return {f"exporter.certificate_not_after{{exporter={name}}}": each.not_after for name, each in found.items() if each}
@@ -261,10 +237,13 @@ def export_queues_of(
     """
     from otel_eval.exporters.delivery import ExportQueues
 
-    dead_letters, histories = _dead_letters(config), _histories(config, before)
+    dead_letters, histories = _dead_letters(config, in_storage=True), _histories(config, before)
     kept = config.storage is not None or config.receivers.otlp is None  # on disk, or in a topic that is read again
     given: dict[str, Any] = {"acknowledge": acknowledge, "dead_letters": dead_letters, "max_reports": config.exporters.max_queue}
-    queues = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in _reliable(config)]
+    sync = config.storage is not None and config.storage.sync
+    lines: list[Exporter] = [_lines(config.exporters.jsonl, sync=sync)] if writes_lines(config) else []
+    exporters = [*lines, *_unqueued(config)]
+    queues = [ExportQueue(each, counters, history=histories.get(each.name), **given) for each in exporters]
     return ExportQueues(queues, dead_letters, kept=kept)
 
 
@@ -292,7 +271,7 @@ def metrics_of(config: EvalConfig, counters: Counters, problems: set[str] | None
 
     exporters = []
     for key, each in pushed.items():
-        to = for_signal(otlp_endpoint(each, key), "metrics", problems)
+        to = for_signal(each.address(key), "metrics", problems)
         exporters.append(SdkMetricExporter(to, counters, f"{each.name}.metrics"))
     options: dict[str, Any] = {"scraped": scraped, "counters": counters, "instance_id": given.service_instance_id}
     return OtlpMetricsExporter(exporters, window_limits(config), **options)
@@ -300,8 +279,7 @@ def metrics_of(config: EvalConfig, counters: Counters, problems: set[str] | None
 
 def window_limits(config: EvalConfig) -> WindowLimits:
     """The limits of metrics over a sliding window; a `label_distribution` has its own number of runs."""
-    with any_judge_name():  # no judge is called
-        built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
+    built = config.named_scorers()
     fewer = {(name, scorer.name): scorer.window for name, scorer in built if isinstance(scorer, LabelDistribution)}
     return WindowLimits(config.window.time, config.window.results, fewer)
 
@@ -309,32 +287,17 @@ def window_limits(config: EvalConfig) -> WindowLimits:
 def _histories(config: EvalConfig, before: AcceptedBefore | None) -> dict[str, SignalHistory]:
     """What the endpoint has accepted, by exporter."""
     return {
-        name: SignalHistory(key=key_of(otlp_endpoint(each, key), name), before=before)
+        name: SignalHistory(key=key_of(each.address(key), name), before=before)
         for key, each in config.exporters.otlp_endpoints.items()
         for name in (f"{each.name}.logs", f"{each.name}.spans")
     }
 
 
-def _reliable(config: EvalConfig) -> list[Exporter]:
-    """The exporters of a receiver that have a queue."""
-    given, sync = config.exporters, config.storage is not None and config.storage.sync
-    exporters: list[Exporter] = [_lines(given.jsonl, sync=sync)] if writes_lines(config) else []
-    return [*exporters, *_to_endpoints(config), *_of_packages(config)]
-
-
-def _own_dead_letters(config: EvalConfig) -> DeadLetterFile | None:
-    """The file that `exporters` names."""
+def _dead_letters(config: EvalConfig, *, in_storage: bool = False) -> DeadLetterFile | None:
+    """The file that `exporters` names; if it names none, `in_storage` puts one beside the journal."""
     from otel_eval.exporters.jsonl import DeadLetterFile
 
     path, mode = config.exporters.dead_letter, int(config.exporters.dead_letter_mode, 8)
+    if not path and in_storage and config.storage:
+        return DeadLetterFile(Path(config.storage.directory) / "dead_letter.jsonl", "storage.directory", mode)
     return DeadLetterFile(path, mode=mode) if path else None
-
-
-def _dead_letters(config: EvalConfig) -> DeadLetterFile | None:
-    """The same for the receiver, which has one with its storage, too."""
-    from otel_eval.exporters.jsonl import DeadLetterFile
-
-    if config.exporters.dead_letter or not config.storage:
-        return _own_dead_letters(config)
-    path, mode = Path(config.storage.directory) / "dead_letter.jsonl", int(config.exporters.dead_letter_mode, 8)
-    return DeadLetterFile(path, "storage.directory", mode)

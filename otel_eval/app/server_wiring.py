@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.admin import AdminServer, Readiness
-from otel_eval.app.exporting import known_scorers, otlp_endpoint, score_endpoints, writes_lines
+from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.wiring import engine_of
-from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, client_tls, refuse_credentials
+from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, refuse_credentials
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped
-from otel_eval.otlp.endpoint import Endpoint, for_signal, is_secure
+from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.sources import Source
 from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
 from otel_eval.storage.directory import worker_directory
@@ -37,7 +37,6 @@ __all__ = [
     "config_of_worker",
     "forward_of",
     "max_attributes_of",
-    "metrics_endpoint",
     "receiver_of",
     "refuse_unshared",
     "suggestions",
@@ -199,24 +198,15 @@ def starting(admin: AdminServices, receiver: Receiver, stop: Callable[[float], o
         raise
 
 
-def metrics_endpoint(given: MetricsOtlp) -> Endpoint:
-    """Where `telemetry.otlp` sends to."""
-    return Endpoint(
-        endpoint=given.endpoint,
-        protocol=given.protocol,
-        headers=given.headers,
-        timeout_s=given.timeout,
-        tls=client_tls(given.tls, "telemetry.otlp.tls"),
-    )
-
-
 def _beat(given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
     from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.exporters.otlp import metric_exporter
     from otel_eval.exporters.result_requests import own_resource
 
-    return SelfMetricsExporter(metric_exporter(metrics_endpoint(given)), counts, own_resource(instance_id), given.interval)
+    return SelfMetricsExporter(
+        metric_exporter(given.address("telemetry.otlp")), counts, own_resource(instance_id), given.interval
+    )
 
 
 _MOST_PROBLEMS: Final = 20
@@ -251,9 +241,9 @@ def _client_files(config: EvalConfig) -> Iterator[Callable[[], object]]:
     """Read the files for TLS of every endpoint that results, spans or metrics are sent to."""
     forward, metrics = config.exporters.forward, config.telemetry.otlp
     if forward and forward.tls:
-        yield client_tls(forward.tls, "exporters.forward.tls").context
-    ways = [(otlp_endpoint(each, key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
-    ways += [(metrics_endpoint(metrics), ("metrics",))] if metrics else []
+        yield forward.address("exporters.forward").tls.context
+    ways = [(each.address(key), each.signals) for key, each in config.exporters.otlp_endpoints.items()]
+    ways += [(metrics.address("telemetry.otlp"), ("metrics",))] if metrics else []
     yield from (for_signal(to, signal).tls.context for to, signals in ways if is_secure(to) for signal in signals)
 
 
@@ -314,14 +304,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     given = config.exporters.forward
     if given is None:
         return None
-    to = Endpoint(
-        endpoint=given.endpoint,
-        protocol=given.protocol,
-        headers=given.headers,
-        timeout_s=given.timeout,
-        compression=given.compression,
-        tls=client_tls(given.tls, "exporters.forward.tls"),
-    )
+    to = given.address("exporters.forward")
     journal = durable.onward if durable else None
     kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
     kept["name_of"] = known_scorers(config).name_of if given.score_attributes else None

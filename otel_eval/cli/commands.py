@@ -163,11 +163,8 @@ def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
 def _drawings(config: EvalConfig, evaluation: str | None, scorer: str | None) -> str:
     """All decision trees with these names as Mermaid flowcharts, each after a comment with its evaluation and scorer."""
     from otel_eval.scorers.dag import Dag
-    from otel_eval.scorers.judge import any_judge_name
 
-    with any_judge_name():  # judges are built for their names only, and not called
-        built = [(each.name, scorer) for each in config.evaluations for scorer in each.build()]
-    trees = {(of, tree.name): tree.drawing() for of, tree in built if isinstance(tree, Dag)}
+    trees = {(of, tree.name): tree.drawing() for of, tree in config.named_scorers() if isinstance(tree, Dag)}
     _check_name("--evaluation", evaluation, [name for name, _ in trees])
     _check_name("--scorer", scorer, [name for _, name in trees])
     wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]

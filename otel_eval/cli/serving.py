@@ -83,10 +83,8 @@ def _server_of(config: EvalConfig) -> Server | FrontServer:
 
 def _described(config: EvalConfig, source: str | None) -> tuple[str, str, str]:
     """File, evaluations with scorers, and exporters of the configuration, for the log: without headers and keys."""
-    from otel_eval.scorers.judge import any_judge_name
-
-    with any_judge_name():  # judges are built for their names only, and not called
-        evaluations = [f"{each.name} ({', '.join(scorer.name for scorer in each.build())})" for each in config.evaluations]
+    built = config.named_scorers()
+    evaluations = [f"{each.name} ({', '.join(s.name for of, s in built if of == each.name)})" for each in config.evaluations]
     return source or "the default evaluation, no configuration file", ", ".join(evaluations), ", ".join(_exporters(config))
 
 

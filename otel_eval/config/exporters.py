@@ -13,6 +13,7 @@ from otel_eval.config.units import Count, Seconds, Size, Target, TlsFiles, Whole
 from otel_eval.config.validation import LIST, MAPPING, Shape, did_you_mean, joined, twice
 from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.exporters.registry import create_exporter, installed_exporters
+from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls
 
 __all__ = [
@@ -70,6 +71,13 @@ class ExportEndpoint(Shape):
     def contradictions(self) -> Iterator[str]:
         """Files for TLS are for an endpoint that speaks it."""
         yield from tls_without_https(self.tls, self.endpoint)
+
+    def address(self, key: str) -> Endpoint:
+        """Where a client sends to; errors in its files for TLS name its key in the configuration."""
+        known = type(self).model_fields
+        given: dict[str, Any] = {name: getattr(self, name) for name in ("protocol", "compression") if name in known}
+        tls = client_tls(self.tls, f"{key}.tls")
+        return Endpoint(endpoint=self.endpoint, headers=self.headers, timeout_s=self.timeout, tls=tls, **given)
 
 
 class OtlpEndpoint(ExportEndpoint):

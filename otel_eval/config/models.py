@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -20,8 +20,6 @@ from otel_eval.interfaces import Scorer
 __all__ = ["AsyncScoring", "Conventions", "EvalConfig", "Evaluation", "JudgeEndpoint", "Match", "scorer_of"]
 
 MOST_WORKERS: Final = 256
-_ANOTHER: Final = "give one of them another name"
-_RENAME: Final = "rename one of them"
 
 
 class Match(Shape):
@@ -83,12 +81,7 @@ class Evaluation(Shape):
 
     def contradictions(self) -> Iterable[str]:
         """Scorers of one name."""
-        return twice("scorers", [scorer.name for scorer in self.build()], _ANOTHER)
-
-    @classmethod
-    def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
-        """Scorers of one name, whether they can be used or not."""
-        return twice("scorers", [_name_of(spec) for spec in _listed(given.get("scorers"))], _ANOTHER)
+        return twice("scorers", [scorer.name for scorer in self.build()], "give one of them another name")
 
     # The last of the validators is around the others.
     @model_validator(mode="wrap")
@@ -303,19 +296,24 @@ class EvalConfig(Shape):
         given = self.conventions
         return given if isinstance(given, Conventions) else Conventions(tables=given)
 
-    def contradictions(self) -> Iterable[str]:
-        """Evaluations of one name, and more workers than any machine has use for."""
-        many = [f"workers: {self.workers} is more than {MOST_WORKERS}; set it to the number of cores or less"]
-        return [
-            *twice("evaluations", [each.name for each in self.evaluations], _RENAME),
-            *(many if self.workers > MOST_WORKERS else ()),
-        ]
+    def named_scorers(self) -> list[tuple[str, Scorer]]:
+        """Every scorer with the name of its evaluation, to see what it is: judges are built for their names only."""
+        from otel_eval.scorers.judge import any_judge_name  # deferred, as the scorers are
 
-    @classmethod
-    def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
-        """Evaluations of one name, whether they can be used or not, and those made before whose judges are not there."""
-        made = _listed(given.get("evaluations"))
-        return [*_unknown_judges(made), *twice("evaluations", [_name_of(each) for each in made], _RENAME)]
+        with any_judge_name():
+            return [(each.name, scorer) for each in self.evaluations for scorer in each.build()]
+
+    def contradictions(self) -> Iterator[str]:
+        """Judges that are not there, evaluations of one name, and more workers than any machine has use for."""
+        for place, evaluation in enumerate(self.evaluations):
+            for number, spec in enumerate(evaluation.scorers):
+                try:
+                    scorer_of(spec)  # of an evaluation that was an object before, judges may be unknown
+                except ConfigError as error:
+                    yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
+        yield from twice("evaluations", [each.name for each in self.evaluations], "rename one of them")
+        if self.workers > MOST_WORKERS:
+            yield f"workers: {self.workers} is more than {MOST_WORKERS}; set it to the number of cores or less"
 
     @model_validator(mode="wrap")
     @classmethod
@@ -332,27 +330,3 @@ class EvalConfig(Shape):
 
 async def _not_yet(prompt: str) -> str:
     raise NotImplementedError  # never called: no judge is called while a configuration is validated
-
-
-def _unknown_judges(evaluations: Iterable[Any]) -> Iterator[str]:
-    """Scorers of `Evaluation` objects that name a judge which the configuration does not have."""
-    for place, each in enumerate(evaluations):
-        for number, spec in enumerate(each.scorers if isinstance(each, Evaluation) else ()):
-            try:
-                scorer_of(spec)
-            except ConfigError as error:
-                yield from (f"evaluations[{place}].scorers[{number}].{problem}" for problem in error.problems)
-
-
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else ()
-
-
-def _name_of(given: Any) -> Any:
-    """How an evaluation or a scorer is called, as far as that can be seen."""
-    if not isinstance(given, Mapping):
-        return getattr(given, "name", None)
-    from otel_eval.scorers.registry import ALIASES  # deferred, as the scorers are
-
-    kind = given.get("type")
-    return given.get("name") or (ALIASES.get(kind, kind) if isinstance(kind, str) else None)

@@ -6,7 +6,7 @@ import logging
 import re
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -52,23 +52,11 @@ class Shape(BaseModel):
         """Problems between values that are valid by themselves, each beginning with a key. Called if all values are valid."""
         return ()
 
-    @classmethod
-    def seen_in(cls, given: Mapping[str, Any]) -> Iterable[str]:
-        """Problems between values, such as a name that is used twice, that show before the values are validated."""
-        return ()
-
     @model_validator(mode="wrap")
     @classmethod
-    def _all_at_once(cls, given: Any, handler: Any) -> Any:
-        try:
-            made = handler(given)
-        except ValidationError as error:
-            seen = cls.seen_in(given) if isinstance(given, Mapping) else ()
-            raise _with(error, cls, [*dict.fromkeys(seen)]) from None
-        if isinstance(given, cls) and made is given:  # it was validated when it was built
-            return made
-        seen = cls.seen_in(given) if isinstance(given, Mapping) else ()
-        if found := dict.fromkeys([*seen, *made.contradictions()]):
+    def _without_contradictions(cls, given: Any, handler: Any) -> Any:
+        made = handler(given)
+        if made is not given and (found := dict.fromkeys(made.contradictions())):  # else it was validated when it was built
             raise ConfigError(*found)
         return made
 
@@ -111,17 +99,6 @@ def _present(shape: type[BaseModel], given: Any, where: str, paths: tuple[str, s
             value = _present(part, value, where, (old_path, new_path), problems)
         values[new] = value
     return values
-
-
-def _with(error: ValidationError, shape: type[BaseModel], problems: Sequence[str]) -> ValidationError:
-    """The error with further problems of the whole shape."""
-    kept = [
-        {"loc": (), "ctx": {}, **{key: each[key] for key in ("type", "loc", "input", "ctx") if key in each}}
-        for each in error.errors(include_url=False)
-    ]
-    if problems:
-        kept.append({"type": "value_error", "loc": (), "input": None, "ctx": {"error": ConfigError(*problems)}})
-    return ValidationError.from_exception_data(shape.__name__, kept)  # type: ignore[arg-type]
 
 
 def lines_of(error: ValidationError, shape: type[BaseModel]) -> list[str]:

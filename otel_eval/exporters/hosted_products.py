@@ -96,8 +96,8 @@ class DatadogExporter(AnnotationExporter):
     max_scores: ClassVar[int] = 100
     replaces: ClassVar[bool] = False
 
-    def __init__(self, to: Endpoint, known: KnownScorers, *, ml_app: str) -> None:
-        super().__init__(to, known)
+    def __init__(self, to: Endpoint, known: KnownScorers, *, ml_app: str, unscored: bool = False) -> None:
+        super().__init__(to, known, unscored=unscored)
         self._ml_app: Final = ml_app
 
     def send(self, scores: Sequence[Score]) -> ExportResult:

@@ -24,7 +24,6 @@ TOLD = [
     "evaluations[0].scorers[0].type: 'tool_call_cuont' is not a scorer; did you mean 'tool_call_count'?",
     "evaluations[0].scorers[1].max_ms: -1 is not a positive number",
     "evaluations[1].scorers[0].criteria.search: '=< 3' is not an operator",
-    "evaluations: the name 'one' is used twice",
     "exporters.otlp.endpoint: 'http://***@' is not a URL",
     "exporters.otlp.headers: the value is not a mapping",
 ]
