@@ -248,7 +248,7 @@ class _Charging:
         result = self.of(node.parts[4], inner, repeated=repeated)
         if start.kind == "list" and not is_bind(node):
             over = self._gathered(over)
-            result = guarded(call("@collect_errors", call("size", result)), result)
+            result = guarded(call("@gathered", call("size", result)), result)
         return replace(node, parts=(over, start, condition, step, result))
 
     def _gathered(self, over: Expr) -> Expr:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
-from otel_eval.wire import read_varint, sized, varint
+from otel_eval.wire import WireField, fields, read_varint, sized, varint
 
 RECORD: Final = bytes.fromhex("3a080a02180512020a00")
 """The type map(string, dyn), as a message: that of `run` and of each call."""
@@ -20,8 +20,8 @@ _KINDS: Final = {3: "const", 4: "ident", 5: "select", 6: "call", 7: "list", 8: "
 _NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 _ID: Final = 2  # of an expression
 _STRING: Final = 6  # of a constant
-# Of a type: dyn, null; and the primitive ones: bool, int64, double, string.
-_PLAIN: Final = ((1, b""), (2, 0), (3, 1), (3, 2), (3, 4), (3, 5))
+# Types as messages: none, dyn, null; and the primitive ones: bool, int64, double, string.
+_PLAIN: Final = (b"", b"\x0a\x00", b"\x10\x00", b"\x18\x01", b"\x18\x02", b"\x18\x04", b"\x18\x05")
 _LIST, _MAP, _TEXT = 6, 7, b"\x18\x05"
 # Which fields of each kind hold its name and its parts.
 _NAME: Final = {"ident": 1, "select": 2, "call": 2, "struct": 1}
@@ -63,11 +63,11 @@ def parse(serialized: bytes) -> Expr:
     """The root of a serialized `CheckedExpr`, which may be wrapped in an `Any`.
 
     Raises:
-        ValueError, IndexError: it is none.
+        ValueError: it is none.
     """
-    parts = _fields(_unwrapped(serialized))
-    types = {_number(entry, 1): _bytes(entry, 2) for entry in (_fields(_as_bytes(value)) for key, value in parts if key == 3)}
-    return _node(_bytes(parts, _CHECKED), types)
+    checked = _unwrapped(serialized)
+    types = {_number(entry, 1): _content(entry, 2) for entry in _contents(checked, 3)}
+    return _node(_content(checked, _CHECKED), types)
 
 
 def rewritten(serialized: bytes, root: Expr) -> bytes:
@@ -76,8 +76,7 @@ def rewritten(serialized: bytes, root: Expr) -> bytes:
     Its new nodes have neither types nor references: the evaluator finds what they name by the name.
     """
     fresh = count(max(node.id for node in nodes(root)) + 1)
-    kept = [_field(key, value) for key, value in _fields(_unwrapped(serialized)) if key != _CHECKED]
-    checked = b"".join([*kept, sized(_CHECKED, _encoded(root, fresh))])
+    checked = _without(_unwrapped(serialized), (_CHECKED,)) + sized(_CHECKED, _encoded(root, fresh))
     return sized(1, _TYPE_URL) + sized(2, checked)
 
 
@@ -94,44 +93,40 @@ def is_plain(root: Expr) -> bool:
 
 
 def _is_plain_type(of: bytes) -> bool:
-    parts = _fields(of)
-    if not parts or parts[0] in _PLAIN:
+    if of in _PLAIN:
         return True
-    kind, inner = parts[0][0], _fields(_as_bytes(parts[0][1]))
-    if kind == _MAP and _bytes(inner, 1) != _TEXT:
+    kind, content = next((each.number, _cut(of, each)) for each in _fields(of))
+    if kind == _MAP and _content(content, 1) != _TEXT:
         return False  # in Python, 1 and true are one key
-    return kind in (_LIST, _MAP) and _is_plain_type(_bytes(inner, 2 if kind == _MAP else 1))
-
-
-Fields = list[tuple[int, "int | bytes"]]
+    return kind in (_LIST, _MAP) and _is_plain_type(_content(content, 2 if kind == _MAP else 1))
 
 
 def _unwrapped(serialized: bytes) -> bytes:
-    parts = _fields(serialized)
-    return _bytes(parts, 2) if parts and parts[0][0] == 1 else serialized  # an Any begins with its type_url
+    is_any = any(each.number == 1 for each in islice(_fields(serialized), 1))
+    return _content(serialized, 2) if is_any else serialized  # an Any begins with its type_url
 
 
 def _node(raw: bytes, types: dict[int, bytes]) -> Expr:
-    parts = _fields(raw)
-    kind, content = next(((_KINDS[key], _as_bytes(value)) for key, value in parts if key in _KINDS), ("const", b""))
-    number = _number(parts, _ID)
-    of_type, inner = types.get(number, b""), _fields(content)
+    kind, content = next(
+        ((_KINDS[each.number], _cut(raw, each)) for each in _fields(raw) if each.number in _KINDS), ("const", b"")
+    )
+    number = _number(raw, _ID)
+    of_type = types.get(number, b"")
     if kind == "const":
-        return Expr(kind, _text(inner, _STRING), type=of_type, id=number, rest=(content,))
-    name = _text(inner, _NAME.get(kind, 0))
-    groups = [(inner, _PARTS.get(kind, ()))]
+        return Expr(kind, _text(content, _STRING), type=of_type, id=number, rest=(content,))
+    groups, numbers = [content], _PARTS.get(kind, ())
     if kind == "struct":
-        groups = [(_fields(_as_bytes(value)), _ENTRY_PARTS) for key, value in inner if key == _ENTRY]
+        groups, numbers = _contents(content, _ENTRY), _ENTRY_PARTS
     found = [
-        ((at, wanted), _node(_as_bytes(value), types))
-        for at, (fields, numbers) in enumerate(groups)
+        ((at, wanted), _node(part, types))
+        for at, group in enumerate(groups)
         for wanted in numbers
-        for key, value in fields
-        if key == wanted
+        for part in _contents(group, wanted)
     ]
-    rest = tuple(b"".join(_field(key, value) for key, value in fields if key not in numbers) for fields, numbers in groups)
-    binds = frozenset({_text(inner, each) for each in _VARIABLES} - {""}) if kind == "comprehension" else frozenset[str]()
-    return Expr(kind, name, tuple(part for _, part in found), of_type, binds, number, tuple(place for place, _ in found), rest)
+    rest = tuple(_without(group, numbers) for group in groups)
+    binds = frozenset({_text(content, each) for each in _VARIABLES} - {""}) if kind == "comprehension" else frozenset[str]()
+    parts, places = tuple(part for _, part in found), tuple(place for place, _ in found)
+    return Expr(kind, _text(content, _NAME.get(kind, 0)), parts, of_type, binds, number, places, rest)
 
 
 def _encoded(node: Expr, fresh: Iterator[int]) -> bytes:
@@ -141,46 +136,36 @@ def _encoded(node: Expr, fresh: Iterator[int]) -> bytes:
     content = [b"".join(message) for message in messages]
     if node.kind == "struct":
         content = [sized(1, node.name.encode()), *(sized(_ENTRY, entry) for entry in content)]
-    return _field(_ID, node.id or next(fresh)) + sized(_NUMBERS[node.kind], b"".join(content))
+    return varint(_ID << 3) + varint(node.id or next(fresh)) + sized(_NUMBERS[node.kind], b"".join(content))
 
 
-def _fields(raw: bytes) -> Fields:
-    found: Fields = []
-    at = 0
-    while at < len(raw):
-        tag, at = read_varint(raw, at)
-        wire = tag & 7
-        if wire == 0:
-            number, at = read_varint(raw, at)
-            found.append((tag >> 3, number))
-            continue
-        size = 8 if wire == 1 else 4
-        if wire == 2:
-            size, at = read_varint(raw, at)
-        found.append((tag >> 3, raw[at : at + size]))
-        at += size
-    return found
+def _fields(message: bytes) -> Iterator[WireField]:
+    return fields(message, 0, len(message))
 
 
-def _field(number: int, value: int | bytes) -> bytes:
-    """A field; fixed-length numbers stand only in constants, which are kept as they are."""
-    return sized(number, value) if isinstance(value, bytes) else varint(number << 3) + varint(value)
+def _cut(message: bytes, field: WireField) -> bytes:
+    return message[field.content : field.stop]
 
 
-def _as_bytes(value: int | bytes) -> bytes:
-    return value if isinstance(value, bytes) else b""
+def _contents(message: bytes, wanted: int) -> list[bytes]:
+    return [_cut(message, each) for each in _fields(message) if each.number == wanted]
 
 
-def _bytes(parts: Fields, wanted: int) -> bytes:
-    return next((value for key, value in parts if key == wanted and isinstance(value, bytes)), b"")
+def _content(message: bytes, wanted: int) -> bytes:
+    return next(iter(_contents(message, wanted)), b"")
 
 
-def _number(parts: Fields, wanted: int) -> int:
-    return next((value for key, value in parts if key == wanted and isinstance(value, int)), 0)
+def _without(message: bytes, numbers: tuple[int, ...]) -> bytes:
+    return b"".join([message[each.start : each.stop] for each in _fields(message) if each.number not in numbers])
 
 
-def _text(parts: Fields, wanted: int) -> str:
-    return _bytes(parts, wanted).decode("utf-8", "replace")
+def _number(message: bytes, wanted: int) -> int:
+    # All tags here take one byte.
+    return next((read_varint(message, each.content)[0] for each in _fields(message) if message[each.start] == wanted << 3), 0)
+
+
+def _text(message: bytes, wanted: int) -> str:
+    return _content(message, wanted).decode("utf-8", "replace")
 
 
 # The item of a comprehension over nothing. The evaluator recognises `cel.bind` by the first and evaluates its value late.

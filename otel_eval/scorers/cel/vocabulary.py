@@ -8,6 +8,7 @@ where it is passed to or from a function written in Python. The functions over t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass
 from operator import or_
@@ -68,73 +69,61 @@ def read(root: Expr) -> FieldsRead:
     Raises:
         ConfigError: it looks at a field that there is not, or at the run as a whole.
     """
-    seen = _FieldCollector()
-    if RECORD in root.type and root.kind != "struct":
-        seen.whole()
-    seen.visit(root, frozenset())
-    if seen.problems:
-        raise ConfigError(*dict.fromkeys(seen.problems))
-    names, attributes = frozenset(seen.names), frozenset(seen.attributes)
-    return FieldsRead(names, frozenset(seen.run), frozenset(seen.calls), attributes, seen.gathers)
+    facts = dict.fromkeys([*(_WHOLE_CALL if RECORD in root.type and root.kind != "struct" else ()), *_seen(root, frozenset())])
+    problems = [what for kind, what in facts if kind == "problem"]
+    if problems:
+        raise ConfigError(*problems)
+    found = [frozenset(what for each, what in facts if each == kind) for kind in ("variable", "run", "calls", "attribute")]
+    return FieldsRead(*found, _GATHERS in facts)
 
 
-class _FieldCollector:
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.run: set[str] = set()
-        self.calls: set[str] = set()
-        self.attributes: set[str] = set()
-        self.gathers = False
-        self.problems: list[str] = []
+_Fact = tuple[str, str]
+_GATHERS: Final[_Fact] = ("gathers", "")
+_WHOLE_CALL: Final = [("calls", name) for name in CALL_FIELDS]  # where a call is looked at, not a field of it
 
-    def visit(self, node: Expr, bound: frozenset[str]) -> None:
-        """The node and all below it; `bound` are the variables of comprehensions around it."""
-        looked_at = _field(node)
-        if looked_at is not None and self._look(*looked_at, bound):
-            return
-        if _is_dotted(node, bound):
-            self.problems.append(f"run.attributes.{node.parts[0].name}.{node.name}: {_NAME_IT}")
-        if node.kind == "ident" and node.name not in bound:
-            self._name(node.name)
-        if _compares(node):
-            self.problems.append("calls[]: a call cannot be compared as a whole; compare fields such as its name")
-        if any(RECORD in part.type and _takes(node, part) for part in node.parts):
-            self.whole()
-        self.gathers = self.gathers or (node.kind == "comprehension" and node.parts[1].kind == "list")
-        for at, part in enumerate(node.parts):
-            self.visit(part, bound | node.binds if at else bound)  # the range is outside
 
-    def _name(self, name: str) -> None:
-        self.names.add(name)
-        if name == "run":
-            self.problems.append("run: cannot be looked at as a whole; name a field such as run.output")
+def _seen(node: Expr, bound: frozenset[str]) -> Iterator[_Fact]:
+    """What the node and all below it look at, and problems; `bound` are the variables of comprehensions around it."""
+    looked_at, ends_here = _looked_at(node, bound)
+    yield from looked_at
+    if ends_here:
+        return
+    if _is_dotted(node, bound):
+        yield "problem", f"run.attributes.{node.parts[0].name}.{node.name}: {_NAME_IT}"
+    if node.kind == "ident" and node.name not in bound:
+        yield "variable", node.name
+        if node.name == "run":
+            yield "problem", "run: cannot be looked at as a whole; name a field such as run.output"
+    if _compares(node):
+        yield "problem", "calls[]: a call cannot be compared as a whole; compare fields such as its name"
+    if any(RECORD in part.type and _takes(node, part) for part in node.parts):
+        yield from _WHOLE_CALL
+    if node.kind == "comprehension" and node.parts[1].kind == "list":
+        yield _GATHERS
+    for at, part in enumerate(node.parts):
+        yield from _seen(part, bound | node.binds if at else bound)  # the range is outside
 
-    def _look(self, operand: Expr, field: str, bound: frozenset[str]) -> bool:
-        """Note that a field is looked at; True if there is nothing further to be seen."""
-        if _is_run(operand, bound):
-            self.names.add("run")
-            self._note("run", field, RUN_FIELDS, self.run)
-            if field == "attributes":
-                self.problems.append(f"run.attributes: {_NAME_IT}")
-            return True
-        within = _field(operand)
-        if within is not None and within[1] == "attributes" and _is_run(within[0], bound):
-            self.names.add("run")
-            self.run.add("attributes")
-            self.attributes.add(field)
-            return True
-        if operand.type == RECORD and operand.kind != "struct":
-            self._note("calls[]", field, CALL_FIELDS, self.calls)
-        return False
 
-    def _note(self, owner: str, field: str, known: tuple[str, ...], seen: set[str]) -> None:
-        seen.add(field)
-        if field not in known:
-            self.problems.append(f"{owner}.{field}: there is no such field; {did_you_mean(field, known)}")
+def _looked_at(node: Expr, bound: frozenset[str]) -> tuple[list[_Fact], bool]:
+    """The field that the node looks at, and whether there is nothing further to be seen."""
+    operand, field = _field(node) or (node, "")
+    if operand is node:
+        return [], False
+    if _is_run(operand, bound):
+        whole = [("problem", f"run.attributes: {_NAME_IT}")] if field == "attributes" else []
+        return [("variable", "run"), *_noted("run", "run", field, RUN_FIELDS), *whole], True
+    owner, part = _field(operand) or (operand, "")
+    if part == "attributes" and _is_run(owner, bound):
+        return [("variable", "run"), ("run", "attributes"), ("attribute", field)], True
+    is_call = operand.type == RECORD and operand.kind != "struct"
+    return _noted("calls", "calls[]", field, CALL_FIELDS) if is_call else [], False
 
-    def whole(self) -> None:
-        """A call is looked at, not a field of it."""
-        self.calls.update(CALL_FIELDS)
+
+def _noted(kind: str, owner: str, field: str, known: tuple[str, ...]) -> list[_Fact]:
+    unknown = (
+        [("problem", f"{owner}.{field}: there is no such field; {did_you_mean(field, known)}")] if field not in known else []
+    )
+    return [(kind, field), *unknown]
 
 
 def _field(node: Expr) -> tuple[Expr, str] | None:
@@ -291,7 +280,7 @@ def checks(cel: Any) -> Any:
         ("@sum", _sum, truth, [number, number]),
         ("@fits", _fits, truth, [number]),
         ("@gather", _gather, truth, [number]),
-        ("@collect_errors", _gathered, truth, [number]),
+        ("@gathered", _gathered, truth, [number]),
         ("@hold", _hold, number, [text]),
         ("@find", _find, truth, [number, text]),
     ]
