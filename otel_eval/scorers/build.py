@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
-from functools import partial
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, collect_errors, nearest, redacted_repr
+from otel_eval.errors import ConfigError, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import (
@@ -56,7 +55,7 @@ def create_scorer(spec: Mapping[str, Any]) -> Scorer:
         name, thing = resolve_type(kind)
     except ConfigError as error:
         # What the type's own keys may hold is not known; what the common ones may hold is.
-        raise ConfigError(*error.problems, *_wrong_values(parameters_of(BaseScorer), given)) from error.__cause__
+        raise ConfigError(*error.problems, *_read(parameters_of(BaseScorer), given)[1]) from error.__cause__
     if inspect.isclass(thing) and issubclass(thing, BaseScorer):
         return _built_in(thing, given)
     return _foreign(name, thing, given)
@@ -106,20 +105,28 @@ def parameters_of(scorer: type[BaseScorer]) -> dict[str, Field[Any]]:
 
 def _built_in(scorer: type[BaseScorer], given: Mapping[str, Any]) -> Scorer:
     known = parameters_of(scorer)
-    problems = unknown_keys(given, list(known)) + _wrong_values(known, given)
+    values, wrong = _read(known, given)
+    problems = unknown_keys(given, list(known)) + wrong
     required = {key: _is_required(each) for key, each in known.items()}
     problems += _missing(scorer.type, required, given, problems)
     if problems:
-        raise ConfigError(*problems, *_contradictions(scorer, known, given, problems))
-    return scorer(**{key: known[key].metadata["read"](key, value) for key, value in given.items()})
+        meant = {key for key in known if _told(f"did you mean {key!r}?", problems)}
+        suspects = ({*given} - {*values} | meant) - {*parameters_of(BaseScorer)}
+        raise ConfigError(*problems, *_contradictions(scorer, values, suspects))
+    return scorer(**values)
 
 
-def _wrong_values(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> list[str]:
-    try:
-        collect_errors(partial(known[key].metadata["read"], key, value) for key, value in given.items() if key in known)
-    except ConfigError as error:
-        return list(error.problems)
-    return []
+def _read(known: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values of those parameters that are usable, and what is wrong with the others."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for key, value in given.items():
+        try:
+            if key in known:
+                values[key] = known[key].metadata["read"](key, value)
+        except ConfigError as error:
+            problems += error.problems
+    return values, list(dict.fromkeys(problems))
 
 
 def _missing(kind: str, required: Mapping[str, bool], given: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
@@ -132,20 +139,14 @@ def _told(words: str, problems: Iterable[str]) -> bool:
     return any(words in problem for problem in problems)
 
 
-def _contradictions(
-    scorer: type[BaseScorer], known: Mapping[str, Field[Any]], given: Mapping[str, Any], problems: Sequence[str]
-) -> list[str]:
-    """What the usable parameters have against one another, unless it might be said because of one that is not usable."""
-    usable = {key: value for key, value in given.items() if key in known and not _wrong_values({key: known[key]}, {key: value})}
+def _contradictions(scorer: type[BaseScorer], values: Mapping[str, Any], suspects: Iterable[Any]) -> list[str]:
+    """What usable parameters have against one another, unless it might be because of a suspect, which is not usable."""
     try:
-        scorer(**{key: known[key].metadata["read"](key, value) for key, value in usable.items()})
+        scorer(**values)
     except ConfigError as error:
-        common = parameters_of(BaseScorer)
-        meant = {key for key in known if _told(f"did you mean {key!r}?", problems)}
-        suspects = (({*given} - {*usable}) | meant) - {*common}
         return [problem for problem in error.problems if not any(str(key) in problem for key in suspects)]
     except TypeError:  # a required one is not there
-        return []
+        pass
     return []
 
 
@@ -153,7 +154,7 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     """A registered or imported function, or a class that makes one."""
     common = parameters_of(FunctionScorer)
     own = {key: value for key, value in given.items() if key not in common}
-    problems = _wrong_values(common, given)
+    values, problems = _read(common, given)
     takes = _keywords(thing, instance=inspect.isclass(thing))
     if takes is not None:
         problems += unknown_keys(own, [*common, *takes])
@@ -161,7 +162,6 @@ def _foreign(name: str, thing: Any, given: Mapping[str, Any]) -> Scorer:
     problems += wrong_parameters(thing, own)
     if problems:
         raise ConfigError(*problems)
-    values = {key: common[key].metadata["read"](key, value) for key, value in given.items() if key in common}
     facts = registration_of(name, thing)
     if inspect.isclass(thing):
         thing, own = _instance(name, thing, own, given), {}

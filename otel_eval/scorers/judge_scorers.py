@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Final
 
-from otel_eval.errors import ConfigError, collect_errors, redacted_repr
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, calls
 from otel_eval.scorers.base_scorer import Finding
@@ -24,7 +23,18 @@ from otel_eval.scorers.judge import (
     read_judge,
     without_unrecorded,
 )
-from otel_eval.scorers.parameters import STRING, invalid_value, one_of, optional, reads, schema_of, share, text, with_schema
+from otel_eval.scorers.parameters import (
+    STRING,
+    each_of,
+    invalid_value,
+    one_of,
+    optional,
+    reads,
+    schema_of,
+    share,
+    text,
+    with_schema,
+)
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames
 from otel_eval.scorers.values import Reference, recorded_field, reference
@@ -173,7 +183,7 @@ _CALLS: Final = calls("arguments", "result")
 def _compare(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise invalid_value(key, value, "a list of arguments and result", f"write e.g. {key}: [arguments]")
-    return tuple(collect_errors(partial(_COMPARED, f"{key}[{place}]", each) for place, each in enumerate(value)))
+    return each_of(key, value, _COMPARED)
 
 
 @with_schema({"type": "array", "items": {"anyOf": [STRING, {"type": "object", "required": ["name"]}]}})
@@ -183,7 +193,7 @@ def _tools(key: str, value: Any) -> tuple[Mapping[str, Any], ...]:
         raise invalid_value(
             key, value, "a list of tools", f"write e.g. {key}: [search, {{name: refund, description: pays back}}]"
         )
-    return tuple(collect_errors(partial(_tool, f"{key}[{place}]", each) for place, each in enumerate(value)))
+    return each_of(key, value, _tool)
 
 
 def _tool(key: str, value: Any) -> Mapping[str, Any]:

@@ -6,10 +6,10 @@ the value received, what would be right and the remedy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from sys import float_info
 from typing import Any, Final, TypeVar
 
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
@@ -17,6 +17,7 @@ from otel_eval.globs import glob_matcher
 
 Reader = Callable[[str, Any], Any]
 _R = TypeVar("_R", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 Schema = Mapping[str, Any]
@@ -50,6 +51,18 @@ def invalid_value(key: str, value: Any, expected: str, remedy: str) -> ConfigErr
 def unknown_keys(given: Iterable[Any], known: Sequence[str], within: str = "") -> list[str]:
     """A line for each key that there is not; `within` is the key of the mapping, with a dot."""
     return [f"{within}{key}: unknown key; {did_you_mean(key, known)}" for key in given if key not in known]
+
+
+def check_keys(given: Iterable[Any], known: Sequence[str], within: str) -> None:
+    """Raise `ConfigError` with the lines of `unknown_keys`, if there are any."""
+    problems = unknown_keys(given, known, within)
+    if problems:
+        raise ConfigError(*problems)
+
+
+def each_of(key: str, value: Iterable[Any], reader: Callable[[str, Any], _T]) -> tuple[_T, ...]:
+    """The items of a list, each read with its index in the key; their errors are raised together."""
+    return tuple(collect_errors(partial(reader, f"{key}[{at}]", each) for at, each in enumerate(value)))
 
 
 def reads(reader: Reader) -> dict[str, Reader]:
@@ -86,19 +99,11 @@ def positive(unit: str, example: Any) -> Reader:
 
     @with_schema({"type": "number", "exclusiveMinimum": 0})
     def read(key: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= float_info.max:
             raise invalid_value(key, value, f"a positive number of {unit}", f"write e.g. {key}: {example}")
         return value
 
     return read
-
-
-def _is_finite(value: float) -> bool:
-    # A whole number of Python may be too large for a float.
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 def count(unit: str, example: int, *, least: int = 1) -> Reader:
@@ -179,10 +184,10 @@ def selection(key: str, value: Any) -> Selection:
     """`{include: [patterns], exclude: [patterns]}`, either may be left out."""
     if not isinstance(value, Mapping):
         raise invalid_value(key, value, "a mapping of include and exclude", f'write e.g. {key}: {{include: ["search_*"]}}')
-    return Selection(**dict(collect_errors(partial(_chosen, key, word, given) for word, given in value.items())))
+    chosen = [partial(_chosen, key, word, given) for word, given in value.items()]
+    return Selection(**dict(zip(value, collect_errors(chosen), strict=True)))
 
 
-def _chosen(key: str, word: Any, given: Any) -> tuple[str, Names]:
-    if word not in ("include", "exclude"):
-        raise ConfigError(*unknown_keys([word], ("include", "exclude"), f"{key}."))
-    return word, patterns(f"{key}.{word}", given)
+def _chosen(key: str, word: Any, given: Any) -> Names:
+    check_keys([word], ("include", "exclude"), f"{key}.")
+    return patterns(f"{key}.{word}", given)

@@ -12,7 +12,7 @@ from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.partial_order import parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.nfa import NFA, Edit, PatternTooLarge, TooManyOrders, fewest_edits
-from otel_eval.scorers.parameters import STRING, count, flag, invalid_value, one_of, optional, reads, unknown_keys, with_schema
+from otel_eval.scorers.parameters import STRING, check_keys, count, flag, invalid_value, one_of, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, plural, seen, tool
 
@@ -82,9 +82,7 @@ def _build(automaton: NFA, start: int, key: str, value: Any, depth: int) -> int:
 def _composed(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], depth: int) -> int:
     kinds = [word for word in value if word in _KINDS]
     known = (*_KINDS, "min", "max") if "repeat" in value else _KINDS
-    unknown = unknown_keys(value, known, f"{key}.")
-    if unknown:
-        raise ConfigError(*unknown)
+    check_keys(value, known, f"{key}.")
     if len(kinds) != 1:
         raise invalid_value(key, dict(value), "a pattern of one kind", f"write {_FORMS}")
     kind = kinds[0]
@@ -158,9 +156,7 @@ def _repeated(automaton: NFA, start: int, key: str, value: Mapping[Any, Any], de
     """`{repeat: pattern, min: 0, max: 3}` or `{repeat: {of: pattern, min: 0, max: 3}}`."""
     inner = value["repeat"]
     if isinstance(inner, Mapping) and "of" in inner:
-        unknown = unknown_keys(inner, ("of", "min", "max"), f"{key}.repeat.")
-        if unknown:
-            raise ConfigError(*unknown)
+        check_keys(inner, ("of", "min", "max"), f"{key}.repeat.")
         key, value, inner = f"{key}.repeat", inner, inner["of"]
     least, most = collect_errors(
         (

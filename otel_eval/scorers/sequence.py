@@ -9,15 +9,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar, Final, NamedTuple
 
-from otel_eval.errors import ConfigError, collect_errors, redacted_repr
+from otel_eval.errors import ConfigError, redacted_repr
 from otel_eval.model import UNRECORDED, Outcome, Skipped, ToolCall, Trajectory, Unnamed
 from otel_eval.scorers.alignment.partial_order import is_timed, parallel_groups
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.parameters import STRINGS, Names, count, flag, invalid_value, one_of, reads, with_schema
+from otel_eval.scorers.parameters import STRINGS, Names, count, each_of, flag, invalid_value, one_of, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import ToolNames, listed, seen, tool
 from otel_eval.scorers.values import hashable
@@ -51,7 +50,7 @@ def read_rules(key: str, value: Any) -> tuple[OrderRule, ...]:
     """A list of rules, each of the four forms; names may be glob patterns."""
     if not isinstance(value, list | tuple) or not value:
         raise invalid_value(key, value, "a list of rules", f'write e.g. {key}: ["search before answer"]')
-    return tuple(collect_errors(partial(_rule, f"{key}[{index}]", written) for index, written in enumerate(value)))
+    return each_of(key, value, _rule)
 
 
 def _rule(key: str, written: Any) -> OrderRule:

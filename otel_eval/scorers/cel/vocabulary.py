@@ -73,8 +73,10 @@ def read(root: Expr) -> FieldsRead:
     problems = [what for kind, what in facts if kind == "problem"]
     if problems:
         raise ConfigError(*problems)
-    found = [frozenset(what for each, what in facts if each == kind) for kind in ("variable", "run", "calls", "attribute")]
-    return FieldsRead(*found, _GATHERS in facts)
+    variables, run, calls, attributes = (
+        frozenset(what for each, what in facts if each == kind) for kind in ("variable", "run", "calls", "attribute")
+    )
+    return FieldsRead(variables, run, calls, attributes, _GATHERS in facts)
 
 
 _Fact = tuple[str, str]

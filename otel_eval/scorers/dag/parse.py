@@ -12,7 +12,7 @@ from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest,
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
 from otel_eval.scorers.cel.program import Program
-from otel_eval.scorers.parameters import STRING, Schema, invalid_value, text, unknown_keys
+from otel_eval.scorers.parameters import STRING, Schema, check_keys, each_of, invalid_value, text
 from otel_eval.scorers.tool_names import tool
 
 PARTS: Final = ("input", "output", "calls", "reference")
@@ -203,7 +203,7 @@ def _node(key: str, name: str, given: Any) -> NodeSpec:
     if kind == "verdict":
         return NodeSpec(kind, verdict=_verdict(key, {k: v for k, v in given.items() if k != "type"}))
     reading: dict[str, Callable[[], Any]] = {
-        "unknown": partial(_no_unknown, key, given, ("type", *_KINDS[kind])),
+        "unknown": partial(check_keys, given, ("type", *_KINDS[kind]), f"{key}."),
         "how": partial(_how, key, kind, given),
         "reads": partial(_reads, f"{key}.reads", given),
         "label": partial(_label, f"{key}.output_label", name, given) if kind == "task" else lambda: "",
@@ -222,12 +222,6 @@ def _problems_as(kind: str | None, key: str, name: str, given: Mapping[str, Any]
     except ConfigError as error:
         return error.problems
     return ()
-
-
-def _no_unknown(key: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    problems = unknown_keys(given, known, f"{key}.")
-    if problems:
-        raise ConfigError(*problems)
 
 
 def _how(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -270,7 +264,7 @@ def _children(key: str, kind: str, given: Mapping[str, Any]) -> tuple[str | Verd
         return tuple(dict.fromkeys(value))
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise invalid_value(key, value, "a list of verdicts", f"write e.g. {key}: {_EXAMPLES[kind]}")
-    return tuple(collect_errors(partial(_child, f"{key}[{at}]", each) for at, each in enumerate(value)))
+    return each_of(key, value, _child)
 
 
 def _child(key: str, given: Any) -> str | Verdict:
@@ -282,7 +276,7 @@ def _child(key: str, given: Any) -> str | Verdict:
 
 
 def _verdict(key: str, given: Mapping[str, Any]) -> Verdict:
-    reading: list[Callable[[], Any]] = [partial(_no_unknown, key, given, _KINDS["verdict"])]
+    reading: list[Callable[[], Any]] = [partial(check_keys, given, _KINDS["verdict"], f"{key}.")]
     reading += [partial(read, f"{key}.{word}", given) for word, read in (("verdict", _said), ("score", _score), ("then", _then))]
     _, said, score, then = collect_errors(reading)
     if (score is None) == (then is None):
