@@ -1,5 +1,363 @@
-"""Expressions in CEL, the Common Expression Language, over what a run recorded.
+"""Expressions in CEL: checked once, evaluated on many runs; and the score that is the value of one.
 
-An expression is checked once and evaluated on many runs. The implementation comes with the extra `cel` and is loaded only
-where an expression is.
+The library is Google's, over its C++ implementation (`cel-expr-python`): it checks types before anything runs, counts
+iterations, and matches regular expressions by RE2, in time linear in the text.
 """
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, ClassVar, Final
+
+from otel_eval.errors import ConfigError, did_you_mean, nearest
+from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
+from otel_eval.scorers.base_scorer import BaseScorer, Finding
+from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_unicode, plain_value
+from otel_eval.scorers.cel.rewrite import charged, hoisted, weight
+from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
+from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, checks, declared, passed_size, read, spend, text_size
+from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
+from otel_eval.scorers.registry import scorer
+from otel_eval.scorers.tool_names import shortened
+from otel_eval.scorers.values import Reference, reference
+
+_LONGEST: Final = 4096
+_REMEDY: Final = "install it with pip install 'otel-eval[cel]'"
+_PROBLEM: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_UNDECLARED: Final = re.compile(r"undeclared reference to '([^']*)'.*")
+_TOO_LARGE: Final = re.compile(rf"[A-Z_]+: ({TOO_LARGE}: .*)", re.DOTALL)
+_STEPS: Final = "Iteration budget exceeded"
+_MOST_STEPS: Final = 10_000  # the evaluator's own limit
+_TOO_DEEP: Final = "too many operators in one another; write it in several parts"
+_NO_KEY: Final = re.compile(r'.*Key not found in map : "(.*)"', re.DOTALL)
+_NO_VALUE: Final = re.compile(r'.*No value with name "(.*)" found in Activation', re.DOTALL)
+
+
+_MOST_ACTIVATIONS: Final = 4
+_SCALARS: Final = frozenset({"BOOL", "INT", "UINT", "DOUBLE", "STRING"})  # have nothing within that is to be made plain
+
+
+class InvalidExpression(Exception):
+    """An evaluation failed: the expression does not go with what it was given. The message may quote content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A checked expression.
+
+    Attributes:
+        source: as it was written.
+        reading: what it looks at.
+        returns: the type it gives, as CEL names it: `BOOL`, `STRING`, `DYN`, ….
+        labels: those of the further variables that it looks at.
+        plain: whether its value is still the same after it was a value of Python.
+        heavy: whether its value may be much larger in Python than in the evaluator.
+    """
+
+    source: str
+    reading: FieldsRead
+    returns: str
+    labels: frozenset[str]
+    plain: bool
+    heavy: bool
+    type: Any = field(repr=False, compare=False)
+    _environment: Any = field(repr=False, compare=False)
+    _expression: Any = field(repr=False, compare=False)
+
+
+class ExpressionEvaluator:
+    """Programs on one run; what is looked at by several of them is converted once."""
+
+    def __init__(self, bound: Bindings) -> None:
+        self._bound = bound
+        self._plain: Any = None
+        self._labelled: dict[frozenset[str], Any] = {}  # by what is looked at
+        self._known: dict[str, Any] = {}
+        self._unfit: dict[str, Unavailable] = {}
+        # An activation keeps all that was made with it.
+        self._memory, self._labelled_memory = Memory(), Memory()
+
+    def lacks(self, program: Program) -> bool:
+        """Whether a fact of the run that is looked at was not recorded, so that the program hardly gives a value."""
+        return not program.reading.run <= self._bound.values.get("run", {}).keys()
+
+    def know(self, label: str, value: Any) -> None:
+        """From now on, a label stands for a value."""
+        try:
+            self._known |= fitting({label: value}, [value], gathers=self._bound.reading.gathers)
+        except Unavailable as unavailable:  # matters only to those that look at it
+            self._unfit[label] = unavailable
+        self._forget()
+
+    def of(self, program: Program) -> Any:
+        """The value, of plain Python types.
+
+        Raises:
+            Unavailable: something that decides was not recorded, or is too large.
+            InvalidExpression: the expression does not go with what was recorded.
+        """
+        activation = self._labelled.get(program.reading.names) if program.labels else self._plain
+        if activation is None:
+            activation = self._prepared(program)
+        (self._labelled_memory if program.labels else self._memory).use()
+        try:
+            found = program._expression.eval(activation)
+            value = found.value() if program.returns in _SCALARS else plain_value(found, heavy=program.heavy)
+        except RuntimeError as error:
+            if _STEPS in str(error):
+                raise Unavailable(f"{TOO_LARGE}: more than {_MOST_STEPS} steps", "too_large") from None
+            raise InvalidExpression(_first_line(str(error))) from None
+        if type(value) is str and found.type().name() == "ERROR":  # then the value is its message
+            raise self._told(value, program)
+        return value
+
+    def _prepared(self, program: Program) -> Any:
+        for label in program.labels & self._unfit.keys():
+            raise self._unfit[label]
+        if not program.labels:
+            activation = self._plain = program._environment.Activation(self._bound.values)
+            return activation
+        if len(self._labelled) >= _MOST_ACTIVATIONS:
+            self._forget()
+        names = program.reading.names  # nothing else, because all that is bound is converted
+        values = {name: value for name, value in (*self._bound.values.items(), *self._known.items()) if name in names}
+        activation = self._labelled[names] = program._environment.Activation(values)
+        return activation
+
+    def renew(self) -> None:
+        """Give back the memory of what was evaluated, if there was too much."""
+        if self._memory.left < 0:
+            self._plain, self._memory = None, Memory()
+
+    def _forget(self) -> None:
+        self._labelled.clear()
+        self._labelled_memory = Memory()
+
+    def _told(self, message: str, program: Program) -> Exception:
+        too_large = _TOO_LARGE.fullmatch(message)
+        if too_large:
+            return Unavailable(too_large[1], "too_large")
+        key, variable = _NO_KEY.fullmatch(message), _NO_VALUE.fullmatch(message)
+        # What other programs look at must not decide; but a label may hold what another one looked at.
+        reading = self._bound.reading if program.labels else program.reading
+        why = self._bound.missing(key[1], reading) if key else self._bound.without(variable[1]) if variable else ""
+        reason = REASONS.get(variable[1], "not_recorded") if variable else "not_recorded"
+        return Unavailable(why, reason) if why else InvalidExpression(_first_line(message))
+
+
+def compiled(key: str, source: Any, labels: Mapping[str, Any] | None = None) -> Program:
+    """The expression, checked.
+
+    Args:
+        key: the key it stands under, for errors.
+        source: the expression.
+        labels: further variables with their types (a program's `type`, or None for any).
+
+    Raises:
+        ConfigError: it is no expression, looks at what there is not, or CEL is not installed.
+    """
+    if not isinstance(source, str) or not source.strip():
+        raise invalid_value(key, source, "an expression", f'write e.g. {key}: "calls.size() <= 3"')
+    if len(source) > _LONGEST:
+        raise ConfigError(f"{key}: {len(source)} characters are more than {_LONGEST}; use several nodes or scorers")
+    if not is_unicode(source):
+        raise ConfigError(f"{key}: is not text, there is half of a surrogate pair in it; write letters of Unicode")
+    cel = _library(key)
+    # Those without labels share an environment, and so a conversion of what they look at.
+    mentioned = {label: of for label, of in (labels or {}).items() if label.isidentifier() and re.search(rf"\b{label}\b", source)}
+    environment = _environment(cel, mentioned) if mentioned else _plain_environment(cel)
+    try:
+        expression = environment.compile(source)
+    except RuntimeError as error:
+        raise ConfigError(*(f"{key}: {problem}" for problem in _problems(str(error), [*_VARIABLES, *(labels or ())]))) from None
+    try:
+        root = parse(expression.serialize())
+        reading = read(root)
+    except ConfigError as error:
+        raise ConfigError(*(f"{key}: {problem}" for problem in error.problems)) from None
+    named = reading.names.intersection(labels or ())
+    try:
+        return _program(source, reading, named, root, environment, expression)
+    except RuntimeError:
+        raise ConfigError(f"{key}: {_TOO_DEEP}") from None
+
+
+def combined(source: str, reading: FieldsRead) -> Program | None:
+    """An expression made of checked ones, which looks at what they look at; None if they are too many for one.
+
+    It may use `cel.bind`, and `fits(value)`: whether that could be the value of a label. The caller sees to it that it is
+    right otherwise.
+    """
+    if not is_unicode(source):  # a result that no expression can have
+        return None
+    environment = _combining_environment(import_module("cel_expr_python.cel"), reading.gathers)
+    try:
+        expression = environment.compile(source)
+        return _program(source, reading, frozenset(), parse(expression.serialize()), environment, expression)
+    except RuntimeError:
+        return None
+
+
+def _program(source: str, reading: FieldsRead, labels: frozenset[str], root: Expr, environment: Any, expression: Any) -> Program:
+    """The checked expression, as it is evaluated: with its invariants before its loops, and with charges.
+
+    Raises:
+        RuntimeError: with them it is too deep.
+    """
+    returned, serialized = expression.return_type(), expression.serialize()
+    try:
+        expression = environment.deserialize(rewritten(serialized, charged(hoisted(root))))
+    except RuntimeError:
+        expression = environment.deserialize(rewritten(serialized, charged(without_lazy(root))))
+    heavy = weight(root) is None
+    return Program(source, reading, returned.name(), labels, is_plain(root), heavy, returned, environment, expression)
+
+
+_VARIABLES: Final = ("run", "calls", "reference")
+_FUNCTIONS: Final = (
+    "size", "all", "exists", "exists_one", "filter", "map", "has", "contains", "startsWith", "endsWith", "matches", "int", "uint",
+    "double", "string", "bool", "bytes", "type", "timestamp", "duration", "dyn", "split", "join", "replace", "trim", "lowerAscii",
+)  # fmt: skip
+
+
+def _library(key: str) -> Any:
+    try:
+        return import_module("cel_expr_python.cel")
+    except ImportError:
+        raise ConfigError(f"{key}: expressions need the extra cel, which is not installed; {_REMEDY}") from None
+
+
+@lru_cache(maxsize=1)
+def _plain_environment(cel: Any) -> Any:
+    return _environment(cel, {})
+
+
+@lru_cache(maxsize=2)
+def _combining_environment(cel: Any, gathers: bool) -> Any:
+    def fits(value: Any) -> bool:
+        spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
+        try:
+            return bool(fitting({"": value}, [value], gathers=gathers))
+        except Unavailable:
+            return False
+
+    overload = cel.Overload("otel_eval_fits", cel.Type.BOOL, [cel.Type.DYN], impl=fits)
+    further = cel.CelExtension("otel_eval_labels", [cel.FunctionDecl("fits", [overload])])
+    return _environment(cel, {}, import_module("cel_expr_python.ext.ext_bindings").ExtBindings(), further)
+
+
+def _environment(cel: Any, labels: Mapping[str, Any], *extensions: Any) -> Any:
+    record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
+    further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
+    return cel.NewEnv(variables=variables | further, extensions=[declared(cel), checks(cel), *extensions])
+
+
+def _problems(message: str, variables: list[str]) -> list[str]:
+    """The compiler's complaints, each with its place and in one line."""
+    found = [_complaint(match[1], match[2], match[3], variables) for match in _PROBLEM.finditer(message)]
+    return list(dict.fromkeys(found)) or [f"{_first_line(message)}; write it in simpler parts"]
+
+
+def _complaint(line: str, column: str, said: str, variables: list[str]) -> str:
+    said = said.removesuffix("[INVALID_ARGUMENT]").strip()
+    place = f"line {line}, column {column}: " if int(line) > 1 else f"column {column}: " if int(line) == 1 else ""
+    unknown = _UNDECLARED.fullmatch(said)
+    if unknown:
+        word = unknown[1].split(".")[0]
+        near = nearest(word, [*variables, *_FUNCTIONS], alike=0.7)
+        remedy = f"did you mean {near!r}?" if near else did_you_mean(word, variables)
+        return f"{place}{unknown[1]!r} is not known; {remedy}"
+    if "Exceeded max recursion depth" in said:
+        return _TOO_DEEP
+    remedy = "convert one side, e.g. by double()" if "no matching overload" in said else "correct the expression"
+    return f"{place}{said[:200]}; {remedy}"
+
+
+def _first_line(message: str) -> str:
+    return " ".join(message.split("\n")[0].split())[:200]
+
+
+_SCORES: Final = ("BOOL", "INT", "UINT", "DOUBLE", "DYN")
+_MOST_SAID: Final = 80
+
+
+@with_schema(STRING)
+def _score_program(key: str, value: Any) -> Program:
+    program = compiled(key, value)
+    if program.returns not in _SCORES:
+        raise invalid_value(key, value, f"a score, it gives {program.returns}", "compare it with something, or count")
+    return program
+
+
+@scorer("expression")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression(BaseScorer):
+    """The value of an expression over `run` and `calls`. 1 is best, range 0-1.
+
+    The expression is written in CEL, the Common Expression Language. `true` is 1, `false` is 0, a number from 0 to 1 is itself;
+    anything else fails. The explanation is the expression and its value. Skipped: something was not recorded that decides the
+    value, or the evaluation takes too much memory or too many steps (`too_large`). Needs the extra `cel`. Variables, functions
+    and limits: [dag.md](dag.md#expressions).
+
+    Attributes:
+        expression: the expression.
+        reference: what the variable `reference` stands for, see [References](#references).
+
+    Example:
+        {type: expression, expression: 'calls.filter(c, c.name == "search").size() <= 3'}
+
+    >>> from otel_eval.scorers import create_scorer
+    >>> from otel_eval.testing import call, trajectory
+    >>> few = create_scorer({"type": "expression", "expression": "calls.filter(c, c.name == 'search').size() <= 1"})
+    >>> few(trajectory(call("search"), call("open"))).value
+    1.0
+    """
+
+    type: ClassVar[str] = "expression"
+
+    expression: Program = field(metadata=reads(_score_program))
+    reference: Reference | None = field(default=None, metadata=reads(optional(reference)))
+
+    @property
+    def reads_calls(self) -> bool:
+        """If it looks at them."""
+        return "calls" in self.expression.reading.names
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it looks at."""
+        return self.expression.reading.needs
+
+    @property
+    def attribute_keys(self) -> frozenset[str]:
+        """The attributes that it looks at."""
+        return self.expression.reading.attributes | ({self.reference.key} if self.reference else set())
+
+    def prepare(self) -> None:
+        """There must be a reference to look at, if it does."""
+        if "reference" in self.expression.reading.names and self.reference is None:
+            raise ConfigError("reference: missing, and the expression looks at it; name the attribute that holds it")
+
+    def find(self, trajectory: Trajectory) -> Finding | Outcome:
+        """Evaluate it."""
+        found = self.reference.of(trajectory) if self.reference else UNRECORDED
+        if isinstance(found, Failed):
+            return found
+        try:
+            value = ExpressionEvaluator(bind(self.expression.reading, trajectory, found)).of(self.expression)
+        except Unavailable as unavailable:
+            return Skipped(str(unavailable), reason=unavailable.reason)
+        except InvalidExpression as invalid:
+            return Failed("ExpressionError", str(invalid))
+        if not isinstance(value, bool | int | float):
+            return Failed("TypeError", f"the expression gave a {type(value).__name__}, not a truth value or a number")
+        return Finding(float(value), _written(self.expression.source, value))
+
+
+def _written(source: str, value: float) -> str:
+    return f"{shortened(' '.join(source.split()), _MOST_SAID)} is {str(value).lower() if isinstance(value, bool) else value}"

@@ -14,20 +14,22 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import UNRECORDED, Failed, Outcome, Scored, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import Finding, private_copy
 from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import Unavailable, bind
-from otel_eval.scorers.cel.program import ExpressionEvaluator
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Nodes, Verdict, words
-from otel_eval.scorers.dag.resolve import TreePlan, nodes, outcomes
+from otel_eval.scorers.dag.resolve import nodes, outcomes
 from otel_eval.scorers.dag.walk import (
     CompiledTree,
     NodeAnswer,
     Step,
+    TreePlan,
     WalkResult,
     answered,
     compile_tree,
     finished,
     instruction_of,
+    plan_of,
     shown_of,
     walk,
 )
@@ -107,7 +109,7 @@ class Dag(AskingScorer):
         made = self.nodes.by_name
         problems = self._wrong_roots() or self._unreachable()
         if not problems:
-            self._set("plan", TreePlan(made, tuple(sorted(self.root))))
+            self._set("plan", plan_of(made, self.root))
             problems = [f"nodes.{problem}" for problem in outcomes(self.plan)]
         problems += self._lacking()
         if problems:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, nearest, redacted_repr
 from otel_eval.interfaces import Scorer
 from otel_eval.scorers.build import create_scorer
-from otel_eval.scorers.cel.program import Program
+from otel_eval.scorers.cel import Program
 from otel_eval.scorers.parameters import STRING, Schema, check_keys, each_of, invalid_value, text
 from otel_eval.scorers.tool_names import tool
 

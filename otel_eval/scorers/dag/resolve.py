@@ -6,13 +6,14 @@ no longer make a difference is dropped from the state, so that paths that meet a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, redacted_repr
-from otel_eval.scorers.cel.program import compiled
+from otel_eval.scorers.cel import Program, compiled
 from otel_eval.scorers.dag.parse import NODE, PARTS, TYPES, Node, Nodes, NodeSpec, Verdict, parse_nodes, words
+from otel_eval.scorers.dag.walk import Step, TreePlan, WalkState
 from otel_eval.scorers.parameters import invalid_value, with_schema
 
 _GIVES: Final = {"binary": (("BOOL", "DYN"), "true or false"), "choice": (("STRING", "DYN"), "a text")}
@@ -47,15 +48,17 @@ class _Resolver:
                 self.made[name] = self._joined(name, node)
         self._labels = self._distinct_labels()
         order = self._order()
-        whole = order is not None and len(given) == len(self._given)
-        self._above = ancestors(self.made) if whole else {}
+        whole = len(given) == len(self._given)
+        self._above = _ancestors(self.made, order) if order and whole else {}
         unsure = {_label(str(name), each) for name, each in unusable.items()} - TYPES  # YAML's names may be numbers
         types: dict[str, Any] = dict.fromkeys([*self._labels, *sorted(unsure)])
         for name in order or self.made:
             self._compile(name, types)
             self._check_reads(name, types)
         for name, each in unusable.items():
-            self._check_cel(f"{self._key}.{name}.cel", each, types)
+            source = each.get("cel") if isinstance(each, Mapping) else None
+            if isinstance(source, str) and source.strip():
+                self._compiled(f"{self._key}.{name}.cel", source, types)
 
     def _joined(self, name: str, node: NodeSpec) -> Node:
         place = f"{self._key}.{name}"
@@ -169,13 +172,9 @@ class _Resolver:
 
     def _compile(self, name: str, types: dict[str, Any]) -> None:
         node, source = self.made[name], self._given[name].cel
-        if source is None:
-            return
         where = f"{self._key}.{name}.cel"
-        try:
-            program = compiled(where, source, types)
-        except ConfigError as error:
-            self.problems += error.problems
+        program = None if source is None else self._compiled(where, source, types)
+        if program is None:
             return
         allowed, wanted = _GIVES.get(node.kind, ((program.returns,), ""))
         if program.returns not in allowed:
@@ -184,14 +183,12 @@ class _Resolver:
         if node.label:
             types[node.label] = program.type
 
-    def _check_cel(self, where: str, given: Any, types: Mapping[str, Any]) -> None:
-        """The expression of a node that cannot be used because of something else."""
-        source = given.get("cel") if isinstance(given, Mapping) else None
+    def _compiled(self, where: str, source: str, types: Mapping[str, Any]) -> Program | None:
         try:
-            if isinstance(source, str) and source.strip():
-                compiled(where, source, types)
+            return compiled(where, source, types)
         except ConfigError as error:
             self.problems += error.problems
+            return None
 
     def _check_reads(self, name: str, types: Mapping[str, Any]) -> None:
         """What is read is there, and is a part of the run or comes from above."""
@@ -217,75 +214,16 @@ def _label(name: str, given: Any) -> str:
     return label if isinstance(label, str) else name
 
 
-def ancestors(made: Mapping[str, Node]) -> dict[str, frozenset[str]]:
-    """All nodes that lead to each, however far. There must be no cycle."""
-    before: dict[str, set[str]] = {name: set() for name in made}
-    for name, node in made.items():
-        for each in node.successors:
-            before.get(each, set()).add(name)
-    found: dict[str, frozenset[str]] = {}
-
-    def above(name: str) -> frozenset[str]:
-        if name not in found:
-            found[name] = frozenset(before[name]).union(*(above(each) for each in before[name]))
-        return found[name]
-
-    for name in made:
-        above(name)
+def _ancestors(made: Mapping[str, Node], order: Sequence[str]) -> dict[str, frozenset[str]]:
+    """All nodes that lead to each, however far; the order has each after all that lead to it."""
+    found = dict.fromkeys(order, frozenset[str]())
+    for name in order:
+        for each in found.keys() & made[name].successors:
+            found[each] |= found[name] | {name}
     return found
 
 
 _MOST_STATES: Final = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class TreePlan:
-    """When each node runs.
-
-    Attributes:
-        nodes: by name.
-        roots: those that run at the start.
-        waits: node → how much has to happen before it runs: each task that it reads, and, if it is some verdict's
-            `then`, one such verdict.
-        readers: task → the nodes that wait for its output.
-        gated: the nodes that are some verdict's `then`.
-        asking: those that ask a judge.
-    """
-
-    nodes: Mapping[str, Node]
-    roots: tuple[str, ...]
-    waits: Mapping[str, int] = field(init=False)
-    readers: Mapping[str, tuple[str, ...]] = field(init=False)
-    gated: frozenset[str] = field(init=False)
-    asking: frozenset[str] = field(init=False)
-    reads: Mapping[str, frozenset[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        makers = {node.label: name for name, node in self.nodes.items() if node.label}
-        reads = {name: {makers[each] for each in node.named if each in makers} for name, node in self.nodes.items()}
-        for name, node in self.nodes.items():
-            for child in node.children:
-                reads[child].add(name)
-        gated = {verdict.then for node in self.nodes.values() for verdict in node.verdicts if verdict.then is not None}
-        readers = {name: tuple(sorted(each for each in reads if name in reads[each])) for name in self.nodes}
-        self._set("reads", {name: frozenset(tasks) for name, tasks in reads.items()})
-        self._set("gated", frozenset(gated))
-        self._set("asking", frozenset(name for name, node in self.nodes.items() if node.program is None))
-        self._set("readers", readers)
-        self._set("waits", {name: len(tasks) + (name in gated) for name, tasks in reads.items()})
-
-    def _set(self, key: str, value: object) -> None:
-        object.__setattr__(self, key, value)
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """Where a walk may be: what has run, what some verdict asked to go on, the decision that reached a score."""
-
-    run: frozenset[str]
-    asked: frozenset[str]
-    scored: str = ""
-    last: str = ""  # the last verdict, in words
 
 
 def outcomes(plan: TreePlan) -> list[str]:
@@ -302,14 +240,18 @@ class _CoverageSearch:
         self._plan = plan
         self.problems: list[str] = []
         # What may still ask whether a node has run: its readers, and the decisions that lead to it.
-        self._askers = {name: {*plan.readers[name], *self._leading(name)} for name in plan.nodes}
+        self._askers = {name: {*plan.readers[name]} for name in plan.nodes}
+        for name, node in plan.nodes.items():
+            for each in node.successors:
+                self._askers[each].add(name)
         seen: set[tuple[object, ...]] = set()
-        waiting = [_State(frozenset(), frozenset(plan.roots))]
+        waiting = [(WalkState(plan), {*plan.roots})]
         while waiting and not self.problems:
-            state = self._after_tasks(waiting.pop())
-            ready = self._ready(state)
+            way, ready = waiting.pop()
+            self._do_tasks(way, ready)
+            run = {step.node for step in way.path}
             # Two walks that agree in what can still make a difference go on alike: the second is not followed.
-            known = (self._remembered(state.run), state.asked - state.run, frozenset(ready), bool(state.scored))
+            known = (self._remembered(run), frozenset(way.opened - run), frozenset(ready), way.end is None)
             if known in seen:
                 continue
             seen.add(known)
@@ -319,58 +261,45 @@ class _CoverageSearch:
                     f"{first}: more ways lead on from here than can be checked; split the tree by then: {{scorer: …}}"
                 )
             elif ready:
-                waiting += self._decided(state, ready[0])
-            elif not state.scored:
-                self.problems.append(self._stuck(state))
+                waiting += self._decided(way, ready, plan.nodes[min(ready)])
+            elif way.end is None:
+                self.problems.append(self._stuck(way, run))
 
-    def _leading(self, name: str) -> set[str]:
-        return {each for each, node in self._plan.nodes.items() if name in node.successors}
+    def _do_tasks(self, way: WalkState, ready: set[str]) -> None:
+        """Tasks decide nothing: all that can run do. A task may make others ready, so this is repeated."""
+        while tasks := {name for name in ready if self._plan.nodes[name].kind == "task"}:
+            ready -= tasks
+            for name in tasks:
+                ready.update(way.go(self._plan.nodes[name], None))
 
-    def _ready(self, state: _State) -> list[str]:
-        plan = self._plan
-        return [
-            name
-            for name in sorted(plan.nodes)
-            if name not in state.run
-            and plan.reads[name] <= state.run
-            and (name in state.asked or (name not in plan.gated and bool(plan.reads[name])))
-        ]
-
-    def _after_tasks(self, state: _State) -> _State:
-        """Tasks decide nothing: all that can run do."""
-        run = state.run
-        while True:
-            # A task may make others ready, so this is repeated until nothing more can run.
-            tasks = {name for name in self._ready(_State(run, state.asked)) if self._plan.nodes[name].kind == "task"}
-            if not tasks:
-                return _State(run, state.asked, state.scored, state.last)
-            run |= tasks
-
-    def _decided(self, state: _State, name: str) -> list[_State]:
-        run, after = state.run | {name}, []
-        for verdict in self._plan.nodes[name].verdicts:
-            said = f"{name}: {words(verdict.verdict)}"
-            if verdict.then is not None:
-                after.append(_State(run, state.asked | {verdict.then}, state.scored, said))
-            elif state.scored:
+    def _decided(self, way: WalkState, ready: set[str], node: Node) -> list[tuple[WalkState, set[str]]]:
+        after = []
+        for verdict in node.verdicts:
+            if verdict.then is None and way.end is not None:
+                scored = next(name for name, said, _ in way.path if said is not None and self._ends(name, said))
                 self.problems.append(
-                    f"{name}: a run may reach a score here and at {state.scored} as well; let a verdict of one lead to the other"
+                    f"{node.name}: a run may reach a score here and at {scored} as well; let a verdict of one lead to the other"
                 )
-            else:
-                after.append(_State(run, state.asked, name, said))
+                continue
+            fork = way.fork()
+            after.append((fork, {*ready - {node.name}, *fork.go(node, verdict.verdict)}))
         return after
 
-    def _remembered(self, run: frozenset[str]) -> frozenset[str]:
+    def _ends(self, name: str, verdict: bool | str) -> bool:
+        return self._plan.nodes[name].by_verdict[verdict].then is None
+
+    def _remembered(self, run: set[str]) -> frozenset[str]:
         return frozenset(name for name in run if self._askers[name] - run)
 
-    def _stuck(self, state: _State) -> str:
+    def _stuck(self, way: WalkState, run: set[str]) -> str:
         """Name what was to go on and does not."""
-        plan, after = self._plan, f"after {state.last!r} " if state.last else ""
-        idle = sorted(plan.nodes.keys() - state.run)
-        held = [name for name in idle if name in state.asked or plan.reads[name] & state.run]
+        plan = self._plan
+        node, verdict, _ = next((step for step in reversed(way.path) if step.verdict is not None), Step("", None))
+        after = f"after {f'{node}: {words(verdict)}'!r} " if verdict is not None else ""
+        held = sorted(name for name in plan.nodes.keys() - run if name in way.opened or plan.reads[name] & run)
         if not held:
-            return f"{state.last.split(':')[0]}: {after}no score is reached; let every way end in one"
+            return f"{node}: {after}no score is reached; let every way end in one"
         name = held[0]
-        missing = sorted(plan.reads[name] - state.run)
+        missing = sorted(plan.reads[name] - run)
         why = f"waits for {missing[0]}, which does not run then" if missing else "runs only where a verdict leads to it"
         return f"{name}: {after}no score is reached, as this node {why}; let every way end in one score"

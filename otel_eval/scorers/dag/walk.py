@@ -13,19 +13,66 @@ small runs, and two thirds in large ones (`tests/bench/decision_tree.py`).
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
 
 from otel_eval.model import UNRECORDED, Failed, Skipped, Trajectory
+from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, Program, combined
 from otel_eval.scorers.cel.binding import REASONS, Unavailable
-from otel_eval.scorers.cel.program import ExpressionEvaluator, InvalidExpression, Program, combined
 from otel_eval.scorers.cel.vocabulary import FieldsRead
 from otel_eval.scorers.dag.parse import Node, Verdict
-from otel_eval.scorers.dag.resolve import TreePlan
 from otel_eval.scorers.judge import Judge, JudgeError, PromptTooLong, ask, build_prompt, calls_as_data, failed
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """When each node runs.
+
+    Attributes:
+        nodes: by name.
+        roots: those that run at the start.
+        waits: node → how much has to happen before it runs: each task that it reads, and, if it is some verdict's
+            `then`, one such verdict.
+        readers: task → the nodes that wait for its output.
+        asking: those that ask a judge.
+        reads: node → the tasks whose output it reads.
+    """
+
+    nodes: Mapping[str, Node]
+    roots: tuple[str, ...]
+    waits: Mapping[str, int]
+    readers: Mapping[str, tuple[str, ...]]
+    asking: frozenset[str]
+    reads: Mapping[str, frozenset[str]]
+
+
+def plan_of(nodes: Mapping[str, Node], roots: Iterable[str]) -> TreePlan:
+    """The plan of a tree without cycles."""
+    makers = {node.label: name for name, node in nodes.items() if node.label}
+    reads = {name: {makers[each] for each in node.named if each in makers} for name, node in nodes.items()}
+    for name, node in nodes.items():
+        for child in node.children:
+            reads[child].add(name)
+    gated = {verdict.then for node in nodes.values() for verdict in node.verdicts}
+    return TreePlan(
+        nodes,
+        tuple(sorted(roots)),
+        waits={name: len(tasks) + (name in gated) for name, tasks in reads.items()},
+        readers={name: tuple(sorted(each for each in reads if name in reads[each])) for name in nodes},
+        asking=frozenset(name for name, node in nodes.items() if node.program is None),
+        reads={name: frozenset(tasks) for name, tasks in reads.items()},
+    )
+
+
+class Step(NamedTuple):
+    """A node that ran; `verdict` is None for a task."""
+
+    node: str
+    verdict: bool | str | None
+    reason: str = ""
 
 
 class NodeAnswer(NamedTuple):
@@ -37,14 +84,6 @@ class NodeAnswer(NamedTuple):
 
 Ask = Callable[[Node, Mapping[str, Any]], Awaitable[NodeAnswer | Skipped | Failed]]
 """Has a judge answer for a node, shown the outputs of tasks by label."""
-
-
-class Step(NamedTuple):
-    """A node that ran; `verdict` is None for a task."""
-
-    node: str
-    verdict: bool | str | None
-    reason: str = ""
 
 
 class WalkResult(NamedTuple):
@@ -95,6 +134,7 @@ class WalkState:
     """How far a walk has come.
 
     Attributes:
+        opened: successors that some verdict has asked to go on.
         outputs: of tasks, by label.
         path: the nodes that ran.
         end: the verdict that was reached, or None.
@@ -103,7 +143,7 @@ class WalkState:
     def __init__(self, plan: TreePlan) -> None:
         self._plan = plan
         self._waits = dict(plan.waits)
-        self._opened: set[str] = set()  # successors that some verdict has asked to go on
+        self.opened: set[str] = set()
         self.outputs: dict[str, Any] = {}
         self.path: list[Step] = []
         self.end: Verdict | None = None
@@ -111,7 +151,7 @@ class WalkState:
     def fork(self) -> WalkState:
         """Another that has come as far."""
         other = WalkState(self._plan)
-        other._waits, other._opened, other.outputs = dict(self._waits), set(self._opened), dict(self.outputs)
+        other._waits, other.opened, other.outputs = dict(self._waits), set(self.opened), dict(self.outputs)
         other.path, other.end = [*self.path], self.end
         return other
 
@@ -126,8 +166,8 @@ class WalkState:
         then = verdict.then
         if then is None:
             self.end = verdict
-        elif then not in self._opened:
-            self._opened.add(then)
+        elif then not in self.opened:
+            self.opened.add(then)
             return self._free((then,))
         return ()
 

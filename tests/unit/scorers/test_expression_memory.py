@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Failed, Skipped
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.cel import ExpressionEvaluator, InvalidExpression, compiled
 from otel_eval.scorers.cel.binding import Unavailable, bind
-from otel_eval.scorers.cel.program import ExpressionEvaluator, InvalidExpression, compiled
 from otel_eval.scorers.cel.vocabulary import BUDGET, Memory
 from otel_eval.testing import call, trajectory
 

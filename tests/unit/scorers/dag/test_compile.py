@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from otel_eval.errors import ConfigError
 from otel_eval.model import UNRECORDED, Scored
 from otel_eval.scorers import create_scorer
+from otel_eval.scorers.cel import ExpressionEvaluator
 from otel_eval.scorers.cel.binding import bind
-from otel_eval.scorers.cel.program import ExpressionEvaluator
 from otel_eval.scorers.dag.walk import finished, walk
 from otel_eval.testing import call, trajectory
 
