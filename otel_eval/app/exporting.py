@@ -68,8 +68,7 @@ def score_exporters(config: EvalConfig) -> list[Exporter]:
         return []
     # Deferred: they load the HTTP client.
     from otel_eval.exporters.hosted_products import DatadogExporter, LangfuseExporter, LangsmithExporter, LogfireExporter
-    from otel_eval.exporters.mlflow import MlflowExporter
-    from otel_eval.exporters.phoenix import PhoenixExporter
+    from otel_eval.exporters.self_hosted_products import MlflowExporter, PhoenixExporter
 
     kinds: tuple[type[AnnotationExporter], ...] = (
         PhoenixExporter,
@@ -112,7 +111,7 @@ def known_scorers(config: EvalConfig) -> KnownScorers:
 
 def _unusable_names(config: EvalConfig, built: list[tuple[str, Scorer]]) -> Iterator[str]:
     """Names that a product that is configured does not take."""
-    from otel_eval.exporters.phoenix import RESERVED
+    from otel_eval.exporters.self_hosted_products import RESERVED
 
     for evaluation, scorer in built:
         where = f"evaluations: the scorer {redacted_repr(scorer.name)} of {redacted_repr(evaluation)}"

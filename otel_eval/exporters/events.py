@@ -1,7 +1,7 @@
 """Scores as `gen_ai.evaluation.result` events: log events in the context of the run, or events of an evaluation span.
 
-The Logs API has three shapes: `emit` by keywords (1.38 on), log records with an event name (1.35 on), and before that an
-attribute `event.name`.
+Log records are the SDK's own until 1.38, later the API's; they have an event name from 1.35 on, before that an attribute
+`event.name`.
 
 Ended spans cannot be changed, so scores among spans need a span of their own. As a child of the run it shows in the run's trace
 and does not add a trace of its own; at the run's end it leaves the duration of the trace as it is. The link is what OpenInference
@@ -95,8 +95,6 @@ def pipeline_tracer(pipeline: Any, resource: Resource) -> Tracer:
     return Tracer(ALWAYS_ON, resource, pipeline, _OwnIds(), no_info, SpanLimits(), scope)
 
 
-_Emit = Callable[[dict[str, Any], Context, int, int], None]
-"""Takes attributes, the run's context, the time of the event and the time at which it was observed."""
 _SEVERITY: Final = {"severity_number": SeverityNumber.INFO, "severity_text": "INFO"}
 
 
@@ -124,25 +122,8 @@ class LogEventExporter(ProviderExporter):
         return ExportResult.ok()
 
 
-def _emitter(logger: Any) -> _Emit:
-    """How this version of the API takes an event."""
-    if "event_name" in inspect.signature(logger.emit).parameters:
-
-        def by_keywords(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:
-            logger.emit(
-                timestamp=at_ns,
-                observed_timestamp=observed_ns,
-                context=context,
-                attributes=attributes,
-                event_name=names.EVENT_NAME,
-                **_SEVERITY,
-            )
-
-        return by_keywords
-    return _by_record(logger)
-
-
-def _by_record(logger: Any) -> _Emit:
+def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int], None]:
+    """What emits an event: its attributes, the run's context, its time, and the time at which it was observed."""
     record, accepted = _record_class()
 
     def emit(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:

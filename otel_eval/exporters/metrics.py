@@ -130,11 +130,15 @@ class MetricsExporter(ProviderExporter):
         self._of_errors: Final = _LabelSets(max_values, max_sets, self._over)
         self._counted: Final = _Counted(_REMEMBERED_TRACES)
         meter = meter_provider.get_meter(*names.INSTRUMENTATION_SCOPE)
-        self._scores = _histogram(meter, names.SCORE_METRIC, "{score}", "Scores of agent runs.", _SCORE_BUCKETS)
+        self._scores = meter.create_histogram(
+            names.SCORE_METRIC, "{score}", "Scores of agent runs.", explicit_bucket_boundaries_advisory=_SCORE_BUCKETS
+        )
         self._count = meter.create_counter(names.COUNT_METRIC, "{result}", "Results of scorers by label and outcome.")
         self._revisions = meter.create_counter(names.REVISIONS_METRIC, "{result}", "Results that replace earlier ones.")
         self._calls = meter.create_counter(names.CALLS_METRIC, "{call}", "Tool calls of scored agent runs.")
-        self._durations = _histogram(meter, names.DURATION_METRIC, "s", "Durations of tool calls.", _SECONDS_BUCKETS)
+        self._durations = meter.create_histogram(
+            names.DURATION_METRIC, "s", "Durations of tool calls.", explicit_bucket_boundaries_advisory=_SECONDS_BUCKETS
+        )
         self._errors = meter.create_counter(names.ERRORS_METRIC, "{error}", "Tool calls that failed.")
         self._windows: Final = gauges_of(meter_provider, window)
 
@@ -194,10 +198,3 @@ class MetricsExporter(ProviderExporter):
             self._durations.record(max(0, call.end_ns - call.start_ns) / 1e9, labels, context=context)
         if call.error is not None:
             self._errors.add(1, self._of_errors.labels(**shared, **{names.ERROR_TYPE: call.error.type}), context=context)
-
-
-def _histogram(meter: Any, name: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:
-    try:
-        return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
-    except TypeError:  # an older API; a view in the provider can give the buckets
-        return meter.create_histogram(name, unit, description)

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -159,7 +159,8 @@ _MOST: Final = 50  # labels of one window that are reported by name at one time
 _EVER: Final = 200  # and during a process: an SDK forgets no series
 _LONGEST: Final = 256  # characters of a label
 
-Observed = list[tuple[dict[str, str], State, dict[str, int]]]
+_Points = dict[str, list[tuple[float | None, dict[str, str]]]]
+"""By gauge, its values with labels of their own; None is no value."""
 
 
 class WindowGauges:
@@ -174,9 +175,8 @@ class WindowGauges:
     def __init__(self, meter: Any, limits: WindowLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self._begin()
-        # The first one looks at the windows; the others, called after it in a collection, tell of the same instant.
-        for name, tell, unit, text in self._each():
-            meter.create_observable_gauge(name, [tell], unit, text)
+        for name, unit, text in _GAUGES:
+            meter.create_observable_gauge(name, [self._observe(name)], unit, text)
         if hasattr(os, "register_at_fork"):
             held = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
@@ -186,7 +186,7 @@ class WindowGauges:
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], set[str]] = {}
-        self._states: Observed = []
+        self._seen: list[tuple[dict[str, str], _Points]] = []  # of each window, its labels
 
     def add(self, report: Report) -> None:
         """Take the results of a report; those of a revision replace the earlier ones of the run."""
@@ -208,7 +208,7 @@ class WindowGauges:
         with self._lock:
             now = self._clock()
             states = {key: window.state(now) for key, window in self._windows.items()}
-            self._states = [(_attributes(*key), state, self._named(key, state)) for key, state in states.items()]
+            self._seen = [(_attributes(*key), _points(state, self._named(key, state))) for key, state in states.items()]
 
     def _named(self, key: tuple[str, str, str], state: State) -> dict[str, int]:
         """Counts of the most frequent labels by name, and of the rest together."""
@@ -221,50 +221,42 @@ class WindowGauges:
             counts[name] = counts.get(name, 0) + number
         return counts
 
-    def _each(self) -> Iterator[tuple[str, Callable[[Any], Iterator[Observation]], str, str]]:
-        yield names.WINDOW_RESULTS_METRIC, self._results, "{result}", "Results in the window."
-        yield names.WINDOW_PASS_RATE_METRIC, self._pass_rate, "{share}", "Share of the window's scores that passed."
-        yield names.WINDOW_MEAN_METRIC, self._mean, "{score}", "Mean of the window's scores."
-        yield names.WINDOW_QUANTILE_METRIC, self._quantiles, "{score}", "Quantiles of the window's scores."
-        yield names.WINDOW_COUNT_METRIC, self._counts, "{result}", "Results in the window by label."
-        yield names.WINDOW_FRACTION_METRIC, self._fractions, "{share}", "Shares of the window's labels."
-        yield names.WINDOW_SKEW_METRIC, self._skew, "{share}", "Largest share of a label in the window minus the smallest."
+    def _observe(self, name: str) -> Callable[[Any], list[Observation]]:
+        """What a collection calls for one gauge."""
 
-    def _results(self, options: Any) -> Iterator[Observation]:
-        del options
-        self._look()
-        return (Observation(state.results, labels) for labels, state, _ in self._states)
+        def observe(_: Any) -> list[Observation]:
+            # The first gauge looks at the windows; the others, called after it in a collection, tell of the same instant.
+            if name == names.WINDOW_RESULTS_METRIC:
+                self._look()
+            seen = [(labels | more, value) for labels, points in self._seen for value, more in points[name]]
+            return [Observation(value, labels) for labels, value in seen if value is not None]
 
-    def _pass_rate(self, options: Any) -> Iterator[Observation]:
-        del options
-        return (Observation(state.pass_rate, labels) for labels, state, _ in self._states if state.pass_rate is not None)
+        return observe
 
-    def _mean(self, options: Any) -> Iterator[Observation]:
-        del options
-        return (Observation(state.mean, labels) for labels, state, _ in self._states if state.mean is not None)
 
-    def _quantiles(self, options: Any) -> Iterator[Observation]:
-        del options
-        for labels, state, _ in self._states:
-            for percent, value in state.quantiles.items():
-                yield Observation(value, labels | {names.WINDOW_QUANTILE: f"p{percent}"})
+_GAUGES: Final = (
+    (names.WINDOW_RESULTS_METRIC, "{result}", "Results in the window."),
+    (names.WINDOW_PASS_RATE_METRIC, "{share}", "Share of the window's scores that passed."),
+    (names.WINDOW_MEAN_METRIC, "{score}", "Mean of the window's scores."),
+    (names.WINDOW_QUANTILE_METRIC, "{score}", "Quantiles of the window's scores."),
+    (names.WINDOW_COUNT_METRIC, "{result}", "Results in the window by label."),
+    (names.WINDOW_FRACTION_METRIC, "{share}", "Shares of the window's labels."),
+    (names.WINDOW_SKEW_METRIC, "{share}", "Largest share of a label in the window minus the smallest."),
+)
 
-    def _counts(self, options: Any) -> Iterator[Observation]:
-        del options
-        for labels, _, counts in self._states:
-            for label, number in counts.items():
-                yield Observation(number, labels | {names.WINDOW_LABEL: label})
 
-    def _fractions(self, options: Any) -> Iterator[Observation]:
-        del options
-        for labels, _, counts in self._states:
-            total = sum(counts.values())
-            for label, number in counts.items():
-                yield Observation(number / total, labels | {names.WINDOW_LABEL: label})
-
-    def _skew(self, options: Any) -> Iterator[Observation]:
-        del options
-        return (Observation(state.skew, labels) for labels, state, _ in self._states if state.counts)
+def _points(state: State, counts: Mapping[str, int]) -> _Points:
+    """What each gauge shows of a window; `counts` are of its labels, of which the rare ones are put together."""
+    total = sum(counts.values())
+    return {
+        names.WINDOW_RESULTS_METRIC: [(state.results, {})],
+        names.WINDOW_PASS_RATE_METRIC: [(state.pass_rate, {})],
+        names.WINDOW_MEAN_METRIC: [(state.mean, {})],
+        names.WINDOW_QUANTILE_METRIC: [(each, {names.WINDOW_QUANTILE: f"p{at}"}) for at, each in state.quantiles.items()],
+        names.WINDOW_COUNT_METRIC: [(number, {names.WINDOW_LABEL: label}) for label, number in counts.items()],
+        names.WINDOW_FRACTION_METRIC: [(number / total, {names.WINDOW_LABEL: label}) for label, number in counts.items()],
+        names.WINDOW_SKEW_METRIC: [(state.skew if counts else None, {})],
+    }
 
 
 _OF_PROVIDERS: Final[weakref.WeakKeyDictionary[Any, WindowGauges]] = weakref.WeakKeyDictionary()
