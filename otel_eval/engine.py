@@ -5,7 +5,7 @@ The same closed trace gives the same reports.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -86,7 +86,7 @@ class Engine:
         self._exported: Final = tuple(exported)
         self._reports_no_run: Final = no_run
         self._most_sampled: Final = max((each.sample for each in self.evaluations), default=0.0)
-        self._matchers: Final = [(evaluation, Matcher(evaluation)) for evaluation in self.evaluations]
+        self._prepared: Final = [_Prepared(evaluation) for evaluation in self.evaluations]
         self._reads_inner: Final = any(each.match.runs == "all" for each in self.evaluations)
         self.waits: Final = any(each.later for each in self.evaluations)
         self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
@@ -100,7 +100,7 @@ class Engine:
     def failed_conditions(self, trajectory: Trajectory) -> list[tuple[ScorerSet, tuple[FailedCondition, ...]]]:
         """Each evaluation with the conditions that the run does not meet: none, and it matches."""
         draw = sampling_hash(bytes.fromhex(trajectory.trace_id)) if self._samples else 0.0
-        return [(evaluation, tuple(matcher.failed(trajectory, draw))) for evaluation, matcher in self._matchers]
+        return [(each.evaluation, tuple(each.applies.failed(trajectory, draw))) for each in self._prepared]
 
     def is_agent(self, frame: Frame) -> bool:
         """Whether a span is an agent's; False too for one that cannot be read."""
@@ -157,12 +157,13 @@ class Engine:
             inner = self._no_longer_outermost(run, last, draw)
             matching = self._matching(run.trajectory, draw) if _is_changed(trace, run, last) else []
             if on_run is not None:
-                on_run(run.trajectory, matching)
+                on_run(run.trajectory, [each.evaluation for each in matching])
             if matching or inner:
                 evidence = evidence or trace.evidence or evidence_of(trace.frames)
-                occasion = (self._exports(run.trajectory), evidence, stamp)
-                reports += [_report(run.trajectory, each, revision, draw, occasion, steps, instead) for each in matching]
-                reports += [_report(run.trajectory, each, revision, draw, occasion, steps, _part_of(run)) for each in inner]
+                attributes = run.trajectory.attributes
+                occasion = ({key: attributes[key] for key in self._exported if key in attributes}, evidence, stamp)
+                reports += [each.report(run.trajectory, revision, draw, occasion, steps, instead) for each in matching]
+                reports += [each.report(run.trajectory, revision, draw, occasion, steps, _part_of(run)) for each in inner]
         # An evaluation whose scorers are all asynchronous, and none of which samples this trace, has nothing to report.
         if self.waits:
             reports = [report for report in reports if report.results or report.pending]
@@ -188,8 +189,8 @@ class Engine:
         trace.last_evaluations.pop(NO_RUN, None)
         run = Trajectory(trace_id=trace.trace_id.hex(), span_id=span_id.hex(), completeness=trace.reason)
         occasion: _Occasion = ({}, trace.evidence or evidence_of(trace.frames), stamp)
-        sampled = [each for each in self.evaluations if draw < each.sample]
-        return [_report(run, each, revision, draw, occasion, Steps(), outcome) for each in sampled]
+        sampled = [each for each in self._prepared if draw < each.evaluation.sample]
+        return [each.report(run, revision, draw, occasion, Steps(), outcome) for each in sampled]
 
     def no_run(self, trace: ClosedTrace, stamp: Stamp, why: str) -> list[Report]:
         """A report that the trace has no result and why, if it never had one and its results would be wanted."""
@@ -203,19 +204,15 @@ class Engine:
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
         return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
 
-    def _matching(self, run: Trajectory, draw: float) -> list[ScorerSet]:
-        return [evaluation for evaluation, applies in self._matchers if applies(run, draw)]
+    def _matching(self, run: Trajectory, draw: float) -> list[_Prepared]:
+        return [each for each in self._prepared if each.applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[ScorerSet]:
+    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_Prepared]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
         if not _is_inner(run, last):
             return []
         as_it_was = replace(run.trajectory, outermost=True)
-        return [each for each in self._matching(as_it_was, draw) if each.match.runs == "outermost"]
-
-    def _exports(self, run: Trajectory) -> dict[str, Any]:
-        """The attributes that leave with the results."""
-        return {key: run.attributes[key] for key in self._exported if key in run.attributes}
+        return [each for each in self._matching(as_it_was, draw) if each.evaluation.match.runs == "outermost"]
 
 
 def _perhaps_joined(run: Run, since_ns: int) -> Run:
@@ -292,24 +289,30 @@ def _part_of(run: Run) -> Skipped:
     return Skipped(f"part of run {run.enclosing.hex()}")
 
 
-def _report(
-    trajectory: Trajectory,
-    evaluation: ScorerSet,
-    revision: int,
-    draw: float,
-    occasion: _Occasion,
-    steps: Steps,
-    instead: Outcome | None,
-) -> Report:
-    """What an evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
-    asked = [scorer for scorer in evaluation.later if draw < _share(scorer)]
-    if instead is not None:
-        same = [_of(trajectory, evaluation.name, each, revision, instead) for each in (*evaluation.at_once, *asked)]
-        return _new_report(trajectory, evaluation.name, revision, tuple(same), (), False, *occasion, None)
-    name = evaluation.name
-    results = tuple([_of(trajectory, name, each, revision, _outcome(each, trajectory, steps)) for each in evaluation.at_once])
-    pending = tuple([_pending(trajectory, name, scorer, revision) for scorer in asked])
-    return _new_report(trajectory, name, revision, results, pending, False, *occasion, None)
+class _Prepared:
+    """An evaluation, with what is the same for each of its results determined once."""
+
+    def __init__(self, evaluation: ScorerSet) -> None:
+        self.evaluation: Final = evaluation
+        self.applies: Final = Matcher(evaluation)
+        self._name: Final = evaluation.name
+        self._at_once: Final = [_Asked(self._name, scorer) for scorer in evaluation.at_once]
+        self._later: Final = [(_share(scorer), _Asked(self._name, scorer)) for scorer in evaluation.later]
+
+    def report(
+        self, trajectory: Trajectory, revision: int, draw: float, occasion: _Occasion, steps: Steps, instead: Outcome | None
+    ) -> Report:
+        """What the evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
+        ids = _Ids(trajectory.trace_id, trajectory.span_id, self._name, revision)
+        later = [asked for share, asked in self._later if draw < share]
+        if instead is not None:
+            results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
+        else:
+            # If parts of the run are missing nothing is measured.
+            cost = 0 if trajectory.incomplete else _SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans))
+            results = [each.result(ids, each.outcome(trajectory, steps, cost)) for each in self._at_once]
+            pending = [each.pending(ids) for each in later]
+        return _new_report(trajectory, self._name, revision, tuple(results), tuple(pending), False, *occasion, None)
 
 
 def _share(scorer: Scorer) -> float:
@@ -318,59 +321,77 @@ def _share(scorer: Scorer) -> float:
     return share
 
 
-def _pending(trajectory: Trajectory, evaluation: str, scorer: Any, revision: int) -> Pending:
-    return Pending(
-        evaluation=evaluation,
-        scorer=scorer.name,
-        type=scorer.type,
-        version=scorer.version,
-        revision=revision,
-        result_id=result_id(trajectory.trace_id, trajectory.span_id, evaluation, scorer.name, revision),
-        evaluate=_evaluate(scorer),
-        threshold=getattr(scorer, "applied_threshold", None),
-    )
+class _Asked:
+    """A scorer of an evaluation, with what is the same for each of its results determined once."""
+
+    def __init__(self, evaluation: str, scorer: Scorer) -> None:
+        self._evaluation, self._scorer, self._is_own = evaluation, scorer, is_own_scorer(scorer)
+        self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
+        self._threshold: float | None = getattr(scorer, "applied_threshold", None)
+
+    def result(self, ids: _Ids, outcome: Outcome) -> Result:
+        """The result that has this outcome."""
+        threshold = self._threshold if self._is_own else self._deciding(outcome)
+        made_of = ids.of(self._name)
+        return _new_result(self._evaluation, self._name, self._type, self._version, outcome, ids.revision, made_of, threshold)
+
+    def _deciding(self, outcome: Outcome) -> float | None:
+        """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
+        threshold = self._threshold
+        if threshold is None or not isinstance(outcome, Scored):
+            return threshold
+        return threshold if outcome.passed == (outcome.value >= threshold) else None
+
+    def pending(self, ids: _Ids) -> Pending:
+        """The result that is still to come; a scorer that is not ours gets a copy of the run's values."""
+        scorer: Any = self._scorer
+        evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
+        return Pending(
+            evaluation=self._evaluation,
+            scorer=self._name,
+            type=self._type,
+            version=self._version,
+            revision=ids.revision,
+            result_id=ids.of(self._name),
+            evaluate=evaluate,
+            threshold=self._threshold,
+        )
+
+    def outcome(self, trajectory: Trajectory, steps: Steps, cost: int) -> Outcome:
+        """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
+        try:
+            steps.take(cost)
+        except TooLarge as error:
+            return too_large(str(error))
+        try:
+            if self._is_own:  # to look at an outcome of ours would have it explained before it is needed
+                return self._scorer(trajectory)
+            return checked_outcome(self._scorer(private_copy(trajectory)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
+            return failed_from(error)
 
 
-def _evaluate(scorer: Any) -> Callable[[Trajectory], Awaitable[Outcome]]:
-    """The scorer's coroutine function; one that is not ours gets a copy of the run's values."""
-    evaluate: Callable[[Trajectory], Awaitable[Outcome]] = scorer.evaluate
-    return evaluate if is_own_scorer(scorer) else lambda trajectory: evaluate(private_copy(trajectory))
+class _Ids:
+    """The ids of the results of one revision of an evaluation of a run; what they share is hashed once."""
 
+    def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
+        self.revision: Final = revision
+        self._shared: Final = blake2b(_bytes(f"{trace_id}\0{span_id}\0{evaluation}\0"), digest_size=16)
 
-def _of(trajectory: Trajectory, evaluation: str, scorer: Scorer, revision: int, outcome: Outcome) -> Result:
-    name = scorer.name
-    made_of = result_id(trajectory.trace_id, trajectory.span_id, evaluation, name, revision)
-    threshold = _threshold(scorer, outcome)
-    return _new_result(evaluation, name, scorer.type, scorer.version, outcome, revision, made_of, threshold)
-
-
-def _threshold(scorer: Scorer, outcome: Outcome) -> float | None:
-    """The threshold that decided whether the outcome passed; None where a user's scorer decided by itself."""
-    threshold: float | None = getattr(scorer, "applied_threshold", None)
-    if threshold is None or is_own_scorer(scorer) or not isinstance(outcome, Scored):
-        return threshold
-    return threshold if outcome.passed == (outcome.value >= threshold) else None
-
-
-def _outcome(scorer: Scorer, trajectory: Trajectory, steps: Steps) -> Outcome:
-    """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
-    try:
-        if not trajectory.incomplete:  # else nothing is measured
-            steps.take(_SCORER_STEPS + _ITEM_STEPS * (len(trajectory.calls) + len(trajectory.spans)))
-    except TooLarge as error:
-        return too_large(str(error))
-    try:
-        if is_own_scorer(scorer):  # to look at an outcome of ours would have it explained before it is needed
-            return scorer(trajectory)
-        return checked_outcome(scorer(private_copy(trajectory)))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's scorer does; leaving would end the thread
-        return failed_from(error)
+    def of(self, scorer: str) -> str:
+        """The id of the scorer's result."""
+        made = self._shared.copy()
+        made.update(_bytes(f"{scorer}\0{self.revision}"))
+        return made.hexdigest()
 
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
     """32 hex digits that are the same for the same run, evaluation, scorer and revision, wherever it is scored."""
-    parts = "\0".join((trace_id, span_id, evaluation, scorer, str(revision)))
-    return blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return _Ids(trace_id, span_id, evaluation, revision).of(scorer)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def sampling_hash(trace_id: bytes) -> float:

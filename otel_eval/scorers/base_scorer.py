@@ -130,7 +130,7 @@ _new_scored: Final = constructor(Scored)
 _SLACK: Final = 1e-9  # what sums of weights may be off by
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each run makes some, at a third of the cost
 class Finding:
     """What a scorer measured, before strict and threshold are applied. `value` is in [0, 1]."""
 
@@ -160,9 +160,13 @@ class BaseScorer:
     tools: Selection = field(default=Selection(), metadata=reads(selection))
     failed_calls: str = field(default="include", metadata=reads(one_of("include", "exclude")))
     keeps: Callable[[str], bool] | None = field(init=False, repr=False, compare=False)
+    _takes_all: bool = field(init=False, repr=False, compare=False)  # no call is left out
+    _needs_failures: bool = field(init=False, repr=False, compare=False)  # it must be known of each call whether it failed
 
     def __post_init__(self) -> None:
         self._set("keeps", self.tools.matcher())
+        self._set("_takes_all", self.keeps is None and self.failed_calls == "include")
+        self._set("_needs_failures", self.reads_failures or self.failed_calls == "exclude")
         if self.threshold is None:
             self._set("threshold", self.default_threshold)
         if not self.name:
@@ -246,7 +250,7 @@ class BaseScorer:
             return too_large(trajectory.too_large)
         if trajectory.calls_unknown and self.reads_calls:
             return Skipped(f"calls unknown: {trajectory.calls_unknown}", reason="calls_unknown")
-        return self._unsure(trajectory) if self.reads_failures or self.failed_calls == "exclude" else None
+        return self._unsure(trajectory) if self._needs_failures else None
 
     def _unsure(self, trajectory: Trajectory) -> Skipped | None:
         """Skips a run with a call of which it is unknown whether it failed."""
@@ -258,9 +262,9 @@ class BaseScorer:
 
     def select_calls(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory without the calls that `tools` and `failed_calls` leave out."""
-        keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
-        if keeps is None and not drop_failed:
+        if self._takes_all:
             return trajectory
+        keeps, drop_failed = self.keeps, self.failed_calls == "exclude"
         calls = tuple(
             call for call in trajectory.calls if (keeps is None or keeps(call.name)) and not (drop_failed and call.error)
         )

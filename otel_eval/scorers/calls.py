@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, nearest
-from otel_eval.interfaces import TooLarge, constructor
+from otel_eval.interfaces import TooLarge
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.alignment.align import Aligner, explained
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, NotRecorded, calls, criterion_of, names
@@ -101,18 +101,18 @@ class Matching(BaseScorer):
         if not isinstance(criterion, Criterion):
             assert criterion is not None, "there is one or the other"
             return criterion
-        expectation, visits, exact = criterion.expectation, self.compared_calls(trajectory), self.match == "exact"
-        wanted, made = len(expectation.calls), len(visits)
-        matcher = Aligner(criterion, visits, concurrency=self.concurrency == "respect")
+        expectation, visits, match = criterion.expectation, self.compared_calls(trajectory), self.match
+        wanted, made, any_order = len(expectation.calls), len(visits), match == "any_order"
+        matcher = Aligner(criterion, visits, concurrency=not any_order and self.concurrency == "respect")
         try:
-            alignment = matcher.heaviest(any_order=self.match == "any_order")
-            value = float(matcher.fits()) if exact else _ratio(alignment.weight, wanted, made, self.measure)
+            alignment = matcher.heaviest(any_order=any_order)
+            value = float(matcher.fits()) if match == "exact" else _ratio(alignment.weight, wanted, made, self.measure)
         except NotRecorded as unrecorded:
             return Skipped(str(unrecorded), reason="not_recorded")
         except TooLarge:
             return Skipped(f"too many calls to be weighed: {wanted} expected, {made} made", reason="too_large")
         value = self.weighed(value, wanted - len(alignment.pairs), made - len(alignment.pairs))
-        return _new_finding(value, *explained(alignment, expectation, visits, content=self.include_content))
+        return Finding(value, *explained(alignment, expectation, visits, content=self.include_content))
 
     def weighed(self, value: float, missing: int, extra: int) -> float:
         """The value, once it is known how many calls are missing and extra."""
@@ -153,7 +153,6 @@ def _unusable(error: ConfigError, place: Mapping[str, Any]) -> Failed:
 
 
 _MOST_PROBLEMS: Final = 10
-_new_finding: Final = constructor(Finding)
 
 
 def _ratio(weight: float, expected: int, actual: int, measure: str) -> float:

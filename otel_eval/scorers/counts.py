@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from otel_eval.model import Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
 from otel_eval.scorers.parameters import Names, count, invalid_value, optional, patterns, reads, with_schema
 from otel_eval.scorers.registry import scorer
-from otel_eval.scorers.tool_names import ToolNames, listed, plural, seen, tool
+from otel_eval.scorers.tool_names import ToolNames, listed, listed_names, plural, seen, tool
 
 _OPERATORS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "=": operator.eq,
@@ -127,17 +126,19 @@ class ToolCallCount(BaseScorer):
 
     def find(self, trajectory: Trajectory) -> Finding:
         """Count and compare."""
-        counts = Counter([call.name for call in trajectory.calls])
+        counts: dict[str, int] = {}
+        for call in trajectory.calls:
+            counts[call.name] = counts.get(call.name, 0) + 1
         tools, broken, held = {}, [], 0
         for name, sign, expected in self.criteria:
-            actual = counts[name]
+            actual = counts.get(name, 0)
             holds = _OPERATORS[sign](actual, expected)
             held += holds
             tools[name] = {"actual": actual, "operator": sign, "expected": expected, "score": float(holds)}
             if not holds:
                 broken.append(f"; {tool(name)}: {plural(actual, 'call')}, not {sign} {expected}")
         said = f"{held} of {len(self.criteria)} criteria hold{''.join(broken)}"
-        return Finding(held / len(self.criteria), said, {"tools": tools, "seen": seen(trajectory.calls)})
+        return Finding(held / len(self.criteria), said, {"tools": tools, "seen": listed_names(counts)})
 
 
 @scorer("forbidden_tools")

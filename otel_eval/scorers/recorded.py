@@ -118,7 +118,7 @@ class TimeCost(BaseScorer):
         value = max(0.0, (self.max_ms - elapsed_ms) / self.max_ms)  # one rounding: a tenth left is 0.1
         if self.strict:
             value = float(elapsed_ms <= self.max_ms)
-        said = f"{_WHAT.get(self.of, tool(self.of))} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
+        said = f"{_WHAT.get(self.of) or tool(self.of)} took {elapsed_ms:g} ms of {self.max_ms:g} ms"
         named = {} if self.of in _WHAT else {"seen": seen(trajectory.calls)}
         return Finding(value, said, {"elapsed_ms": elapsed_ms, "max_ms": self.max_ms, "of": self.of, **named})
 

@@ -44,7 +44,12 @@ def plural(number: int, noun: str) -> str:
 
 def seen(calls: Iterable[ToolCall | SpanRef]) -> list[str]:
     """The distinct names, sorted, at most 50: what a misspelt name of a policy is compared with."""
-    return [shortened(name, _LONGEST_NAME) for name in sorted({call.name for call in calls})[:_MOST_SEEN]]
+    return listed_names({call.name for call in calls})
+
+
+def listed_names(names: Iterable[str]) -> list[str]:
+    """The same of names that are distinct."""
+    return [name if len(name) <= _LONGEST_NAME else tool(name) for name in sorted(names)[:_MOST_SEEN]]
 
 
 ENOUGH_RUNS: Final = 1000

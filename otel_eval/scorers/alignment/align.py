@@ -33,7 +33,7 @@ Reasons = tuple[str, Mapping[str, Any]]  # explanation and details
 _MOST_CONTENT: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each run makes some, at a third of the cost
 class Alignment:
     """Expected and actual calls in pairs.
 
@@ -133,7 +133,8 @@ class Aligner:
     def __init__(self, criterion: Criterion, visits: Sequence[TimedCall], *, concurrency: bool) -> None:
         self._criterion = criterion
         self._visits = visits
-        self._concurrency = concurrency
+        self._names = [visit.name for visit in visits]
+        self._batches = None if not concurrency or is_sequential(visits) else _parallel(visits)
         self._work = Steps(_MOST_STEPS)
 
     def heaviest(self, *, any_order: bool) -> Alignment:
@@ -144,7 +145,7 @@ class Aligner:
             TooLarge: so many calls agree in part or ran in parallel that it would take too many steps.
         """
         criterion = self._criterion
-        if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._words or ()):
+        if criterion.plain and criterion.words is not None and criterion.words.masks.keys().isdisjoint(self._names):
             return self._alignment([], any_order=True)  # no call has an expected name
         # Without groups, calls that are equal one by one are the heaviest alignment, and no pair has to be weighed.
         sequential = any_order or (self._batches is None and not criterion.expectation.nested)
@@ -181,21 +182,17 @@ class Aligner:
         rows = [mask & window for mask, window in zip(self._whole(), windows, strict=True)]
         return len(assign_masks(rows, len(rows), self._work)) == len(rows)
 
+    @property
+    def _words(self) -> Sequence[Hashable] | None:
+        return self._names if self._criterion.plain else self._compared_words
+
     @cached_property
-    def _words(self) -> list[Hashable] | None:
+    def _compared_words(self) -> list[Hashable] | None:
         return words_of(self._criterion, self._visits)
 
     @cached_property
     def _relation(self) -> Relation:
         return relation_of(self._criterion, self._visits, self._work)
-
-    @cached_property
-    def _batches(self) -> list[range] | None:
-        """The batches of parallel calls; None where calls follow one another."""
-        if not self._concurrency or is_sequential(self._visits):
-            return None
-        found = parallel_groups(self._visits)
-        return None if len(found) == len(self._visits) else found
 
     @property
     def _ran(self) -> list[range]:
@@ -205,13 +202,11 @@ class Aligner:
         """Whether calls and arguments are the expected ones, one by one: the usual case, found without hashing."""
         criterion, visits = self._criterion, self._visits
         calls = criterion.expectation.calls
-        if len(calls) != len(visits) or not (criterion.plain or criterion.whole):
-            return False
-        if [call.name for call in calls] != [visit.name for visit in visits]:
+        if len(calls) != len(visits) or not (criterion.plain or criterion.whole) or [call.name for call in calls] != self._names:
             return False
         return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[union-attr]
 
-    def _by_words(self, wanted: Prepared, made: list[Hashable], *, any_order: bool) -> Pairs:
+    def _by_words(self, wanted: Prepared, made: Sequence[Hashable], *, any_order: bool) -> Pairs:
         expectation, ran = self._criterion.expectation, self._batches
         if any_order or (ran is None and not expectation.nested):
             return self._equal_words(wanted, made, any_order=any_order)
@@ -224,7 +219,7 @@ class Aligner:
             return _assigned_words(wanted.names, made)
         return walk_words(wanted.names, made, expectation.groups, ran, self._work, least=len(common(wanted, made)))
 
-    def _equal_words(self, wanted: Prepared, made: list[Hashable], *, any_order: bool) -> Pairs:
+    def _equal_words(self, wanted: Prepared, made: Sequence[Hashable], *, any_order: bool) -> Pairs:
         return _assigned_words(wanted.names, made) if any_order else common(wanted, made)
 
     def _by_relation(self, *, any_order: bool) -> Pairs:
@@ -273,6 +268,12 @@ class Aligner:
                 left ^= 1 << column
                 pairs.append((row, column))
         return pairs
+
+
+def _parallel(visits: Sequence[TimedCall]) -> list[range] | None:
+    """The batches of parallel calls; None where calls follow one another."""
+    found = parallel_groups(visits)
+    return None if len(found) == len(visits) else found
 
 
 def _assigned_words(wanted: Sequence[Hashable], made: Sequence[Hashable]) -> Pairs:
