@@ -5,12 +5,12 @@ Never raises; looks no deeper than `MAX_DEPTH`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_eval.conventions.message_formats import CONTAINERS, REQUESTS, RESULT_WRAPPERS, RESULTS, MessageShape
-from otel_eval.conventions.values import MAX_DEPTH, decode, unwrap, value_at
+from otel_eval.conventions.values import MAX_DEPTH, decode, decode_text, unwrap_decoded, value_at
 from otel_eval.model import UNRECORDED
 
 NO_ID: Final = frozenset({"", "<not specified>", "unknown", "None", "null"})
@@ -29,7 +29,7 @@ _ANY_TEXT: Final = ""
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # neither this nor the next is frozen: messages hold many, and they are made at a third of the cost
 class ToolRequest:
     """A tool call that a model requested. `arguments` is a JSON value or `UNRECORDED`; `name` is "" where it was not recorded."""
 
@@ -38,7 +38,7 @@ class ToolRequest:
     arguments: Any = UNRECORDED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToolResult:
     """What a tool returned for a call. `result` is a JSON value or `UNRECORDED`."""
 
@@ -62,13 +62,13 @@ def read_messages(value: Any, *, plain: bool = False) -> list[ToolRequest | Tool
         each, key, depth = stack.pop()
         if isinstance(each, list):
             if depth < MAX_DEPTH:
-                stack.extend((one, key, depth + 1) for one in reversed(each))
+                stack += [(one, key, depth + 1) for one in reversed(each)]
         elif isinstance(each, dict):
             mention = _mention(each, key)
             if mention is not None:
                 found.append(mention)
             elif depth < MAX_DEPTH:
-                stack.extend((each[k], k, depth + 1) for k in reversed(list(each)) if k in CONTAINERS)
+                stack += [(each[k], k, depth + 1) for k in reversed(each) if k in CONTAINERS]
         elif isinstance(each, str) and (key in _TEXT_HOLDERS or (key == "content" and depth == 1)):
             stack.extend(_held_in_text(each, key, depth))
     return found
@@ -84,15 +84,42 @@ def _held_in_text(text: str, key: str, depth: int) -> Iterator[tuple[Any, str, i
 
 def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None:
     """The request or result that an object is; results first, since some also match a shape of a request."""
-    shape = _RESULTS.find(value, key)
-    if shape is not None:
-        return _result(value, shape)
-    shape = _REQUESTS.find(value, key)
-    if shape is not None:
-        return _request(value, shape)
+    candidates = _SHAPES.candidates(value, key)
+    for shape in candidates:
+        if shape.matches(value):
+            return _result(value, shape.shape) if shape.is_result else _request(value, shape.shape)
     # A request without a usable name still counts as one: then calls are known to be missing.
-    listed = key in _LISTS_OF_REQUESTS and not _ANSWER_KEYS & value.keys()
-    return ToolRequest("") if listed or any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS) else None
+    if key in _LISTS_OF_REQUESTS and _ANSWER_KEYS.isdisjoint(value):
+        return ToolRequest("")
+    # An object without candidates has none of these keys, since they are keys of shapes.
+    hollow = bool(candidates) and any(isinstance(value.get(each), dict) and value[each] for each in _REQUEST_KEYS)
+    return ToolRequest("") if hollow else None
+
+
+class _Candidate:
+    """A shape with its texts and paths split."""
+
+    __slots__ = ("_equals", "_needs", "is_result", "shape")
+
+    def __init__(self, shape: MessageShape, *, is_result: bool) -> None:
+        self.shape: Final = shape
+        self.is_result: Final = is_result
+        self._equals: Final = tuple((name, texts.split("|")) for name, texts in shape.equals)
+        self._needs: Final = shape.needs
+
+    def matches(self, value: dict[str, Any]) -> bool:
+        """Whether an object that was found where the shape may stand has it."""
+        for name, texts in self._equals:
+            if value.get(name, "") not in texts:
+                return False
+        return all(value_at(value, path) is not None for path in self._needs)
+
+    def keys(self) -> list[tuple[str, str]]:
+        """A key that every object of the shape has, with each text that it may hold ("": any)."""
+        for name, texts in self._equals:
+            if "" not in texts:  # such a key may also be missing
+                return [(name, text) for text in texts]
+        return [(self._needs[0].split(".")[0], _ANY_TEXT)]
 
 
 class _ShapeIndex:
@@ -101,52 +128,40 @@ class _ShapeIndex:
     There are two dozen shapes, and most objects in a message match none; trying each shape would be most of the work.
     """
 
-    def __init__(self, shapes: tuple[MessageShape, ...]) -> None:
+    def __init__(self, shapes: Sequence[_Candidate]) -> None:
         self._shapes: Final = shapes
         self._by_key: Final[dict[str, dict[str, list[int]]]] = {}
+        self._within: Final[dict[str, list[int]]] = {}
         for number, shape in enumerate(shapes):
-            for key, text in _index_keys(shape):
+            if shape.shape.within:
+                self._within.setdefault(shape.shape.within, []).append(number)
+            for key, text in () if shape.shape.within else shape.keys():
                 self._by_key.setdefault(key, {}).setdefault(text, []).append(number)
 
-    def find(self, value: dict[str, Any], key: str) -> MessageShape | None:
-        """The first shape that the object matches; `key` is the key it was found under."""
-        numbers: list[int] = []
+    def candidates(self, value: dict[str, Any], key: str) -> Sequence[_Candidate]:
+        """The shapes that the object may have, in the order of the tables, since it may have several; `key` holds it."""
+        numbers = [*self._within.get(key, ())]
         for held in self._by_key.keys() & value.keys():
             by_text, text = self._by_key[held], value[held]
             numbers += by_text.get(_ANY_TEXT, ())
             numbers += by_text.get(text, ()) if isinstance(text, str) else ()
-        # In the order of the tables, since an object may match several shapes.
-        fitting = (self._shapes[number] for number in sorted(numbers))
-        return next((shape for shape in fitting if _matches(value, shape, key)), None)
+        return [self._shapes[number] for number in sorted(numbers)] if numbers else ()
 
 
-def _index_keys(shape: MessageShape) -> list[tuple[str, str]]:
-    """A key that every object of the shape has, with each text that it may hold ("": any)."""
-    for name, texts in shape.equals:
-        if "" not in texts.split("|"):  # such a key may also be missing
-            return [(name, text) for text in texts.split("|")]
-    return [(shape.needs[0].split(".")[0], _ANY_TEXT)]
-
-
-def _matches(value: dict[str, Any], shape: MessageShape, key: str) -> bool:
-    """Whether an object that was found under the key has the shape."""
-    if shape.within and shape.within != key:
-        return False
-    for name, texts in shape.equals:
-        if value.get(name, "") not in texts.split("|"):
-            return False
-    return all(value_at(value, path) is not None for path in shape.needs)
+_SHAPES: Final = _ShapeIndex(
+    [*(_Candidate(each, is_result=True) for each in RESULTS), *(_Candidate(each, is_result=False) for each in REQUESTS)]
+)
 
 
 def _request(value: dict[str, Any], shape: MessageShape) -> ToolRequest:
     payload = _first(value, shape.payload)
-    arguments = UNRECORDED if payload is None else decode(payload)
-    return ToolRequest(name=_text(value, shape.name), call_id=known_id(_text(value, shape.call_id)), arguments=arguments)
+    arguments = UNRECORDED if payload is None else decode_text(payload)
+    return ToolRequest(_text(value, shape.name), known_id(_text(value, shape.call_id)), arguments)
 
 
 def _result(value: dict[str, Any], shape: MessageShape) -> ToolResult:
     payload = _first(value, shape.payload)
-    taken = unwrap(payload, _WRAPPERS_OF_RESULTS)
+    taken = unwrap_decoded(decode_text(payload), _WRAPPERS_OF_RESULTS)
     failed = taken.failed or any(_is_failure(value_at(value, path)) for path in shape.error)
     return ToolResult(
         call_id=known_id(_text(value, shape.call_id)),
@@ -165,17 +180,17 @@ def _is_failure(status: Any) -> bool:
 
 def _first(value: dict[str, Any], paths: Iterable[str]) -> Any:
     """The value at the first path where there is one, or None."""
-    return next((inner for inner in (value_at(value, path) for path in paths) if inner is not None), None)
+    for path in paths:
+        inner = value_at(value, path)
+        if inner is not None:
+            return inner
+    return None
 
 
 def _text(value: dict[str, Any], paths: Iterable[str]) -> str:
     """The same as text; "" for none."""
     inner = _first(value, paths)
     return str(inner) if isinstance(inner, (str, int)) else ""
-
-
-_RESULTS: Final = _ShapeIndex(RESULTS)
-_REQUESTS: Final = _ShapeIndex(REQUESTS)
 
 
 def known_id(text: Any) -> str:

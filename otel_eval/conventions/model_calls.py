@@ -18,7 +18,7 @@ from otel_eval.conventions.fields import ReadTable
 from otel_eval.conventions.message_formats import RESULT_WRAPPERS
 from otel_eval.conventions.messages import ToolRequest, ToolResult, known_id, message_text, nested, read_messages
 from otel_eval.conventions.table import Field, Side
-from otel_eval.conventions.values import decode, depth_change, json_list, literal_list, unwrap
+from otel_eval.conventions.values import SPACES, decode, depth_change, json_list, literal_list, unwrap
 from otel_eval.interfaces import SpanEvent, Steps, steps_of_text
 
 # OpenTelemetry semantic conventions 1.28-1.36 docs/gen-ai/gen-ai-events.md; 1.27 for gen_ai.content.*.
@@ -184,7 +184,6 @@ def _listed(content: Any) -> list[Any]:
 
 _Mentions = Sequence[ToolRequest | ToolResult]
 _Flat = tuple[tuple[str, Any], ...]
-_SPACES: Final = " \t\n\r"  # JSON's
 
 
 @dataclass(slots=True)
@@ -245,7 +244,7 @@ class Histories:
 
     def _continued(self, known: _Read, text: str) -> _Read | None:
         """Read only what the text adds to a known list that it begins with; None if the rest is not that of a list."""
-        tail = text[len(known.stem) :].strip(_SPACES)
+        tail = text[len(known.stem) :].strip(SPACES)
         if known.stem:
             if tail == "]":
                 return known
@@ -258,7 +257,7 @@ class Histories:
             return None
         depth = known.depth + depth_change(tail)
         found = [*known.found, *read_messages(messages, plain=True)]
-        return _Read(text.rstrip(_SPACES)[:-1], depth, found, known.python)
+        return _Read(text.rstrip(SPACES)[:-1], depth, found, known.python)
 
     def _literal(self, tail: str, known: _Read, whole: str) -> list[Any] | None:
         """Parse the rest of a text as a Python literal of a list."""
@@ -336,7 +335,8 @@ def finish_of(table: ReadTable, attributes: Mapping[str, Any]) -> Finish:
         table: the table that recognised the model span.
         attributes: those of `table.finish_wanted`.
     """
-    return _finish(table, attributes, _texts(table.value(attributes, Field.FINISH_REASONS)))
+    recorded = table.value(attributes, Field.FINISH_REASONS)
+    return Finish.UNKNOWN if recorded is None else _finish(table, attributes, _texts(recorded))
 
 
 def finish_of_messages(

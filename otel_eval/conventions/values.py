@@ -25,6 +25,8 @@ _MAX_LITERAL: Final = 262_144
 _MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
 _CLOSING: Final = ("}", "]", ")")
+SPACES: Final = " \t\n\r"  # JSON's
+_FIRST: Final = frozenset('{["-0123456789tfnNI')  # what a JSON value begins with; NaN and Infinity are Python's additions
 _PARTS: Final = (*_OPENING, ",", ":")
 # Python's parser warns about an unknown escape, and a library must not print warnings about recorded content.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
@@ -53,14 +55,21 @@ def decode(value: Any, *, literals: bool = True) -> Any:
     return read
 
 
+def decode_text(part: Any) -> Any:
+    """The same for a part of a decoded value: what is not text is a JSON value already."""
+    return decode(part) if isinstance(part, str) else part
+
+
 def _json(text: str, depth: int = 0) -> Any:
     """The JSON value of the text; the same text object if it is not JSON, or nests too deep."""
-    if too_deep(text, depth):
+    written = text.strip(SPACES)
+    if written[:1] not in _FIRST or too_deep(text, depth):
         return text
     try:
-        return _DECODER.decode(text)
+        value, end = _DECODER.raw_decode(written)
     except (ValueError, RecursionError):
         return text
+    return value if end == len(written) else text
 
 
 def json_list(text: str, depth: int = 0) -> list[Any] | None:
@@ -121,7 +130,7 @@ def too_deep(text: str, depth: int = 0) -> bool:
         depth: how many brackets are open before it.
     """
     # Most texts have few brackets: counting them is much faster than walking through them.
-    if depth + _count(text, _OPENING) <= MAX_DEPTH:
+    if depth + text.count("{") + text.count("[") + text.count("(") <= MAX_DEPTH:
         return False
     for match in re.finditer(r"[\[\]{}()]", text):
         depth += 1 if match[0] in _OPENING else -1
@@ -215,12 +224,17 @@ def unwrap(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
         value: a recorded value.
         wrappers: names of `WRAPPERS` and `TEXT_WRAPPERS`, or wrappers; the first that matches is opened.
     """
-    taken = Unwrapped(decode(value))
+    return unwrap_decoded(decode(value), wrappers)
+
+
+def unwrap_decoded(value: Any, wrappers: tuple[str | Wrapper, ...]) -> Unwrapped:
+    """The same for a value that is decoded."""
+    taken = Unwrapped(value)
     for _ in range(MAX_DEPTH):  # envelopes can be nested to any depth
         inner = _unwrap_once(taken, wrappers)
         if inner is taken.value:
             break
-        taken.value = decode(inner)
+        taken.value = decode_text(inner)
     return taken
 
 
@@ -307,6 +321,8 @@ def _take_out(taken: Unwrapped, value: dict[str, Any], wrapper: Wrapper) -> Any:
 
 def value_at(value: Any, path: str) -> Any:
     """The value at a dotted path (`0` is the first of a list, `-1` the last), or None."""
+    if isinstance(value, dict) and "." not in path:
+        return value.get(path)
     for part in _path(path):
         if isinstance(value, dict):
             value = value.get(part)
@@ -327,7 +343,7 @@ def _blocks(blocks: list[Any]) -> Any:
     values = [block[key] for block in blocks if isinstance(block, dict) and (key := _block_key(block))]
     if not values or len(values) < len(blocks):
         return blocks
-    return values[0] if len(values) == 1 else [decode(each) for each in values]
+    return values[0] if len(values) == 1 else [decode_text(each) for each in values]
 
 
 def _block_key(block: dict[str, Any]) -> str:

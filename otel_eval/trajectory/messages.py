@@ -61,6 +61,10 @@ class TraceMessages:
             self._of_spans[place] = known
         return known
 
+    def is_known_to_ask(self, place: int) -> bool:
+        """Whether messages that were read already show that the model span asked for calls; this reads none."""
+        return place in self._of_spans and bool(self._of_spans[place].asked)
+
     def _own(self, place: int) -> SpanMessages:
         known = self._owns.get(place)
         if known is None:

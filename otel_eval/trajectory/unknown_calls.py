@@ -115,9 +115,9 @@ class UnknownCalls:
             return []
         answers, models = self._answers(), self._starts(self._read.model_calls)
         unanswered = self._unanswered(suspects, answers, models)
-        return [
-            place for place in unanswered if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).asked
-        ]
+        # Where messages were read already, those that hold a request need no finish reason.
+        unknown = [place for place in unanswered if not self._conversation.is_known_to_ask(place)]
+        return [place for place in unknown if self._finish(place) is Finish.TOOLS and not self._conversation.of_span(place).asked]
 
     def _unanswered(self, places: list[int], answers_of: dict[int, list[int]], models_of: dict[int, list[int]]) -> list[int]:
         """Those after which no call, handoff or agent started before the next model call of the same agent.
@@ -142,16 +142,20 @@ class UnknownCalls:
 
     def _answers(self) -> dict[int, list[int]]:
         """Agent → when its calls, the agents it called and its handoffs started, ascending."""
-        read = self._read
-        handoffs = [place for place, reading in enumerate(read.readings) if reading.handoff]
-        return self._starts([*read.tools, *read.agents, *handoffs])
+        read, answers = self._read, [*self._read.tools, *self._read.agents]
+        if len(answers) + len(read.models) < len(read.kinds):  # handoffs are of no kind
+            answers += [place for place, reading in enumerate(read.readings) if reading.handoff]
+        return self._starts(answers)
 
     def _starts(self, places: Iterable[int]) -> dict[int, list[int]]:
         """Agent → when these spans of it started, ascending."""
         views, agent_above, found = self._read.views, self._read.agent_above, dict[int, list[int]]()
         for place in places:
             agent = agent_above[place]
-            found.setdefault(agent if agent >= 0 else self._owner(place), []).append(views[place].start_ns)
+            owner = agent if agent >= 0 else self._owner(place)
+            if owner not in found:
+                found[owner] = []
+            found[owner].append(views[place].start_ns)
         for starts in found.values():
             starts.sort()
         return found
@@ -164,8 +168,9 @@ class UnknownCalls:
     def _finish(self, place: int) -> Finish:
         known = self._finishes.get(place)
         if known is None:
-            parts = (place, *self._read.nested_models(place))
-            known = next((found for part in parts if (found := self._finish_of(part)) is not Finish.UNKNOWN), Finish.UNKNOWN)
+            known = self._finish_of(place)
+            for inner in self._read.nested_models(place):
+                known = self._finish_of(inner) if known is Finish.UNKNOWN else known
             self._finishes[place] = known
         return known
 
