@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from otel_eval.model import Failed, Outcome, Pending, Report, Trajectory
@@ -116,14 +116,9 @@ _GIVEN_UP_S: Final = 1.0  # for tasks that were cancelled
 _MOST_LEFT: Final = 3  # blocked threads that may be abandoned
 
 
-@dataclass(slots=True)
-class _LateCounts:
-    """What became of the results, as counts that only rise."""
-
-    late_results: int = 0
-    late_timeouts: int = 0
-    late_refused: int = 0  # the queue was full
-    late_lost: int = 0  # given up, because something holds their thread up
+# What became of the results, as counts that only rise. Refused: the queue was full. Lost: given up, because something holds their
+# thread up.
+_COUNTS: Final = ("late_results", "late_timeouts", "late_refused", "late_lost")
 
 
 @dataclass(slots=True, eq=False)
@@ -164,7 +159,7 @@ class AsyncEvaluator:
         self._changed: Final = threading.Condition()  # guards what follows
         self._open: Final[dict[int, _Job]] = {}  # by number, oldest first
         self._last = self._left = 0
-        self._tally: Final = _LateCounts()
+        self._tally: Final = dict.fromkeys(_COUNTS, 0)
         self._thread: LoopThread | None = None
         self._stopped = False
 
@@ -178,7 +173,7 @@ class AsyncEvaluator:
             taken, refused = self._admitted(report.pending, size)
             for pending in taken:
                 self._begin_soon(_Job(report, pending, size))
-            self._tally.late_refused += len(refused)
+            self._tally["late_refused"] += len(refused)
         for pending in refused:
             self._out(report, pending, Failed("timeout" if self._stopped else "judge_queue_full"))
 
@@ -218,7 +213,7 @@ class AsyncEvaluator:
                 return self._timed_out() if limit.expired() else failed_from(error)
 
     def _timed_out(self) -> Failed:
-        self._tally.late_timeouts += 1
+        self._tally["late_timeouts"] += 1
         return Failed("timeout")
 
     def _report(self, number: int, job: _Job, outcome: Outcome) -> bool:
@@ -234,7 +229,7 @@ class AsyncEvaluator:
         return True
 
     def _out(self, report: Report, pending: Pending, outcome: Outcome) -> None:
-        self._tally.late_results += 1
+        self._tally["late_results"] += 1
         try:
             stamp = replace(report.stamp, at_ns=time.time_ns())
             self._emit(replace(report, results=(pending.result(outcome),), pending=(), late=True, stamp=stamp))
@@ -290,12 +285,12 @@ class AsyncEvaluator:
             jobs = list(self._open.items())
         lost = sum([self._report(number, job, Failed("timeout")) for number, job in jobs])
         if lost:
-            self._tally.late_lost += lost
+            self._tally["late_lost"] += lost
             _log.warning("%d results were given up: a coroutine blocks the thread of all judges; have it await", lost)
 
     def counts(self) -> dict[str, int]:
         """What became of the results, and how many are pending."""
-        return asdict(self._tally) | {"late_pending": len(self._open)}
+        return self._tally | {"late_pending": len(self._open)}
 
 
 _VALUE: Final = 64  # bytes of a value beside its text

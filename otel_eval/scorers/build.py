@@ -228,9 +228,9 @@ def scorer_schema() -> tuple[Schema, dict[str, Schema]]:
     aliases = {name: [name, *(alias for alias, meant in ALIASES.items() if meant == name)] for name in types}
     definitions: dict[str, Schema] = {}
     for name, thing in types.items():
-        definition, inner = _hoisted(_definition(thing))
-        definitions |= inner
-        definitions[_PREFIX + name] = definition
+        for each in parameters_of(thing).values():
+            definitions |= schema_of(each.metadata["read"]).get("$defs", {})
+        definitions[_PREFIX + name] = _definition(thing)
     cases = [
         {"if": {"properties": {"type": {"enum": aliases[name]}}}, "then": {"$ref": f"#/$defs/{_PREFIX}{name}"}} for name in types
     ]
@@ -256,7 +256,8 @@ def _definition(scorer: type[BaseScorer]) -> dict[str, Any]:
 
 
 def _property(parameter: Field[Any]) -> dict[str, Any]:
-    schema = dict(schema_of(parameter.metadata["read"]))
+    # Definitions are found only at the top of a document.
+    schema = {key: value for key, value in schema_of(parameter.metadata["read"]).items() if key != "$defs"}
     # None stands for "left out", whether or not the reader takes null.
     if isinstance(parameter.default, bool | int | float | str) and parameter.default != "":
         schema["default"] = parameter.default
@@ -265,16 +266,6 @@ def _property(parameter: Field[Any]) -> dict[str, Any]:
 
 def _is_required(parameter: Field[Any]) -> bool:
     return parameter.default is MISSING and parameter.default_factory is MISSING
-
-
-def _hoisted(definition: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Schema]]:
-    """The definition without definitions of its own, which are found only at the top of a document."""
-    found: dict[str, Schema] = {}
-    properties = {}
-    for name, each in definition["properties"].items():
-        found |= each.get("$defs", {})
-        properties[name] = {key: value for key, value in each.items() if key != "$defs"}
-    return {**definition, "properties": properties}, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -61,7 +61,15 @@ _by_name: ContextVar[Callable[[str, str], Judge]] = ContextVar("otel_eval_judges
 
 
 @contextmanager
-def named_judges(judges: Mapping[str, Judge]) -> Iterator[None]:
+def _found_by(find: Callable[[str, str], Judge]) -> Iterator[None]:
+    token = _by_name.set(find)
+    try:
+        yield
+    finally:
+        _by_name.reset(token)
+
+
+def named_judges(judges: Mapping[str, Judge]) -> AbstractContextManager[None]:
     """Within, these are the judges that a name may stand for."""
 
     def find(name: str, where: str) -> Judge:
@@ -70,25 +78,17 @@ def named_judges(judges: Mapping[str, Judge]) -> Iterator[None]:
         remedy = did_you_mean(name, [*judges]) if judges else f"write judges: {{{name[:_LONGEST_NAME]}: {_EXAMPLE}}} at the top"
         raise ConfigError(f"{where}: {redacted_repr(name)} is not one of the judges; {remedy}")
 
-    token = _by_name.set(find)
-    try:
-        yield
-    finally:
-        _by_name.reset(token)
+    return _found_by(find)
 
 
-@contextmanager
-def any_judge_name() -> Iterator[None]:
+def any_judge_name() -> AbstractContextManager[None]:
     """Within, any name is accepted as a judge's, unless the names are known; asking it fails."""
 
     async def unknown(prompt: str) -> str:
         raise JudgeError("judge_unknown", "the name of a judge means something only in a whole configuration")
 
-    token = _by_name.set((lambda name, where: unknown) if _by_name.get() is _nowhere else _by_name.get())
-    try:
-        yield
-    finally:
-        _by_name.reset(token)
+    find = _by_name.get()
+    return _found_by((lambda name, where: unknown) if find is _nowhere else find)
 
 
 def resolve_judge(spec: object, where: str) -> Judge:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, redacted_repr
@@ -96,17 +97,12 @@ class AnswerAccuracy(JudgeScorer):
 
     def prompt_for(self, trajectory: Trajectory) -> str | Skipped | Failed:
         """The question, the reference answer and the answer."""
-        known = self.answer.of(trajectory) if isinstance(self.answer, Reference) else None
+        answer, inputs = self.answer, partial(recorded_field, trajectory, within=("input",))
+        known, name = (answer.of(trajectory), answer.field) if isinstance(answer, Reference) else (inputs(answer), answer)
         if isinstance(known, Skipped | Failed):
             return known
-        data = {
-            "question": recorded_field(trajectory, self.question, within=("input",)),
-            "reference_answer": recorded_field(trajectory, self.answer, within=("input",))
-            if isinstance(self.answer, str)
-            else known,
-            "answer": trajectory.output,
-        }
-        names = (self.question, self.answer if isinstance(self.answer, str) else self.answer.field, "output")
+        data = {"question": inputs(self.question), "reference_answer": known, "answer": trajectory.output}
+        names = (self.question, name, "output")
         missing = [name for name, value in zip(names, data.values(), strict=True) if value is UNRECORDED or value is None]
         if missing:
             return Skipped(f"not recorded: {', '.join(missing)}", reason="not_recorded")

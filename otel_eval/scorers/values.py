@@ -198,24 +198,21 @@ class Reference:
 
     def of(self, trajectory: Trajectory) -> Any:
         """The reference, decoded; or `Skipped` where there is none, `Failed` where the dataset is no use."""
-        if self.key not in trajectory.attributes:
-            return _none(f"no reference: {self.key} not recorded" if self.records is None else self._no("not recorded"))
-        value = trajectory.attributes[self.key]
-        return decode_json(value) if self.records is None else self.value_of(_text(value))
-
-    def value_of(self, key: str) -> Any:
-        """The same for the record of a key."""
-        assert self.records is not None, "asked only where there are records"
+        value = trajectory.attributes.get(self.key, UNRECORDED)
+        if self.records is None:
+            return _none(f"no reference: {self.key} not recorded") if value is UNRECORDED else decode_json(value)
+        if value is UNRECORDED:
+            return _none(self._no("not recorded"))
         try:
-            record: Any = self.records(key)
+            record: Any = self.records(_text(value))
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; that is an outcome
             return failed_from(error)
         if record is None:
             return _none(self._no("the dataset has no such record"))
         if not isinstance(record, Mapping):
             return Failed("InvalidReference", f"the dataset gave a {type(record).__name__}, not a record")
-        value = decode_json(record.get(self.field))
-        return _none(self._no(f"its record has no {self.field}")) if value is None else value
+        found = decode_json(record.get(self.field))
+        return _none(self._no(f"its record has no {self.field}")) if found is None else found
 
     def place_of(self, trajectory: Trajectory) -> Mapping[str, Any]:
         """Where in a file the run's record is: `dataset` and `line`; nothing if it is in none."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
 from otel_eval.errors import ConfigError, did_you_mean, nearest
 from otel_eval.model import UNRECORDED, Failed, Outcome, Skipped, Trajectory
 from otel_eval.scorers.base_scorer import BaseScorer, Finding
-from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_unicode, plain_value
+from otel_eval.scorers.cel.binding import REASONS, Bindings, Unavailable, bind, fitting, is_fitting, is_unicode, plain_value
 from otel_eval.scorers.cel.rewrite import charged, hoisted, weight
 from otel_eval.scorers.cel.tree import Expr, is_plain, parse, rewritten, without_lazy
-from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, checks, declared, passed_size, read, spend, text_size
+from otel_eval.scorers.cel.vocabulary import TOO_LARGE, FieldsRead, Memory, extension, extensions, read
 from otel_eval.scorers.parameters import STRING, invalid_value, optional, reads, with_schema
 from otel_eval.scorers.registry import scorer
 from otel_eval.scorers.tool_names import shortened
@@ -238,23 +238,15 @@ def _plain_environment(cel: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def _combining_environment(cel: Any, gathers: bool) -> Any:
-    def fits(value: Any) -> bool:
-        spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
-        try:
-            return bool(fitting({"": value}, [value], gathers=gathers))
-        except Unavailable:
-            return False
-
-    overload = cel.Overload("otel_eval_fits", cel.Type.BOOL, [cel.Type.DYN], impl=fits)
-    further = cel.CelExtension("otel_eval_labels", [cel.FunctionDecl("fits", [overload])])
+    further = extension(cel, "otel_eval_labels", [("fits", partial(is_fitting, gathers=gathers), cel.Type.BOOL, [cel.Type.DYN])])
     return _environment(cel, {}, import_module("cel_expr_python.ext.ext_bindings").ExtBindings(), further)
 
 
-def _environment(cel: Any, labels: Mapping[str, Any], *extensions: Any) -> Any:
+def _environment(cel: Any, labels: Mapping[str, Any], *more: Any) -> Any:
     record = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
     variables = {"run": record, "calls": cel.Type.List(record), "reference": cel.Type.DYN}
     further = {label: cel.Type.DYN if of is None else of for label, of in labels.items()}
-    return cel.NewEnv(variables=variables | further, extensions=[declared(cel), checks(cel), *extensions])
+    return cel.NewEnv(variables=variables | further, extensions=[*extensions(cel), *more])
 
 
 def _problems(message: str, variables: list[str]) -> list[str]:

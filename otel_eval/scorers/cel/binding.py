@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from otel_eval.model import UNRECORDED, Skipped, SkipReason, ToolCall, Trajectory, Unnamed
-from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE, FieldsRead
+from otel_eval.scorers.cel.vocabulary import MOST_CHARACTERS, MOST_GATHERED, TOO_LARGE, FieldsRead, passed_size, spend, text_size
 from otel_eval.scorers.tool_names import tool
 from otel_eval.scorers.values import decode_json
 
@@ -217,6 +217,15 @@ def fitting(values: dict[str, Any], contents: list[Any], *, gathers: bool) -> di
             return values if clean else _plain(values)
         level = below
     raise Unavailable(f"{TOO_LARGE}: nested deeper than {_DEEPEST} levels", "too_large")
+
+
+def is_fitting(value: Any, *, gathers: bool) -> bool:
+    """The same for one value that an expression hands over, which is charged for it."""
+    spend(text_size(value) if type(value) is str else passed_size(value) if type(value) is list else 0)
+    try:
+        return bool(fitting({"": value}, [value], gathers=gathers))
+    except Unavailable:
+        return False
 
 
 def _surveyed(level: list[Any], *, gathers: bool) -> tuple[int, list[Any], bool]:

@@ -274,30 +274,6 @@ def _find(number: int, sought: str) -> bool:
     return sought[:1] in text and sought in text  # one character is found many times faster
 
 
-def checks(cel: Any) -> Any:
-    """The functions that charge and search, for an environment of the module `cel`; see `charges` and `invariants`."""
-    number, truth, text = cel.Type.INT, cel.Type.BOOL, cel.Type.STRING
-    functions = [
-        ("@spend", spend, truth, [number]),
-        ("@sum", _sum, truth, [number, number]),
-        ("@fits", _fits, truth, [number]),
-        ("@gather", _gather, truth, [number]),
-        ("@gathered", _gathered, truth, [number]),
-        ("@hold", _hold, number, [text]),
-        ("@find", _find, truth, [number, text]),
-    ]
-    return _extension(cel, "otel_eval_memory", functions, is_member=False)
-
-
-def _extension(cel: Any, name: str, functions: list[tuple[str, Any, Any, list[Any]]], *, is_member: bool) -> Any:
-    """The functions, each with its name, what it is in Python, its type and those of its parameters."""
-    overloads = [
-        (called, cel.Overload(f"otel_eval_{called.removeprefix('@')}", returned, taken, is_member=is_member, impl=function))
-        for called, function, returned, taken in functions
-    ]
-    return cel.CelExtension(name, [cel.FunctionDecl(called, [overload]) for called, overload in overloads])
-
-
 MOST_CHARACTERS: Final = 2**18
 
 _LOWER: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
@@ -339,14 +315,32 @@ def _made(text: str, *taken: str) -> str:
     return text
 
 
-def declared(cel: Any) -> Any:
-    """The functions, for an environment of the module `cel`."""
-    text, texts = cel.Type.STRING, cel.Type.List(cel.Type.STRING)
-    functions = [
+def extensions(cel: Any) -> list[Any]:
+    """The functions for an environment of the module `cel`: those of expressions, and those that `charged` and `hoisted` add."""
+    text, texts, number, truth = cel.Type.STRING, cel.Type.List(cel.Type.STRING), cel.Type.INT, cel.Type.BOOL
+    members = [
         ("split", _split, texts, [text, text]),
         ("join", _join, text, [texts, text]),
         ("replace", _replace, text, [text, text, text]),
         ("trim", _trim, text, [text]),
         ("lowerAscii", _lower, text, [text]),
     ]
-    return _extension(cel, "otel_eval", functions, is_member=True)
+    added = [
+        ("@spend", spend, truth, [number]),
+        ("@sum", _sum, truth, [number, number]),
+        ("@fits", _fits, truth, [number]),
+        ("@gather", _gather, truth, [number]),
+        ("@gathered", _gathered, truth, [number]),
+        ("@hold", _hold, number, [text]),
+        ("@find", _find, truth, [number, text]),
+    ]
+    return [extension(cel, "otel_eval", members, is_member=True), extension(cel, "otel_eval_memory", added)]
+
+
+def extension(cel: Any, name: str, functions: list[tuple[str, Any, Any, list[Any]]], *, is_member: bool = False) -> Any:
+    """The functions, each with its name, what it is in Python, its type and those of its parameters."""
+    overloads = [
+        (called, cel.Overload(f"otel_eval_{called.removeprefix('@')}", returned, taken, is_member=is_member, impl=function))
+        for called, function, returned, taken in functions
+    ]
+    return cel.CelExtension(name, [cel.FunctionDecl(called, [overload]) for called, overload in overloads])

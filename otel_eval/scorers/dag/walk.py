@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
 
@@ -272,19 +272,15 @@ def _form(node: Node) -> tuple[dict[str, Any], str]:
     """The schema of the answer, and the same in words."""
     if node.kind == "task":
         return {"properties": {"output": _TEXTS}}, '{"output": a text, or a list of texts}'
-    reason = {"type": "string"}
-    if node.kind == "binary":
-        return _decision({"type": "boolean"}, reason), '{"verdict": true or false, "reason": "why, in a sentence or two"}'
     options = sorted(str(each.verdict) for each in node.verdicts)
-    words = " or ".join(json.dumps(option, ensure_ascii=False) for option in options)
-    return _decision(
-        {"type": "string", "enum": options}, reason
-    ), f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
-
-
-def _decision(verdict: dict[str, Any], reason: dict[str, Any]) -> dict[str, Any]:
+    verdict: dict[str, Any]
+    if node.kind == "binary":
+        verdict, words = {"type": "boolean"}, "true or false"
+    else:
+        verdict, words = {"type": "string", "enum": options}, " or ".join(map(partial(json.dumps, ensure_ascii=False), options))
     # The reason comes first for those that write in this order: it is thought before it is decided.
-    return {"properties": {"reason": reason, "verdict": verdict}}
+    properties = {"reason": {"type": "string"}, "verdict": verdict}
+    return {"properties": properties}, f'{{"verdict": {words}, "reason": "why, in a sentence or two"}}'
 
 
 def _read(node: Node, reply: Mapping[str, Any]) -> NodeAnswer:
