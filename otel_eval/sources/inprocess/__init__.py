@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from otel_eval.sources.inprocess.live_traces import InProcessLimits
 from otel_eval.sources.inprocess.processor import InProcessSource
-from otel_eval.sources.inprocess.sdk_internals import HeldSpans, event_of, neighbours
-from otel_eval.sources.inprocess.sdk_spans import frames_of
+from otel_eval.sources.inprocess.sdk_spans import HeldSpans, event_of, frames_of, neighbours
 
 __all__ = ["HeldSpans", "InProcessLimits", "InProcessSource", "event_of", "frames_of", "neighbours"]

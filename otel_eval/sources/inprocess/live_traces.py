@@ -51,7 +51,7 @@ class EndedSpans:
     """Spans of one trace on their way to the worker, and why: closed, detached, idle, aged, overflow or shutdown.
 
     `below`: ids of spans that are handed over as if they hung from another span. `early`: some of the trace started before
-    we looked. `size`: bytes of the first `measured` spans. `waits`: it is in the worker's queue.
+    we looked. `size`: bytes of the first `measured` spans. `counted`: so many of them wait, with `counted_bytes`.
     """
 
     trace_id: int
@@ -61,7 +61,8 @@ class EndedSpans:
     early: bool = False
     size: int = 0
     measured: int = 0
-    waits: bool = False
+    counted: int = 0
+    counted_bytes: int = 0
 
 
 class DetachRequest(NamedTuple):
@@ -120,7 +121,7 @@ class WorkerBacklog:
 
     Args:
         limits: how much may wait.
-        lock: held by the caller of every method but `arrived`, `unmeasured` and `add_size`.
+        lock: held by the caller of every method but `unmeasured` and `add_size`.
     """
 
     def __init__(self, limits: InProcessLimits, lock: RLock) -> None:
@@ -133,85 +134,63 @@ class WorkerBacklog:
         """Whether so many spans more may not wait."""
         return self._count + count > self._limits.max_waiting_spans or self.size > self._limits.max_waiting_bytes
 
-    def put(self, entry: LiveTrace, count: int) -> None:
-        """A trace with so many spans waits."""
-        entry.counted, entry.counted_bytes = count, entry.size
-        self._count += count
-        self.size += entry.size
+    def put(self, item: LiveTrace | EndedSpans) -> None:
+        """The spans of a trace, or those that were given over, wait."""
+        item.counted, item.counted_bytes = len(item.spans), item.size
+        self._count += item.counted
+        self.size += item.size
+        if isinstance(item, EndedSpans) and item.measured < item.counted:
+            self._unmeasured.append(item)
 
-    def take(self, entry: LiveTrace) -> None:
-        """It does no longer."""
-        self._count -= entry.counted
-        self.size -= entry.counted_bytes
-        entry.counted = entry.counted_bytes = 0
-
-    def grew(self, entry: LiveTrace, size: int) -> None:
-        """So many bytes more of a trace were measured."""
-        if entry.counted:
-            entry.counted_bytes += size
-            self.size += size
-
-    def hand(self, handed: EndedSpans) -> None:
-        """Spans that were given over wait."""
-        handed.waits = True
-        self._count += len(handed.spans)
-        self.size += handed.size
-        if handed.measured < len(handed.spans):
-            self._unmeasured.append(handed)
-
-    def arrived(self, handed: EndedSpans) -> None:
+    def take(self, item: LiveTrace | EndedSpans) -> None:
         """They do no longer."""
-        with self._lock:
-            handed.waits = False
-            self._count -= len(handed.spans)
-            self.size -= handed.size
+        self._count -= item.counted
+        self.size -= item.counted_bytes
+        item.counted = item.counted_bytes = 0
+
+    def grew(self, item: LiveTrace | EndedSpans, size: int) -> None:
+        """So many bytes more of them were measured."""
+        if item.counted:
+            item.counted_bytes += size
+            self.size += size
 
     def unmeasured(self) -> Iterator[EndedSpans]:
         """What was given over and has spans that were not measured, each once."""
         while self._unmeasured:
             handed = self._unmeasured.popleft()
-            if handed.waits:
+            if handed.counted:
                 yield handed
 
     def add_size(self, handed: EndedSpans, size: int) -> None:
         """The spans that were not measured take so many bytes."""
         with self._lock:
-            if handed.waits:
-                handed.size += size
-                self.size += size
+            self.grew(handed, size)
 
 
-@dataclass(slots=True)
-class DetachedSpans:
-    """Spans that can be handed over, and for those below an open span the id of the outermost open span above.
-
-    They are handed over as if they hung from that one: what is between is open and no agent's, so it belongs to no run, and
-    spans with one missing parent are known to be no parts of one another.
-    """
-
-    spans: list[ReadableSpan] = field(default_factory=list)
-    below: dict[int, int] = field(default_factory=dict)
-
-
-def find_detached(ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]) -> DetachedSpans:
-    """The ended spans that can be evaluated, if an agent's is among them; else nothing.
+def find_detached(
+    trace_id: int, ended: Sequence[ReadableSpan], live: Mapping[int, Any], is_agent: Callable[[Any], bool]
+) -> EndedSpans | None:
+    """The ended spans that can be evaluated, if an agent's is among them.
 
     Where the parent of some span is not known, that may be an agent's, or the span a part of any run: then nothing can be.
+    What is below an open span is handed over as if it hung from the outermost open span above: what is between is open and no
+    agent's, so it belongs to no run, and spans with one missing parent are known to be no parts of one another.
 
     Args:
-        ended: what has ended of a trace and was not handed over.
+        ended: what has ended of the trace and was not handed over.
         live: what is open, by id.
         is_agent: whether a span, open or ended, is an agent's.
     """
     trees = _Trees({_id(span): span for span in ended}, live, is_agent)
     tops = {span_id: trees.top(span_id) for span_id in trees.ended}
     if _UNKNOWN in tops.values():
-        return DetachedSpans()
+        return None
     spans = [span for span in ended if tops[_id(span)] >= 0 and _id(span) not in trees.busy]
     if not any(map(is_agent, spans)):
-        return DetachedSpans()
+        return None
     handed = {_id(span) for span in spans}
-    return DetachedSpans(spans, {each: tops[each] for each in handed if tops[each] and trees.parent(each) not in handed})
+    below = {each: tops[each] for each in handed if tops[each] and trees.parent(each) not in handed}
+    return EndedSpans(trace_id, spans, "detached", below)
 
 
 _AGENT: Final = -1

@@ -8,22 +8,28 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from otel_eval.interfaces import Frame, SpanReader
+from otel_eval.interfaces import SpanReader
 from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.recorder import Recorder
-from otel_eval.sources.inprocess.sdk_internals import move_to_front, neighbours, pipeline_of
-from otel_eval.sources.inprocess.sdk_spans import SdkResourceScopes, SdkSpanReader
+from otel_eval.sources.inprocess.sdk_spans import (
+    SdkResourceScopes,
+    SdkSpanReader,
+    SpanFrame,
+    move_to_front,
+    neighbours,
+    pipeline_of,
+)
 from otel_eval.sources.inprocess.threads import SpanMemoryLimiter, Worker
 
 _log = logging.getLogger("otel_eval")
 
-Handover = Callable[[bytes, list[tuple[bytes, bytes, Frame, int]], str], None]
+Handover = Callable[[bytes, list[SpanFrame], str], None]
 
 _numbers: Final = count()  # processors in the order in which they were made
 _SHUTDOWN_S: Final = 30.0
@@ -204,27 +210,17 @@ class InProcessSource(SpanProcessor):
         if isinstance(item, DetachRequest):
             self._recorder.look(item)
             return
-        if isinstance(item, EndedSpans):
-            self._recorder.waiting.arrived(item)
-            handed: EndedSpans | None = item
-        else:
-            handed = self._recorder.take(item)
+        handed = self._recorder.take(item)
         if handed is None:
             return
         trace_id = handed.trace_id.to_bytes(16, "big")
         if handed.early:
             self._began_before(trace_id)
-        frames = [self._framed(span, trace_id, handed.below) for span in handed.spans if is_relevant(span)]
+        frame, below = self._scopes.frame, handed.below
+        ids = [(span, cast(Any, span.context).span_id) for span in handed.spans if is_relevant(span)]
+        frames = [frame(span, trace_id, span_id, below.get(span_id)) for span, span_id in ids]
         if frames:
             self._handover(trace_id, frames, handed.why)
-
-    def _framed(self, span: ReadableSpan, trace_id: bytes, below: Mapping[int, int]) -> tuple[bytes, bytes, Frame, int]:
-        context: Any = span.context
-        item = self._scopes.frame(span, trace_id, context.span_id.to_bytes(8, "big"))
-        if context.span_id not in below:
-            return item
-        _, span_id, frame, size = item
-        return trace_id, span_id, (below[context.span_id].to_bytes(8, "big"), *frame[1:]), size
 
     def _tick(self) -> None:
         self._recorder.sweep(time.monotonic())

@@ -29,7 +29,7 @@ from otel_eval.sources.inprocess.live_traces import (
     find_detached,
     is_relevant,
 )
-from otel_eval.sources.inprocess.sdk_internals import open_parent
+from otel_eval.sources.inprocess.sdk_spans import open_parent
 
 MANY_SPANS: Final = 512
 _TRACES_PER_SPAN: Final = 8
@@ -211,13 +211,12 @@ class Recorder:
         with self._lock:
             if entry.queued or entry.closed:
                 return
-            count = len(entry.spans)
-            if self.waiting.is_full(count):
+            if self.waiting.is_full(len(entry.spans)):
                 entry.closed = True
                 self._drop(self._leave(entry, "closed"))
                 return
             entry.queued = True
-            self.waiting.put(entry, count)
+            self.waiting.put(entry)
             self._put(entry)
 
     def _late(self, entry: LiveTrace, span: ReadableSpan) -> None:
@@ -249,8 +248,12 @@ class Recorder:
 
     # ------------------------------------------------------------------ for the worker
 
-    def take(self, entry: LiveTrace) -> EndedSpans | None:
-        """The spans of a trace that was put, unless one of its spans is open again."""
+    def take(self, entry: LiveTrace | EndedSpans) -> EndedSpans | None:
+        """The spans that were put, or those of a trace that was, unless one of its spans is open again."""
+        if isinstance(entry, EndedSpans):
+            with self._lock:
+                self.waiting.take(entry)
+            return entry
         entry.queued = False  # before looking at `open`: who empties it afterwards offers it again
         with self._lock:
             self.waiting.take(entry)
@@ -287,7 +290,7 @@ class Recorder:
         if self.waiting.is_full(len(handed.spans)):
             self._drop(handed)
         elif handed.spans:
-            self.waiting.hand(handed)
+            self.waiting.put(handed)
             self._put(handed)
 
     def _drop(self, handed: EndedSpans) -> None:
@@ -332,16 +335,16 @@ class Recorder:
         if self._is_agent is None or entry.early or entry.cut or len(ended) == entry.looked:
             return
         entry.looked = len(ended)
-        found = find_detached(ended, entry.live.copy(), self._is_agent)
+        found = find_detached(entry.trace_id, ended, entry.live.copy(), self._is_agent)
         with self._lock:
-            if not found.spans or entry.closed or entry.queued:
+            if found is None or entry.closed or entry.queued:
                 return
             handed = {id(span) for span in found.spans}
             rest = [span for span in (entry.spans.popleft() for _ in range(len(ended))) if id(span) not in handed]
             entry.spans.extendleft(reversed(rest))
             entry.forget_size()
             entry.since, entry.looked, entry.rests, entry.room = now, len(rest), True, self._room
-            self._hand(EndedSpans(entry.trace_id, found.spans, "detached", found.below))
+            self._hand(found)
 
     # ------------------------------------------------------------------ for the memory limiter
 

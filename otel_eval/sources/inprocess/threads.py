@@ -18,7 +18,7 @@ from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
 from otel_eval.counters import Warnings
 from otel_eval.sources.inprocess.live_traces import InProcessLimits, LiveTrace
 from otel_eval.sources.inprocess.recorder import MANY_SPANS, Recorder
-from otel_eval.sources.inprocess.sdk_internals import SPAN_BYTES, size_of
+from otel_eval.sources.inprocess.sdk_spans import SPAN_BYTES, size_of
 
 _STOP: Final = object()
 _LOOK_S: Final = 0.1

@@ -25,7 +25,7 @@ from otel_eval.config import load
 from otel_eval.sources.inprocess import InProcessLimits, InProcessSource
 from otel_eval.sources.inprocess.live_traces import EndedSpans
 from otel_eval.sources.inprocess.recorder import Recorder
-from otel_eval.sources.inprocess.sdk_internals import size_of
+from otel_eval.sources.inprocess.sdk_spans import size_of
 from otel_eval.sources.inprocess.threads import SpanMemoryLimiter
 
 MIB = 2**20
@@ -265,7 +265,7 @@ def test_spans_that_wait_unmeasured_are_measured_there(recorder: Recorder):
     assert late.measured == 2  # once by this test
     (handed,) = put
     assert isinstance(handed, EndedSpans)
-    recorder.waiting.arrived(handed)
+    recorder.take(handed)
     limiter.look()
     assert recorder.waiting.size == limiter.held_bytes == 0
 

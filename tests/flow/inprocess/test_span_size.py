@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
-from otel_eval.sources.inprocess.sdk_internals import size_of
+from otel_eval.sources.inprocess.sdk_spans import size_of
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("app")
 
