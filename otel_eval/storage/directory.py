@@ -136,18 +136,12 @@ def evaluator_identity(directory: DirectoryLock, now_ns: int) -> EvaluatorIdenti
         ConfigError: it cannot be written.
     """
     path = directory.path / _IDENTITY_FILE
-    found = _read_identity(path)
-    if found is None:
-        found = EvaluatorIdentity(uuid4().hex, 0 if directory.segments() else now_ns)
-        _write(path, json.dumps(found._asdict()).encode(), path)
-    return found
-
-
-def _read_identity(path: Path) -> EvaluatorIdentity | None:
     match _read(path):
         case {"evaluator": str(evaluator), "since_ns": int(since_ns)} if evaluator:
             return EvaluatorIdentity(evaluator, since_ns)
-    return None
+    drawn = EvaluatorIdentity(uuid4().hex, 0 if directory.segments() else now_ns)
+    _write(path, json.dumps(drawn._asdict()).encode(), path)
+    return drawn
 
 
 def _read(path: Path) -> Any:
@@ -174,7 +168,8 @@ class AcceptedSignals:
     def __init__(self, directory: DirectoryLock) -> None:
         self._path: Final = directory.path / _ACCEPTED_FILE
         self._lock = threading.Lock()  # guards _keys and the file
-        self._keys = _read_accepted(self._path)
+        held = _read(self._path)
+        self._keys = [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
 
     def has(self, key: str) -> bool:
         """Whether it was accepted."""
@@ -190,11 +185,6 @@ class AcceptedSignals:
                 replace_file(self._path, json.dumps(self._keys).encode())
             except OSError as error:
                 _log.warning("%s: %s cannot be written (%s)", _KEY, _ACCEPTED_FILE, _reason(error))
-
-
-def _read_accepted(path: Path) -> list[str]:
-    held = _read(path)
-    return [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
 
 
 _SPLIT_FILE: Final = "workers"

@@ -239,18 +239,14 @@ class Durable:
         """Wait for the disk, as long as that takes; False if the process ends first."""
         noted, self._noted = self._noted, []
         for traces, written in noted:
-            segment = self._safe(written)
-            while segment is None:
+            while (segment := self._safe(written)) is None:
                 if self._stopping.wait(_RETRY_S):
                     return False
-                segment = self._write_evaluated([EvaluatedTrace.of(*each) for each in traces])
+                written = self._append([EvaluatedTrace.of(*each) for each in traces])
             for trace, report in ((trace, report) for trace, reports in traces for report in reports):
                 self.expect_delivery(report, segment)
                 self.await_results(trace.trace_id, report.pending)
         return True
-
-    def _write_evaluated(self, traces: Sequence[EvaluatedTrace]) -> Segment | None:
-        return self._safe(self._append(traces))
 
     def _append(self, traces: Sequence[EvaluatedTrace]) -> Appended | None:
         try:
@@ -261,14 +257,15 @@ class Durable:
 
     def _safe(self, written: Appended | None) -> Segment | None:
         """Wait until a record is on the disk; its segment, or None if there is no record or it may be lost."""
+        if written is None:
+            return None
         try:
-            if written is not None:
-                self.journal.commit(written.position)
+            self.journal.commit(written.position)
         except OSError as error:
             self.waits = str(self._unwritten(error))
             return None
-        self.waits = self.waits if written is None else ""
-        return written.segment if written is not None else None
+        self.waits = ""
+        return written.segment
 
     def tidy(self, buffer: TraceBuffer) -> None:
         """Remove the oldest segments that are no longer needed, once the ids that are remembered were written again."""
@@ -336,8 +333,8 @@ class Durable:
         """Write down results that came later; False if they are not to be told, because they will be asked for again."""
         if self._stopping.is_set():
             return False
-        segment = self._write_evaluated([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
-        if segment is not None:
+        written = self._append([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])
+        if (segment := self._safe(written)) is not None:
             self.expect_delivery(report, segment)
         with self._lock:
             for result in report.results:

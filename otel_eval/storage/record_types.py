@@ -21,6 +21,7 @@ from otel_eval.otlp import RawRequest, reserialize_logs, reserialize_traces
 _FACTS: Final = ("trace_id", "span_id", "agent", "name", "service", "conversation_id", "incomplete")
 # Older versions wrote none of these, or only the first four.
 _MORE_FACTS: Final = ("start_ns", "end_ns", "service_version", "environment", "resource", "response_id", "last_end_ns")
+_RESULT: Final = ("scorer", "type", "version", "result_id", "threshold")
 _PENDING: Final = 6
 _OUTCOMES: Final[dict[str, type[Scored] | type[Skipped] | type[Failed]]] = {"s": Scored, "k": Skipped, "f": Failed}
 
@@ -49,7 +50,7 @@ def _occasion_to(report: Report) -> list[Any]:
 
 
 def _result_to(result: Result) -> list[Any]:
-    return [result.scorer, result.type, result.version, result.result_id, result.threshold, *_outcome_to(result.outcome)]
+    return [*[getattr(result, name) for name in _RESULT], *_outcome_to(result.outcome)]
 
 
 def _outcome_to(outcome: Outcome) -> list[Any]:
@@ -70,32 +71,17 @@ def report_from_json(values: list[Any]) -> Report:
     run = Trajectory(**given, completeness=Completeness(completeness))
     again = tuple([_result_from(each, evaluation, revision) for each in results])
     report = Report(run, evaluation, revision, again, late=late)
-    return _with_occasion(report, more[1]) if more else report
-
-
-def _with_occasion(report: Report, values: list[Any]) -> Report:
-    attributes, known, evaluator, at_ns, no_run = values
-    return replace(
-        report,
-        attributes=attributes,
-        evidence=Evidence(*known) if known else None,
-        stamp=Stamp(evaluator, at_ns),
-        no_run=NoRun(*no_run) if no_run else None,
-    )
+    if not more:
+        return report
+    attributes, known, evaluator, at_ns, no_run = more[1]
+    evidence, stamp = Evidence(*known) if known else None, Stamp(evaluator, at_ns)
+    return replace(report, attributes=attributes, evidence=evidence, stamp=stamp, no_run=NoRun(*no_run) if no_run else None)
 
 
 def _result_from(values: list[Any], evaluation: str, revision: int) -> Result:
-    scorer, kind, version, result_id, threshold, outcome, *fields = values
-    return Result(
-        evaluation=evaluation,
-        scorer=scorer,
-        type=kind,
-        version=version,
-        outcome=_OUTCOMES[outcome](*fields),
-        revision=revision,
-        result_id=result_id,
-        threshold=threshold,
-    )
+    known: dict[str, Any] = dict(zip(_RESULT, values, strict=False))
+    kind, *fields = values[len(_RESULT) :]
+    return Result(evaluation=evaluation, outcome=_OUTCOMES[kind](*fields), revision=revision, **known)
 
 
 def pending_of(values: list[Any]) -> list[str]:

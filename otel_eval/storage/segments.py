@@ -198,25 +198,20 @@ class SegmentPool:
         """
         # The one that came last: the kernel is likely to have it still.
         spare = self._files.pop()[0] if self._files else self._directory.spare(path)
-        file = self._opened(spare)
+        file = -1
         try:
+            file = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
             header = self._headed(file)
             spare.rename(path)
             if self._sync:
                 sync_directory(self._directory.path)
-        except OSError:
-            os.close(file)
+        except OSError:  # what could not be opened is nothing of ours either; the next attempt makes a file
+            if file >= 0:
+                os.close(file)
             _unlink(spare)
             _unlink(path)
             raise
         return file, header
-
-    def _opened(self, spare: Path) -> int:
-        try:
-            return os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
-        except OSError:
-            _unlink(spare)  # nothing of ours; the next attempt makes a file
-            raise
 
     def _headed(self, file: int) -> SegmentHeader:
         beginning = header_bytes(os.urandom(8), stale=os.fstat(file).st_size)

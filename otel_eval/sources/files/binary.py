@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Protocol
 
 from otel_eval.errors import InputError
@@ -17,7 +18,8 @@ MAX_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes, unpacked, of what has to be read as one piece."""
 
 
-_PIECE: Final = 1024 * 1024
+PIECE: Final = 1024 * 1024
+"""Bytes that are read at one time."""
 _LONGEST_VARINT: Final = 10  # bytes
 
 Say = Callable[[str], None]
@@ -51,7 +53,7 @@ def document(stream: Readable) -> bytes:
     Piece by piece: a single `read` makes room for all that it may return, however short the file is.
     """
     pieces, left = [], MAX_DOCUMENT + 1
-    while left and (piece := stream.read(min(left, _PIECE))):
+    while left and (piece := stream.read(min(left, PIECE))):
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)
@@ -66,13 +68,13 @@ def frame_binary(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     data = document(stream)
     if len(data) > MAX_DOCUMENT:
         raise InputError(f"is greater than {MAX_DOCUMENT} bytes; split it")
-    try:
-        whole = _message(data)
-    except InputError:
-        whole = None
-    if whole is not None and _has_items(whole):
-        return iter((whole,))
-    return _row(data, say)
+    with suppress(InputError):
+        if _has_items(whole := _message(data)):
+            return iter((whole,))
+    batches = list(frame_row(io.BytesIO(data), say))
+    if not any(map(_has_items, batches)):
+        raise InputError("no trace file of a known format, or one that was cut")
+    return iter(batches)
 
 
 def _message(data: bytes) -> SpanBatch:
@@ -102,13 +104,6 @@ def frame_row(stream: Readable, say: Say) -> Iterator[SpanBatch]:
             yield _message(part)
         except InputError as error:
             say(f"message {number}: {error}")
-
-
-def _row(data: bytes, say: Say) -> Iterator[SpanBatch]:
-    batches = list(frame_row(io.BytesIO(data), say))
-    if not any(map(_has_items, batches)):
-        raise InputError("no trace file of a known format, or one that was cut")
-    return iter(batches)
 
 
 def _has_items(batch: SpanBatch) -> bool:

@@ -12,7 +12,7 @@ import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch, read_document
@@ -28,7 +28,6 @@ _GROUPS: Final = {
 _METRIC_GROUPS: Final = ("resourceMetrics", "resource_metrics")
 Frame = Callable[[Any, Say], Iterator[SpanBatch]]
 
-_PIECE: Final = 2**20
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _NEAR: Final = 16  # characters from the end: an error there may come from a value that is not all here yet
 _MARK: Final = "\ufeff"
@@ -101,19 +100,11 @@ def _frame_jaeger(trace: Any, _: Say) -> Iterator[SpanBatch]:
     yield read_document({"resourceSpans": jaeger_groups(trace)})
 
 
-class Pieces(Protocol):
-    """Bytes to read one after another."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
-        ...
-
-
 class Cursor:
-    """A place in a JSON text. After a key or an element its value is read before the next one."""
+    """A place in a JSON text, which comes in pieces. After a key or an element its value is read before the next one."""
 
-    def __init__(self, stream: Pieces) -> None:
-        self._stream: Final = stream
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces: Final = iter(pieces)
         self._decoder: Final = getincrementaldecoder("utf-8")()
         self._scan: Final = json.JSONDecoder().raw_decode
         self._text, self._at = "", 0
@@ -205,10 +196,15 @@ class Cursor:
         lines = passed.count("\n")
         self._column = len(passed) - passed.rfind("\n") - 1 if lines else self._column + len(passed)
         self._lines += lines
-        piece = self._stream.read(max(_PIECE, len(rest)))  # as much again, so that a long value is not scanned too often
-        self._ended = not piece
+        pieces, size = list[bytes](), 0
+        for piece in self._pieces:
+            pieces.append(piece)
+            size += len(piece)
+            if size >= len(rest):  # as much again, so that a long value is not scanned too often
+                break
+        self._ended = not pieces
         try:
-            self._text, self._at = rest + self._decoder.decode(piece, final=not piece), 0
+            self._text, self._at = rest + self._decoder.decode(b"".join(pieces), final=not pieces), 0
         except UnicodeDecodeError:
             raise BrokenJson("not UTF-8") from None
         return True
@@ -235,9 +231,7 @@ def _document(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
     """The document here. All of it is passed before it is found to be none of traces."""
     first = cursor.peek() if depth < _DEEPEST else ""
     if first == "[":
-        for number in cursor.elements():
-            inside = placed(say, f"[{number}]")
-            yield from _apart(_document(cursor, inside, depth + 1), inside)
+        yield from _each("", cursor.elements(), lambda _, inside: _document(cursor, inside, depth + 1), say)
     elif first == "{":
         yield from _object(cursor, say, depth)
     else:
@@ -250,11 +244,11 @@ def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
         first = cursor.peek()
         known = known or (key in _GROUPS and first == "[") or (key in ("trace", "data") and first in ("{", "["))
         if key in _GROUPS and first == "[":
-            yield from _elements(cursor, key, say, partial(_group, cursor, _GROUPS[key]))
+            yield from _each(key, cursor.elements(), partial(_group, cursor, _GROUPS[key]), say)
         elif key == "trace" and first == "{":
             yield from _apart(_document(cursor, say, depth + 1), problems.append)
         elif key == "data" and first == "[":
-            yield from _elements(cursor, key, say, lambda inside: _frame_jaeger(cursor.value(), inside))
+            yield from _each(key, cursor.elements(), lambda _, inside: _frame_jaeger(cursor.value(), inside), say)
         else:
             rest[key] = cursor.value()
     if problems:
@@ -263,13 +257,7 @@ def _object(cursor: Cursor, say: Say, depth: int) -> Iterator[SpanBatch]:
         yield from frame_document(rest, say)
 
 
-def _elements(cursor: Cursor, key: str, say: Say, read: Callable[[Say], Iterator[SpanBatch]]) -> Iterator[SpanBatch]:
-    for number in cursor.elements():
-        inside = placed(say, f"{key}[{number}]")
-        yield from _apart(read(inside), inside)
-
-
-def _group(cursor: Cursor, name: str, say: Say) -> Iterator[SpanBatch]:
+def _group(cursor: Cursor, name: str, _: int, say: Say) -> Iterator[SpanBatch]:
     """The spans or log records of one resource."""
     if cursor.peek() != "{":
         yield from _frame(name, cursor.value())

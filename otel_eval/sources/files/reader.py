@@ -14,6 +14,7 @@ import stat
 import sys
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from otel_eval.otlp import SpanBatch
 from otel_eval.otlp.otlp_json import decode_json
 from otel_eval.sources.files.binary import (
     MAX_DOCUMENT,
+    PIECE,
     Gap,
     Readable,
     Say,
@@ -255,7 +257,8 @@ def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     ahead = list(islice(_rest(stream), _AHEAD))
     if any(_holds(line, dict) for line in ahead):
         return _lines(chain([first], ahead, _rest(stream)), stream, skipped + 1, say)
-    return stream_documents(Cursor(_Chained(b"\n" * skipped + first + b"".join(ahead), stream)), say)
+    begin = b"\n" * skipped + first + b"".join(ahead)
+    return stream_documents(Cursor(chain([begin], iter(lambda: stream.read(PIECE), b""))), say)
 
 
 def _first_line(stream: Readable) -> tuple[int, bytes]:
@@ -277,39 +280,12 @@ def _is_long(line: bytes) -> bool:
     return len(line) == _LINE and not line.endswith(b"\n")
 
 
-class _Chained:
-    """Bytes that were read already, and those of the stream that follow them."""
-
-    def __init__(self, first: bytes, stream: Readable) -> None:
-        self._first, self._stream = first, stream
-
-    def read(self, size: int) -> bytes:
-        """The next bytes."""
-        if self._first:
-            first, self._first = self._first, b""
-            return first
-        return self._stream.read(size)
-
-
-class _Line(_Chained):
-    """The same to the end of the line."""
-
-    def __init__(self, first: bytes, stream: Readable) -> None:
-        super().__init__(first, stream)
-        self._over = False
-
-    def read(self, size: int) -> bytes:
-        """The next bytes of the line."""
-        if self._first:
-            return super().read(size)
-        piece = b"" if self._over else self._stream.readline(size)
-        self._over = piece.endswith(b"\n") or not piece
-        return piece
-
-    def skip(self) -> None:
-        """Pass over what is left of it."""
-        while self.read(_LINE):
-            pass
+def _line(first: bytes, stream: Readable) -> Iterator[bytes]:
+    """The pieces of a long line."""
+    piece = first
+    while piece:
+        yield piece
+        piece = b"" if piece.endswith(b"\n") else stream.readline(_LINE)
 
 
 def _holds(line: bytes, wanted: type = object) -> bool:
@@ -327,19 +303,19 @@ def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> It
         inside = placed(say, f"line {number}")
         try:
             if _is_long(line):
-                yield from _long(_Line(line, stream), inside)
+                yield from _long(_line(line, stream), inside)
             else:
                 yield from frame_document(_parsed(line), inside)
         except InputError as error:
             say(f"line {number}: {error}")
 
 
-def _long(line: _Line, say: Say) -> Iterator[SpanBatch]:
+def _long(line: Iterator[bytes], say: Say) -> Iterator[SpanBatch]:
     try:
         yield from stream_documents(Cursor(line), say)
     except InputError as error:
         say(str(error))
-        line.skip()
+        deque(line, maxlen=0)  # what is left of it
         yield Gap()
 
 

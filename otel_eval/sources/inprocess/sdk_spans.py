@@ -14,12 +14,13 @@ import threading
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from sys import getsizeof
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.resources import Resource
@@ -201,29 +202,12 @@ def _with_events(span: ReadableSpan, events: Sequence[Event]) -> ReadableSpan:
     """A span equal to `span` with the events added; the counts of what its limits dropped are kept."""
     if not events:
         return span
-    return ReadableSpan(
-        name=span.name,
-        context=span.context,
-        parent=span.parent,
-        resource=span.resource,
-        # The inner collections, where the SDK has them: they carry the dropped counts.
-        attributes=getattr(span, "_attributes", span.attributes),
-        events=_joined(span, events),
-        links=getattr(span, "_links", span.links),
-        kind=span.kind,
-        instrumentation_info=getattr(span, "_instrumentation_info", None),
-        status=span.status,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
-
-
-def _joined(span: ReadableSpan, events: Sequence[Event]) -> Any:
     joined = [*span.events, *events]
     bounded: Any = BoundedList.from_seq(len(joined), joined)
     bounded.dropped = span.dropped_events
-    return bounded
+    scored: Any = copy(span)
+    scored._events = bounded
+    return cast(ReadableSpan, scored)
 
 
 def event_of(name: str, attributes: Mapping[str, Any], timestamp_ns: int) -> Event:

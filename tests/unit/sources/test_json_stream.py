@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,10 @@ from otel_eval.sources.files.json_stream import BrokenJson, Cursor, frame_docume
 RECORDED = sorted((Path(__file__).parents[2] / "traces").glob("*.json"), key=lambda path: path.stat().st_size)[:12]
 
 
-class Drip:
-    """Gives a few bytes at a time, whatever is asked for."""
-
-    def __init__(self, data: bytes, size: int) -> None:
-        self._data, self._size = io.BytesIO(data), size
-
-    def read(self, size: int) -> bytes:
-        return self._data.read(min(size, self._size))
+def drip(data: bytes, size: int) -> Iterator[bytes]:
+    """A few bytes at a time."""
+    stream = io.BytesIO(data)
+    return iter(lambda: stream.read(size), b"")
 
 
 def contents(framed: Any) -> list[Any]:
@@ -62,7 +58,7 @@ def test_recorded_traces_are_read_as_from_the_whole_document(path: Path, indent:
     for form in (document, shuffled(document, rng), [document], {"trace": document}, {"other": [1, {"a": None}], **document}):
         text = json.dumps(form, indent=indent, ensure_ascii=False).encode()
         for size in (len(text), 5000, 1237):
-            assert contents(stream_documents(Cursor(Drip(text, size)), problems.append)) == expected
+            assert contents(stream_documents(Cursor(drip(text, size)), problems.append)) == expected
     assert problems == []
 
 
@@ -72,7 +68,7 @@ def test_several_documents_may_follow_one_another():
     text = json.dumps(one).encode()
     expected = contents([*frame_document(one, pytest.fail), *frame_document(one, pytest.fail)])
     for between in (b"", b"\n\n"):
-        assert contents(stream_documents(Cursor(io.BytesIO(text + between + text)), pytest.fail)) == expected
+        assert contents(stream_documents(Cursor([text + between + text]), pytest.fail)) == expected
 
 
 def test_spans_are_given_some_at_a_time():
@@ -80,7 +76,7 @@ def test_spans_are_given_some_at_a_time():
     span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "x" * 1000}
     document = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span] * 5000}]}]}
     stream = io.BytesIO(json.dumps(document).encode())
-    pieces = stream_documents(Cursor(stream), pytest.fail)
+    pieces = stream_documents(Cursor(iter(lambda: stream.read(2**20), b"")), pytest.fail)
     assert len(next(pieces).spans) == 512
     assert stream.tell() < 3 * 2**20
     assert sum(len(piece.spans) for piece in pieces) == 5000 - 512
@@ -91,7 +87,7 @@ def test_a_batch_that_cannot_be_used_does_not_cost_the_others():
     good = {"scope": {}, "spans": [{"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "a"}]}
     groups = [{"resource": {}, "scopeSpans": [good, 5, good]}, 7, {"resource": {}, "scopeSpans": [good]}]
     problems: list[str] = []
-    spans, *_ = contents(stream_documents(Cursor(io.BytesIO(json.dumps({"resourceSpans": groups}).encode())), problems.append))
+    spans, *_ = contents(stream_documents(Cursor([json.dumps({"resourceSpans": groups}).encode()]), problems.append))
     assert len(spans) == 3
     assert [problem.split(":")[0] for problem in problems] == ["resourceSpans[0]", "resourceSpans[1]"]
 
@@ -101,7 +97,7 @@ def test_what_comes_before_a_break_is_given_first():
     span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "a"}
     group = {"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span]}]}
     text = json.dumps({"resourceSpans": [group, group]}, indent=1)
-    pieces = stream_documents(Cursor(io.BytesIO(text[:-120].encode())), pytest.fail)
+    pieces = stream_documents(Cursor([text[:-120].encode()]), pytest.fail)
     assert len(next(pieces).spans) == 1
     with pytest.raises(BrokenJson, match=r"line \d+, column \d+: not JSON"):
         list(pieces)
@@ -131,7 +127,7 @@ def test_any_json_is_read_wherever_its_parts_end(value: Any, indent: int | None,
     except UnicodeDecodeError:
         return
     for read in (walked, Cursor.value):
-        cursor = Cursor(Drip(text, size))
+        cursor = Cursor(drip(text, size))
         assert read(cursor) == expected
         assert cursor.peek() == ""
 
@@ -149,7 +145,7 @@ def test_what_is_no_json_is_refused(value: Any, data: st.DataObject, size: int):
 
 def whole(read: Callable[[Cursor], Any], text: bytes, size: int) -> Any:
     """The only value of the text."""
-    cursor = Cursor(Drip(text, size))
+    cursor = Cursor(drip(text, size))
     value = read(cursor)
     if cursor.peek():
         raise ValueError("more follows")
