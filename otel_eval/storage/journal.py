@@ -281,8 +281,8 @@ def _records(path: Path, damage: Damage) -> Iterator[Record]:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # a crash while it was made
             return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
-            yield from scan(data, damage)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield from scan(mapped, damage)
 
 
 def _write(file: int, pieces: list[bytes], size: int, at: int) -> None:

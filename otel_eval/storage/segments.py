@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,8 +25,6 @@ from otel_eval.storage.directory import NO_LINK, DirectoryLock, sync_directory
 _HEAD: Final = struct.Struct("<8s8sQ")
 _FORMAT: Final = b"oe-jrnl3"
 _MAGIC_BYTES: Final = 4
-_FIRST_WINDOW: Final = 4 * 1024
-_LAST_WINDOW: Final = 1 << 20
 _RECORD: Final = struct.Struct("<4sBII")
 _CHECK: Final = struct.Struct("<I")
 _COPY_BYTES: Final = _HEAD.size + _CHECK.size
@@ -33,6 +32,10 @@ _COPY_BYTES: Final = _HEAD.size + _CHECK.size
 HEAD_BYTES: Final = 2 * _COPY_BYTES
 RECORD_BYTES: Final = _RECORD.size + _CHECK.size
 """What a record takes beside its payload."""
+
+
+Bytes = bytes | mmap
+"""A segment, mapped or read."""
 
 
 class SegmentHeader(NamedTuple):
@@ -72,7 +75,7 @@ def header_bytes(salt: bytes, stale: int = 0) -> bytes:
     return 2 * (fields + _CHECK.pack(zlib.crc32(fields)))
 
 
-def read_header(data: bytes | memoryview) -> SegmentHeader | None:
+def read_header(data: Bytes) -> SegmentHeader | None:
     """The header of a segment; None if these bytes do not begin one."""
     for at in (0, _COPY_BYTES) if len(data) >= HEAD_BYTES else ():  # the first sound copy decides
         fields, check = data[at : at + _HEAD.size], data[at + _HEAD.size : at + _COPY_BYTES]
@@ -92,7 +95,7 @@ def record_header(header: SegmentHeader, kind: int, payload: Sequence[bytes]) ->
     return fields + _CHECK.pack(zlib.crc32(fields, header.seed))
 
 
-def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
+def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
     """The sound records of a segment, in order; damage is reported in `damage`, which is complete at the end."""
     header = read_header(data)
     if header is None:
@@ -119,7 +122,7 @@ def scan(data: memoryview, damage: Damage) -> Iterator[Record]:
     damage.torn = max(0, end - damage.tail)
 
 
-def _read(data: memoryview, at: int, header: SegmentHeader) -> Record | int:
+def _read(data: Bytes, at: int, header: SegmentHeader) -> Record | int:
     """The record at a place; where it ends if only its payload is damaged; 0 if neither is known."""
     if at + RECORD_BYTES > len(data):
         return 0
@@ -131,22 +134,16 @@ def _read(data: memoryview, at: int, header: SegmentHeader) -> Record | int:
     end = start + length
     if end > len(data):  # the head is sound, so the length is true: the rest was not written, or cut
         return int(end)
-    payload = bytes(data[start:end])
+    payload = data[start:end]
     return Record(kind, payload, end) if zlib.crc32(payload, header.seed) == check else end
 
 
-def _next(data: memoryview, at: int, header: SegmentHeader) -> int | None:
+def _next(data: Bytes, at: int, header: SegmentHeader) -> int | None:
     """The next place at which a whole record stands."""
-    window = _FIRST_WINDOW  # of a segment with many damaged places the whole rest would be copied each time
-    while at < len(data):
-        piece = bytes(data[at : at + window + _MAGIC_BYTES - 1])
-        found = piece.find(header.magic)
-        while found >= 0:
-            if isinstance(_read(data, at + found, header), Record):
-                return at + found
-            found = piece.find(header.magic, found + 1)
-        at, window = at + window, min(2 * window, _LAST_WINDOW)
-    return None
+    found = data.find(header.magic, at)
+    while found >= 0 and not isinstance(_read(data, found, header), Record):
+        found = data.find(header.magic, found + 1)
+    return found if found >= 0 else None
 
 
 _MOST: Final = 2  # more gave no less

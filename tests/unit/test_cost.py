@@ -102,14 +102,14 @@ def test_small_repetitions_of_a_great_span_do_not_cost_its_size_each() -> None:
     assert is_in_proportion(lambda: repeated(SMALL), lambda: repeated(TIMES * SMALL), MOST)
 
 
-def damaged(count: int) -> memoryview:
+def damaged(count: int) -> bytes:
     """A segment of so many pairs of records, of which the first is damaged in its head."""
     start = header_bytes(b"otel_ev\x9e")
     seal = read_header(start)
     assert seal is not None
     payload = b"p" * 60
     record = record_header(seal, 1, [payload]) + payload
-    return memoryview(start + (record[:8] + b"?" + record[9:] + record) * count)
+    return start + (record[:8] + b"?" + record[9:] + record) * count
 
 
 def test_many_damaged_places_of_a_segment_cost_time_in_proportion_to_their_number() -> None:

@@ -5,10 +5,10 @@ Traces and logs nest alike on the wire; which of the two a message is shows only
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, Protocol
+from io import BufferedIOBase, BytesIO
+from typing import Final
 
 from otel_eval.errors import InputError
 from otel_eval.otlp import SpanBatch, read_logs, read_traces
@@ -35,19 +35,7 @@ class Gap(SpanBatch):
     """Stands where a part of the input could not be read although what came before it was used."""
 
 
-class Readable(Protocol):
-    """Bytes to read, whole or by line."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes, all of them if it is negative."""
-        ...
-
-    def readline(self, size: int = -1, /) -> bytes:
-        """A line with its end, or at most `size` bytes of it."""
-        ...
-
-
-def document(stream: Readable) -> bytes:
+def document(stream: BufferedIOBase) -> bytes:
     """What is left of the stream, or one byte more than a document may have.
 
     Piece by piece: a single `read` makes room for all that it may return, however short the file is.
@@ -59,7 +47,7 @@ def document(stream: Readable) -> bytes:
     return b"".join(pieces)
 
 
-def frame_binary(stream: Readable, say: Say) -> Iterator[SpanBatch]:
+def frame_binary(stream: BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
     """The messages of the file.
 
     Raises:
@@ -71,7 +59,7 @@ def frame_binary(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     with suppress(InputError):
         if _has_items(whole := _message(data)):
             return iter((whole,))
-    batches = list(frame_row(io.BytesIO(data), say))
+    batches = list(frame_row(BytesIO(data), say))
     if not any(map(_has_items, batches)):
         raise InputError("no trace file of a known format, or one that was cut")
     return iter(batches)
@@ -90,14 +78,14 @@ def starts_with_row(head: bytes) -> bool:
 
     A single message starts with the tag 10, and as a length that leaves no room for the ids of a span.
     """
-    part = next(_delimited(io.BytesIO(head)), b"")
+    part = next(_delimited(BytesIO(head)), b"")
     try:
         return _has_items(_message(part))
     except InputError:
         return False
 
 
-def frame_row(stream: Readable, say: Say) -> Iterator[SpanBatch]:
+def frame_row(stream: BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
     """Messages that each follow their length, one by one."""
     for number, part in enumerate(_delimited(stream), 1):
         try:
@@ -110,7 +98,7 @@ def _has_items(batch: SpanBatch) -> bool:
     return bool(batch.spans or batch.logs or batch.own)
 
 
-def _delimited(stream: Readable) -> Iterator[bytes]:
+def _delimited(stream: BufferedIOBase) -> Iterator[bytes]:
     """Every message that is there whole, up to one of length 0."""
     while size := _length(stream):
         if size > MAX_DOCUMENT or len(part := stream.read(size)) < size:
@@ -118,7 +106,7 @@ def _delimited(stream: Readable) -> Iterator[bytes]:
         yield part
 
 
-def _length(stream: Readable) -> int:
+def _length(stream: BufferedIOBase) -> int:
     """The length here; 0 at the end, and where there is none."""
     varint = b""
     while len(varint) < _LONGEST_VARINT and (byte := stream.read(1)):

@@ -28,7 +28,6 @@ from otel_eval.sources.files.binary import (
     MAX_DOCUMENT,
     PIECE,
     Gap,
-    Readable,
     Say,
     document,
     frame_binary,
@@ -244,7 +243,7 @@ _LINE: Final = 2 * 1024 * 1024  # bytes of a line that are decoded at once
 _AHEAD: Final = 64  # lines after a broken first one that may show that each line is a document
 
 
-def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
+def frame_text(stream: io.BufferedIOBase, say: Say) -> Iterator[SpanBatch]:
     """The spans of a text file: of JSON documents on a line each, or of documents that span many lines.
 
     Raises:
@@ -261,7 +260,7 @@ def frame_text(stream: Readable, say: Say) -> Iterator[SpanBatch]:
     return stream_documents(Cursor(chain([begin], iter(lambda: stream.read(PIECE), b""))), say)
 
 
-def _first_line(stream: Readable) -> tuple[int, bytes]:
+def _first_line(stream: io.BufferedIOBase) -> tuple[int, bytes]:
     skipped = 0
     for line in _rest(stream):
         if line.strip(_BLANK):
@@ -270,7 +269,7 @@ def _first_line(stream: Readable) -> tuple[int, bytes]:
     return skipped, b""
 
 
-def _rest(stream: Readable) -> Iterator[bytes]:
+def _rest(stream: io.BufferedIOBase) -> Iterator[bytes]:
     """Lines, of long ones the beginning."""
     while line := stream.readline(_LINE):
         yield line
@@ -280,7 +279,7 @@ def _is_long(line: bytes) -> bool:
     return len(line) == _LINE and not line.endswith(b"\n")
 
 
-def _line(first: bytes, stream: Readable) -> Iterator[bytes]:
+def _line(first: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
     """The pieces of a long line."""
     piece = first
     while piece:
@@ -296,7 +295,7 @@ def _holds(line: bytes, wanted: type = object) -> bool:
         return False
 
 
-def _lines(lines: Iterable[bytes], stream: Readable, first: int, say: Say) -> Iterator[SpanBatch]:
+def _lines(lines: Iterable[bytes], stream: io.BufferedIOBase, first: int, say: Say) -> Iterator[SpanBatch]:
     for number, line in enumerate(lines, first):
         if not line.strip(_BLANK):
             continue

@@ -13,12 +13,13 @@ import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from io import BufferedIOBase
 from typing import Any, Final
 
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace, Wanted
 from otel_eval.otlp import SpanBatch, read_document
-from otel_eval.sources.files.binary import Readable, Say
+from otel_eval.sources.files.binary import Say
 
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
@@ -208,7 +209,7 @@ def lacks_scopes(trace: ClosedTrace) -> bool:
     return any(scope.shared(_MARKED) for scope in {frame[2] for frame in trace.frames.values()})
 
 
-def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
+def frame_console(stream: BufferedIOBase, say: Say, on_notice: Say) -> Iterator[SpanBatch]:
     """The spans, in the order printed. Whatever else was printed is counted in a notice."""
     on_notice(NOTICE)
     others = 0
@@ -224,7 +225,7 @@ def frame_console(stream: Readable, say: Say, on_notice: Say) -> Iterator[SpanBa
         on_notice(f"{others} printed lines or objects that are no spans were skipped")
 
 
-def _printed(stream: Readable) -> Iterator[tuple[int, bytes]]:
+def _printed(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
     """Each object, or line outside of objects, with the number of its first line.
 
     The exporter indents every line of a span but the first and the last, which hold one bracket each.

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from io import BufferedIOBase
 from itertools import chain
 from math import inf
 from sys import maxsize
@@ -27,7 +28,7 @@ from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.sources.files.binary import Gap, Readable, Say
+from otel_eval.sources.files.binary import Gap, Say
 from otel_eval.sources.files.reader import HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
@@ -245,7 +246,7 @@ _PIECE: Final = 2**20
 _IDS_AT_ONCE: Final = 2**16
 
 
-def text_ids(stream: Readable) -> Iterator[dict[bytes, int]]:
+def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
     """Trace ids in JSON of any of the formats, by the offset at which each was found last; in several parts."""
     found: dict[bytes, int] = {}
     kept, start = b"", 0

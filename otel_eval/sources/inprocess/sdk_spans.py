@@ -324,7 +324,13 @@ class SdkResourceScope:
     def view(self, payload: ReadableSpan) -> SpanReader:
         """The span, readable."""
         view = SdkSpanReader(payload)
-        return view if _extension is None else _faster(payload, view)
+        if _extension is None:
+            return view
+        try:  # what reads the span as if it had come over the wire
+            made: SpanReader = _extension.recorded(*_FIELDS(payload), view)
+        except (AttributeError, TypeError):  # not the SDK's own class, or one of an SDK to come
+            return view
+        return made
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
         """End, number of attributes, then all that tells two spans of one id apart."""
@@ -336,15 +342,6 @@ class SdkResourceScope:
     def parent_is_remote(self, payload: ReadableSpan) -> bool | None:
         """Whether the span's parent is in another process; None if it has none."""
         return None if payload.parent is None else bool(payload.parent.is_remote)
-
-
-def _faster(span: ReadableSpan, view: SdkSpanReader) -> SpanReader:
-    """What reads the span as if it had come over the wire, or the view as it is where anything in the span is unusual."""
-    try:
-        made: SpanReader = _extension.recorded(*_FIELDS(span), view)  # type: ignore[union-attr]  # only asked where it is there
-    except (AttributeError, TypeError):  # not the SDK's own class, or one of an SDK to come
-        return view
-    return made
 
 
 SpanFrame = tuple[bytes, bytes, Frame, int]

@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple
 
 from otel_eval.counters import Counters, Warnings
 
-__all__ = ["CommitNote", "Margin", "OffsetFinder", "Start", "Watermark"]
-
 _TIMEOUT_S: Final = 10.0
 
 

@@ -14,8 +14,6 @@ from otel_eval.pipeline import Pipeline
 from otel_eval.sources.kafka.offsets import Margin, Start, Watermark
 from otel_eval.sources.kafka.records import DeadRecords, RecordReader, TopicRecord
 
-__all__ = ["Partition", "RecordClock", "Services"]
-
 _TICK_S: Final = 0.1  # of record time, after which due traces are closed before more is read
 _MOST_RECORDS: Final = 500  # that are read together
 _MOST_ROUNDS: Final = 4  # of evaluation, before the consumer is polled again

@@ -15,17 +15,6 @@ from otel_eval.exporters.kafka import producer_settings
 from otel_eval.otlp import Encoding, RawRequest, Signal, SpanBatch, json_decoded_size, protobuf_decoded_size, read_request
 from otel_eval.wire import read_varint
 
-__all__ = [
-    "DeadRecords",
-    "DeadRecordsFile",
-    "DeadRecordsTopic",
-    "ReadRecords",
-    "RecordReader",
-    "Refusal",
-    "TopicRecord",
-    "trace_id_of",
-]
-
 _KEY: Final = re.compile(rb"[0-9a-fA-F]{32}")
 _TIMEOUT_S: Final = 5.0  # of writing a dead letter
 _GROWTH: Final = 4  # what a record may take when it is read, in largest records

@@ -22,8 +22,6 @@ from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
 from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import TopicRecord
 
-__all__ = ["KafkaSource", "PipelineMaker"]
-
 _log = logging.getLogger("otel_eval")
 
 _AT_ONCE: Final = 500  # records of one poll
@@ -285,7 +283,8 @@ class KafkaSource:
         return start
 
     def _own(self, number: int, start: Start) -> None:
-        evaluator = self._evaluator(number)
+        # One id for every owner: a handover looks like one evaluator, and a split trace like two.
+        evaluator = blake2b(f"{self._group}\0{self._services.topic}\0{number}".encode(), digest_size=16).hexdigest()
         self._evaluators.add(evaluator)
 
         def pipeline(clock: RecordClock, evaluated: Callable[[bytes], None]) -> Pipeline:
@@ -293,11 +292,6 @@ class KafkaSource:
 
         made = Partition(number, evaluator, start, self._services, pipeline)
         self._partitions[number] = self._by_evaluator[evaluator] = made
-
-    def _evaluator(self, number: int) -> str:
-        """The id of a partition for every owner: a handover looks like one evaluator, and a split trace like two."""
-        named = f"{self._group}\0{self._services.topic}\0{number}"
-        return blake2b(named.encode(), digest_size=16).hexdigest()
 
     def _notice_gap(self, number: int, offset: int) -> None:
         """Where records were deleted before they were read, what is open is evaluated as incomplete."""

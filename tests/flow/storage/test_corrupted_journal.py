@@ -25,7 +25,7 @@ Make = Callable[..., Served]
 
 def records(data: bytes) -> list[tuple[int, int, int]]:
     """Kind, beginning and end of each record."""
-    ends = [(record.kind, record.end) for record in scan(memoryview(data), Damage())]
+    ends = [(record.kind, record.end) for record in scan(data, Damage())]
     return [(kind, start, end) for (kind, end), start in zip(ends, [HEAD_BYTES, *(end for _, end in ends)], strict=False)]
 
 

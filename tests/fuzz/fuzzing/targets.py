@@ -282,7 +282,7 @@ def segment() -> bytes:
 def journal(data: bytes) -> None:
     """Whatever became of a segment, what is read of it was written to it, or it is another's segment."""
     damage = Damage()
-    found = list(scan(memoryview(data), damage))
+    found = list(scan(data, damage))
     assert 0 <= damage.tail <= len(data)
     if read_header(data) == read_header(header_bytes(SALT)):
         assert {(kind, payload) for kind, payload, _ in found} <= set(RECORDS)

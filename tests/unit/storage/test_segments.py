@@ -26,7 +26,7 @@ def over(file: bytes, beginning: bytes) -> bytes:
 
 def read(data: bytes) -> tuple[list[tuple[int, bytes]], Damage]:
     damage = Damage()
-    return [(kind, payload) for kind, payload, _ in scan(memoryview(data), damage)], damage
+    return [(kind, payload) for kind, payload, _ in scan(data, damage)], damage
 
 
 @given(RECORDS)
