@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from otel_eval.admin.metrics import SelfMetric, collect_self_metrics
 from otel_eval.admin.server import AdminServer, Readiness
 
-__all__ = ["AdminServer", "Readiness", "SelfMetric", "collect_self_metrics"]
+__all__ = ["AdminServer", "Readiness"]

@@ -1,4 +1,4 @@
-"""The receiver's own counts as metrics, and Prometheus' text format for them and for the instruments of the SDK.
+"""The receiver's own counts as metrics, for OTLP and in Prometheus' text format, which the instruments of the SDK have too.
 
 Counts have the names that operators know from the Collector; the prefix is our own, because `otelcol_` is reserved for it.
 Names have neither `_total` nor a unit: Prometheus adds both to what it gets by OTLP, and the text format to what is scraped, so
@@ -9,33 +9,27 @@ opentelemetry.io/docs/collector/internal-telemetry, opentelemetry.io/docs/specs/
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_eval.descriptors import soft_limit
-from otel_eval.native import build_info
+from otel_eval.native import VERSION, build_info
+from otel_eval.retry import suppress_instrumentation
 
-__all__ = [
-    "CONTENT_TYPE",
-    "GAUGES",
-    "PREFIX",
-    "Family",
-    "Row",
-    "SelfMetric",
-    "collect_self_metrics",
-    "families_of",
-    "process_metrics",
-    "prometheus_name",
-    "prometheus_text",
-    "self_families",
-]
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
+    from opentelemetry.sdk.resources import Resource
+
+_log = logging.getLogger("otel_eval")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -222,16 +216,7 @@ _PAIR: Final = re.compile(r"([^=,]+)=((?:\\.|[^,\\])*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class SelfMetric:
-    """One number.
-
-    Attributes:
-        name: with our prefix.
-        value: a count that only rises, or what is the case now if `gauge`.
-        unit: in UCUM, as OpenTelemetry writes it.
-    """
-
+class _Number(NamedTuple):
     name: str
     labels: tuple[tuple[str, str], ...]
     value: float
@@ -239,25 +224,32 @@ class SelfMetric:
     gauge: bool = False
 
 
-def collect_self_metrics(counts: Mapping[str, Any]) -> list[SelfMetric]:
+def self_families(counts: Mapping[str, Any]) -> list[Family]:
     """Everything that was counted, and the process's own, ordered by name.
 
     Args:
         counts: name → number, or transport → number; names may carry labels as `name{label=value,…}`.
     """
     found = [each for key, value in counts.items() if key != "requests" for each in _read(key, value)]
-    return sorted([*found, *_outcomes(counts), *process_metrics()], key=lambda each: (each.name, each.labels))
+    found = sorted([*found, *_outcomes(counts), *_of_process()])
+    families = []
+    for name, group in groupby(found, key=lambda each: each.name):
+        first, *others = group
+        rows = [("", dict(each.labels), each.value) for each in (first, *others)]
+        description = f"in {first.unit}" if first.unit else ""
+        families.append(Family(name, "gauge" if first.gauge else "counter", first.unit, description, rows))
+    return families
 
 
-def _read(key: str, value: Any) -> Iterator[SelfMetric]:
+def _read(key: str, value: Any) -> Iterator[_Number]:
     if isinstance(value, Mapping):  # of the receiver, by transport
         name, unit = _NAMES.get(key, (f"receiver_{key}", "{spans}" if key.endswith("_spans") else ""))
         for transport in ("grpc", "http"):
-            yield SelfMetric(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
+            yield _Number(PREFIX + name, (*_RECEIVER, ("transport", transport)), value.get(transport, 0), unit)
     elif isinstance(value, int | float):
         name, labels = _split(key)
         full_name, unit = _NAMES.get(name, (_plain(name), ""))
-        yield SelfMetric(PREFIX + full_name, labels, value, unit, gauge=name in GAUGES)
+        yield _Number(PREFIX + full_name, labels, value, unit, gauge=name in GAUGES)
 
 
 def _split(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -275,7 +267,7 @@ def _plain(name: str) -> str:
     return name.replace(".", "_") if "." in name else f"processor_{name}"
 
 
-def _outcomes(counts: Mapping[str, Any]) -> Iterator[SelfMetric]:
+def _outcomes(counts: Mapping[str, Any]) -> Iterator[_Number]:
     """The Collector's `receiver_requests`, by outcome."""
     for transport in ("grpc", "http"):
         counted = {name: counts.get(name, {}).get(transport, 0) for name in ("requests", "refused_requests", *_FAILURES)}
@@ -283,16 +275,16 @@ def _outcomes(counts: Mapping[str, Any]) -> Iterator[SelfMetric]:
         good = counted["requests"] - counted["refused_requests"] - failures
         for outcome, value in (("success", good), ("refused", counted["refused_requests"]), ("failure", failures)):
             labels = (*_RECEIVER, ("transport", transport), ("outcome", outcome))
-            yield SelfMetric(f"{PREFIX}receiver_requests", labels, value, "{requests}")
+            yield _Number(f"{PREFIX}receiver_requests", labels, value, "{requests}")
 
 
-def process_metrics() -> list[SelfMetric]:
+def _of_process() -> list[_Number]:
     """Build, uptime, CPU and memory of this process."""
     used = os.times()
     found = [
-        SelfMetric(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
-        SelfMetric(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
-        SelfMetric(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
+        _Number(f"{PREFIX}build_info", tuple(sorted(build_info().items())), 1, gauge=True),
+        _Number(f"{PREFIX}process_uptime", (), time.monotonic() - _BEGUN, "s"),
+        _Number(f"{PREFIX}process_cpu_seconds", (), used.user + used.system, "s"),
     ]
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -302,14 +294,69 @@ def process_metrics() -> list[SelfMetric]:
     gauges = {"memory_rss": (pages * os.sysconf("SC_PAGE_SIZE"), "By"), "open_fds": (files, "{files}")}
     if (limit := soft_limit()) is not None:
         gauges["max_fds"] = (limit, "{files}")
-    return [*found, *(SelfMetric(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
+    return [*found, *(_Number(f"{PREFIX}process_{name}", (), *each, gauge=True) for name, each in gauges.items())]
 
 
-def self_families(metrics: Iterable[SelfMetric]) -> Iterator[Family]:
-    """The readings, which are ordered by name, as metrics of the text format."""
-    for name, rows in groupby(metrics, key=lambda each: each.name):
-        group = list(rows)
-        first = group[0]
-        description = f"in {first.unit}" if first.unit else ""
-        values = [("", dict(each.labels), each.value) for each in group]
-        yield Family(name, "gauge" if first.gauge else "counter", first.unit, description, values)
+def _metrics_data(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
+    """The metrics as the SDK's exporters take them; counters are cumulative since `begun_ns`."""
+    from opentelemetry.sdk.metrics import export as sdk  # deferred: few receivers send their metrics
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    metrics = []
+    for each in families:
+        points = [sdk.NumberDataPoint(labels, begun_ns, now_ns, value) for _, labels, value in each.rows]
+        rising = sdk.AggregationTemporality.CUMULATIVE
+        data = sdk.Gauge(points) if each.kind == "gauge" else sdk.Sum(points, rising, is_monotonic=True)
+        metrics.append(sdk.Metric(each.name, None, each.unit, data))
+    scope = sdk.ScopeMetrics(InstrumentationScope("otel_eval", VERSION), metrics, "")
+    return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
+
+
+class SelfMetricsExporter:
+    """Sends the receiver's own metrics by OTLP every `interval_s` seconds, and once more at the end.
+
+    There is no instrument on the path of a span: the numbers are gathered when they are sent. What cannot be sent is not kept;
+    the next export supersedes it.
+
+    Args:
+        exporter: of the SDK's kind; it is shut down at the end.
+        counts: what every part counted.
+        resource: whose numbers they are.
+    """
+
+    def __init__(
+        self, exporter: MetricExporter, counts: Callable[[], Mapping[str, Any]], resource: Resource, interval_s: float
+    ) -> None:
+        self._exporter, self._counts, self._resource, self._interval_s = exporter, counts, resource, interval_s
+        self._begun_ns: Final = time.time_ns()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otel-eval-self-metrics", daemon=True)
+        self._failed = False
+
+    def start(self) -> None:
+        """Begin, on a thread of its own."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Send once more and end; what takes longer is left alone."""
+        self._over.set()
+        if self._thread.ident is None:  # it never began
+            self._exporter.shutdown()
+        else:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._interval_s):
+            self._send()
+        self._send()
+        self._exporter.shutdown()
+
+    def _send(self) -> None:
+        try:
+            with suppress_instrumentation():
+                found = _metrics_data(self_families(self._counts()), self._resource, self._begun_ns, time.time_ns())
+                self._exporter.export(found)  # which logs it if the endpoint does not accept them
+        except Exception as error:  # noqa: BLE001 - numbers about the work must not end it
+            if not self._failed:
+                self._failed = True
+                _log.warning("telemetry.otlp: metrics could not be made (%s)", type(error).__name__)

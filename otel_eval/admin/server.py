@@ -16,13 +16,13 @@ from ipaddress import ip_address
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from otel_eval.admin.metrics import CONTENT_TYPE, Family, collect_self_metrics, prometheus_text, self_families
+from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
 from otel_eval.descriptors import Spare
 from otel_eval.errors import ConfigError
 from otel_eval.http1.server import ConnectionHandler, ConnectionServer
 from otel_eval.native import build_info
 
-__all__ = ["AdminServer", "Readiness", "status_fields", "status_json", "status_page"]
+__all__ = ["AdminServer", "Readiness", "status_fields", "status_page"]
 
 # Counts that mean that something is not scored, not whole or not delivered, with the reason.
 DROPS: Final[Mapping[str, str]] = {
@@ -103,11 +103,6 @@ def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: flo
     }
 
 
-def status_json(fields: Mapping[str, Any]) -> str:
-    """As JSON."""
-    return json.dumps(fields, indent=2) + "\n"
-
-
 def status_page(fields: Mapping[str, Any]) -> str:
     """As plain HTML, without a script, a picture or a word from elsewhere."""
     unsupported: dict[str, Any] = dict.fromkeys(fields["unsupported"], "one result is tried again every minute")
@@ -119,10 +114,7 @@ def status_page(fields: Mapping[str, Any]) -> str:
         ("Evaluation", fields["evaluation"]),
         ("Queues", fields["queues"]),
         ("Not evaluated", fields["unevaluated"] or {"nothing": 0}),
-        (
-            "Signals that an endpoint does not support",
-            unsupported or {"none": 0},
-        ),
+        ("Signals that an endpoint does not support", unsupported or {"none": 0}),
         ("Scorers that failed", fields["failures"] or {"none": 0}),
         ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
         ("Everything", fields["counts"]),
@@ -143,7 +135,6 @@ def _cell(value: Any) -> str:
 
 _CONNECTIONS: Final = 16
 _IDLE_S: Final = 5.0
-_STOP_S: Final = 1.0
 _PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
 _PLAIN: Final = "text/plain; charset=utf-8"
 
@@ -159,7 +150,7 @@ def _is_known(host: str, names: Collection[str]) -> bool:
 
 
 class _AdminHandler(ConnectionHandler):
-    server: _Server
+    server: AdminServer
 
     def do_GET(self) -> None:
         self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
@@ -187,14 +178,14 @@ class _AdminHandler(ConnectionHandler):
         return code, _PLAIN, f"{found}\n"
 
     def _metrics(self) -> tuple[int, str, str]:
-        own = self_families(collect_self_metrics(self.server.counts()))
-        return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(chain(own, self.server.scores()))
+        families = chain(self_families(self.server.counts()), self.server.scores())
+        return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(families)
 
     def _status(self) -> tuple[int, str, str]:
         fields = status_fields(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
         if "text/html" in self.headers.get("Accept", ""):
             return HTTPStatus.OK, "text/html; charset=utf-8", status_page(fields)
-        return HTTPStatus.OK, "application/json", status_json(fields)
+        return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
 
     def _answer(self, code: int, kind: str, body: str) -> None:
         self.close_connection = True  # one request a connection: there are few
@@ -205,22 +196,46 @@ class _AdminHandler(ConnectionHandler):
         self._answer(code, _PLAIN, f"{message or HTTPStatus(code).phrase}\n")
 
 
-class _Server(ConnectionServer):
-    """Accepts connections also when the process has no file descriptor left."""
+class AdminServer(ConnectionServer):
+    """Serves the pages; accepts connections also when the process has no file descriptor left.
+
+    Args:
+        endpoint: host:port; port 0 takes a free one.
+        counts: what every part counted; called from the site's own threads.
+        readiness: whether the receiver works.
+        names: what `Host` may name besides IP addresses, localhost and the address's own name.
+        scores: metrics that `/metrics` has besides the self-metrics.
+
+    Attributes:
+        address: the address that was bound.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
 
     def __init__(
         self,
-        address: tuple[str, int],
+        endpoint: str,
         counts: Callable[[], Mapping[str, Any]],
         readiness: Callable[[], Readiness],
         names: Collection[str],
         scores: Callable[[], Iterable[Family]],
     ) -> None:
+        host, _, port = endpoint.rpartition(":")
+        place = host.strip("[]"), int(port)
         self.counts, self.readiness, self.scores, self.begun = counts, readiness, scores, time.monotonic()
-        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", address[0], *names))
+        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", place[0], *names))
         self._spare = Spare()
-        # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
-        super().__init__(address, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, patience_s=0.0, name="otel-eval-admin")
+        try:
+            # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
+            super().__init__(
+                place, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, patience_s=0.0, name="otel-eval-admin"
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"
+            ) from None
+        self.address: Final = f"{host}:{self.server_port}"
 
     def get_request(self) -> Any:
         """Accept a connection, in the place of a spare descriptor if no other is left."""
@@ -237,48 +252,3 @@ class _Server(ConnectionServer):
             super().process_request_thread(request, client_address)
         finally:
             self._spare.refill()
-
-
-class AdminServer:
-    """Serves the pages.
-
-    Args:
-        address: host:port; port 0 takes a free one.
-        counts: what every part counted; called from the site's own threads.
-        readiness: whether the receiver works.
-        names: what `Host` may name besides IP addresses, localhost and the address's own name.
-        scores: metrics that `/metrics` has besides the self-metrics.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        counts: Callable[[], Mapping[str, Any]],
-        readiness: Callable[[], Readiness],
-        names: Collection[str] = (),
-        scores: Callable[[], Iterable[Family]] = lambda: (),
-    ) -> None:
-        self._address, self._given = address, (counts, readiness, names, scores)
-        self._server: _Server | None = None
-
-    def start(self) -> str:
-        """Listen; the address that was bound.
-
-        Raises:
-            ConfigError: it cannot be had.
-        """
-        host, _, port = self._address.rpartition(":")
-        try:
-            self._server = _Server((host.strip("[]"), int(port)), *self._given)
-        except OSError as error:
-            raise ConfigError(
-                f"telemetry.endpoint: {self._address!r}: cannot listen there ({error.strerror}); choose another address or port 0"
-            ) from None
-        self._server.start()
-        return f"{host}:{self._server.server_port}"
-
-    def stop(self) -> None:
-        """Close the address."""
-        if self._server:
-            self._server.stop(_STOP_S)
-            self._server = None

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_eval.admin import AdminServer, Readiness
+from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, refuse_credentials
@@ -23,7 +24,6 @@ from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
     from otel_eval.admin.metrics import Family
-    from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.counters import Counters
     from otel_eval.engine import Engine
     from otel_eval.forwarding import Forwarder
@@ -71,6 +71,7 @@ class Receiver(Source, Protocol):
         ...
 
 
+_CLOSE_S: Final = 1.0  # for pages that are being answered
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
 MakeReceiver = Callable[[OtlpReceiver | None, Consumer, "Relay | None", Callable[[], bool]], Receiver]
@@ -125,13 +126,7 @@ def verify(given: OtlpReceiver) -> None:
 def _tls(given: ServerTls | None) -> Tls | None:
     if given is None:
         return None
-    return Tls(
-        cert_file=given.cert_file,
-        key_file=given.key_file,
-        client_ca_file=given.client_ca_file,
-        min_version=given.min_version,
-        reload_s=given.reload_interval,
-    )
+    return Tls(**given.model_dump(exclude={"reload_interval"}), reload_s=given.reload_interval)
 
 
 def _tokens(given: Auth | None) -> BearerTokens | None:
@@ -158,8 +153,9 @@ class AdminServices:
         readiness: Callable[[], Readiness],
         scores: Callable[[], Iterable[Family]],
     ) -> None:
-        site = AdminServer(given.endpoint, counts, readiness, given.allowed_hosts, scores) if given.endpoint else None
-        self._site: Final = site
+        self._endpoint: Final = given.endpoint
+        self._pages: Final = (counts, readiness, given.allowed_hosts, scores)
+        self._site: AdminServer | None = None
         self._beat: Final = _beat(given.otlp, given.service_instance_id, counts) if given.otlp else None
         self.address: str | None = None
 
@@ -169,7 +165,10 @@ class AdminServices:
         Raises:
             ConfigError: the address cannot be had.
         """
-        self.address = self._site.start() if self._site else None
+        if self._endpoint:
+            self._site = AdminServer(self._endpoint, *self._pages)
+            self._site.start()
+            self.address = self._site.address
         if self._beat:
             self._beat.start()
 
@@ -178,7 +177,8 @@ class AdminServices:
         if self._beat:
             self._beat.stop(timeout_s)
         if self._site:
-            self._site.stop()
+            self._site.stop(_CLOSE_S)
+            self._site = None
 
 
 @contextmanager
@@ -200,7 +200,6 @@ def starting(admin: AdminServices, receiver: Receiver, stop: Callable[[float], o
 
 def _beat(given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
-    from otel_eval.admin.self_metrics_exporter import SelfMetricsExporter
     from otel_eval.exporters.otlp import metric_exporter
     from otel_eval.exporters.result_requests import own_resource
 

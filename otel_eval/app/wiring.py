@@ -86,13 +86,7 @@ def engine_of(
             name=each.name,
             scorers=tuple(map(guard, scorers)),
             sample=each.sample,
-            match=RunFilter(
-                service=each.match.service,
-                agent=each.match.agent,
-                span=each.match.span,
-                runs=each.match.runs,
-                attributes=dict(each.match.attributes),
-            ),
+            match=RunFilter(**dict(each.match)),
         )
         for each, scorers in zip(config.evaluations, built, strict=True)
     ]

@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from otel_eval.admin.metrics import collect_self_metrics, prometheus_text, self_families
+from otel_eval.admin.metrics import prometheus_text, self_families
 from otel_eval.admin.server import Readiness, status_fields
 from otel_eval.app.judge_clients import Clients
 from otel_eval.app.server import Server
@@ -130,7 +130,7 @@ def test_attempts_retries_hits_and_tokens_are_counted(serve: Callable[..., Any])
         "judges.tokens{judge=main,type=output}": 16,
     }
     assert status_fields(tally.snapshot(), Readiness(True), uptime_s=1.0)["counts"]["judges.attempts{judge=main}"] == 6
-    text = prometheus_text(self_families(collect_self_metrics(tally.snapshot())))
+    text = prometheus_text(self_families(tally.snapshot()))
     assert 'otel_eval_judges_tokens_total{judge="main",type="input"} 140\n' in text
 
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
-from otel_eval.admin.metrics import Family, collect_self_metrics, families_of, prometheus_name, prometheus_text, self_families
+from otel_eval.admin.metrics import Family, families_of, prometheus_name, prometheus_text, self_families
 from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.model import Report, Result, Scored, Skipped, Trajectory
@@ -84,7 +84,7 @@ def counted() -> list[Family]:
     counts: dict[str, Any] = {"requests": {"grpc": 1}, "accepted_spans": {"grpc": 1}}
     counts |= {"oldest_trace_s": 1, "held_bytes": 1, "open_traces": 1, "evaluating_s": 1, "storage.bytes": 1}
     counts |= {"results.exported{exporter=a}": 1, "exporter.certificate_not_after{exporter=a}": 1}
-    return list(self_families(collect_self_metrics(counts)))
+    return self_families(counts)
 
 
 def test_self_metrics_have_one_name_too() -> None:
