@@ -28,7 +28,7 @@ policy = load(
         ]
     }
 )
-recorded = str(files("otel_eval.demo") / "recorded_trace.json")
+recorded = str(files("otel_eval") / "demo_trace.json")
 
 
 def describe(outcome: Scored | Skipped | Failed) -> str:

@@ -33,7 +33,7 @@ from pathlib import Path
 from receiver import IDLE_SHARE, WARM_UP, config_of, cpu_seconds, requests_of, send
 
 from otel_eval.app.workers import worker as channel
-from otel_eval.app.workers.splitting import split_request
+from otel_eval.app.workers.front import split_request
 from otel_eval.otlp import Signal
 from otel_eval.sources.receiver import tune_malloc
 

@@ -56,7 +56,7 @@ def otel_eval_process(tmp_path: Path) -> Run:
 def recorded(tmp_path: Path) -> Path:
     """A recorded trace: two look-ups side by side, a booking that fails, one that succeeds."""
     path = tmp_path / "recorded.json"
-    path.write_bytes(files("otel_eval.demo").joinpath("recorded_trace.json").read_bytes())
+    path.write_bytes(files("otel_eval").joinpath("demo_trace.json").read_bytes())
     return path
 
 

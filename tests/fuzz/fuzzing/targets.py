@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_eval import app
-from otel_eval.app.workers.splitting import split_request, split_request_python
+from otel_eval.app.workers.front import split_request, split_request_python
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.config import load
 from otel_eval.errors import InputError, RequestTooLarge

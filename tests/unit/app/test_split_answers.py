@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_eval.app.workers.splitting import SplittingHandler
+from otel_eval.app.workers.front import SplittingHandler
 from otel_eval.counters import Counters
 from otel_eval.otlp import Encoding, Signal
 from otel_eval.sources.receiver.export_handler import INTERNAL_ERROR, ExportResponse, ExportStatus

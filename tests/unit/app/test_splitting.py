@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_eval.app.workers.splitting import part_of, split_request, split_request_python
+from otel_eval.app.workers.front import part_of, split_request, split_request_python
 from otel_eval.otlp import Signal
 from otel_eval.otlp.otlp_json import traces_request
 

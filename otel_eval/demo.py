@@ -38,21 +38,20 @@ from otel_eval.sources.receiver import Bound
 __all__ = ["main"]
 
 RESULTS_S: Final = 20.0
-_HERE: Final = Path(__file__).parent
+_RECORDED: Final = Path(__file__).with_name("demo_trace.json")
 
 
 def main() -> int:
     """Run the demonstration; 0 if both runs were scored."""
-    recorded = _HERE / "recorded_trace.json"
     with tempfile.TemporaryDirectory(prefix="otel-eval-demo-") as folder:
         results = Path(folder, "results.jsonl")
         with serving(results) as places:
             print(f"receiver ready on {places.grpc} (gRPC) and {places.http} (HTTP)")
             answer, spans = run_agent(str(places.grpc))
             print(f"answer of the agent: {answer}")
-            post(str(places.http), recorded.read_bytes())
+            post(str(places.http), _RECORDED.read_bytes())
             print("a recorded trace of an agent framework was sent over OTLP/HTTP\n")
-            found = [*trajectories(spans), *app.understand([recorded], load(), on_problem=print)]
+            found = [*trajectories(spans), *app.understand([_RECORDED], load(), on_problem=print)]
             runs = [run for run in found if run.outermost]
             rows = awaited(results, {run.span_id for run in runs})
         show(runs, rows)
@@ -62,9 +61,8 @@ def main() -> int:
 @contextmanager
 def serving(results: Path) -> Iterator[Bound]:
     """Receive and score spans while the block runs, with results in a file; gives the addresses of the receiver."""
-    # The configuration reads the path from there.
-    os.environ["OTEL_EVAL_DEMO_RESULTS"] = str(results)
-    server = Server(load(_HERE / "eval.yaml"))
+    os.environ["OTEL_EVAL_DEMO_RESULTS"] = str(results)  # the configuration reads the path from there
+    server = Server(load(Path(__file__).with_name("demo.yaml")))
     try:
         yield server.start()
     finally:
