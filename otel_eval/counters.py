@@ -12,18 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = [
-    "BoundedNames",
-    "Counters",
-    "Outage",
-    "Progress",
-    "ProgressState",
-    "Warnings",
-    "named_count",
-    "renew_after_fork",
-    "total_counts",
-]
-
 _log = logging.getLogger("otel_eval")
 
 OTHER: Final = "other"

@@ -98,7 +98,7 @@ FORMATS: Final[Mapping[str, Callable[[str, str], Iterator[tuple[int, Record]]]]]
 _log = logging.getLogger("otel_eval")
 
 _LOOK_S: Final = 1.0
-_Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int]
 
 
 class Dataset:
@@ -122,7 +122,7 @@ class Dataset:
         self._column, self._clock = column, clock
         self._records: dict[str, Record] = {}
         self._lines: dict[str, int] = {}
-        self._stamp: _Stamp | None = None
+        self._stamp: Stamp | None = None
         self._error: InvalidDataset | None = None
         self._next = 0.0
         self.changes = self.broken = 0
@@ -165,7 +165,7 @@ class Dataset:
 
     def _look(self) -> None:
         self._next = self._clock() + _LOOK_S
-        stamp = _stamp_of(self.path)
+        stamp = stamp_of(self.path)
         if stamp == self._stamp and (stamp is not None or self._error is not None):
             return
         # Noted before the file is read: if it changes meanwhile, the next look sees another stamp and reads it again.
@@ -184,7 +184,7 @@ class Dataset:
         _log.warning("%s: %s; the records read before stay in use", self.path, self._error)
 
 
-def _stamp_of(path: Path) -> _Stamp | None:
+def stamp_of(path: Path) -> Stamp | None:
     """What changes when the file does; None if there is none."""
     try:
         seen = os.stat(path)

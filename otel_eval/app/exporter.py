@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Final
@@ -129,7 +129,7 @@ class EvalSpanExporter(SpanExporter):
             return SpanExportResult.FAILURE
         passing = self._part(spans)
         if self._ending.is_set():  # shut down meanwhile: nothing would release the spans that were just held
-            self._unscored(set(self._held.waiting()))
+            self._unscored(self._held.waiting())
             self._leave(_LATE_S)
         if not passing:
             return SpanExportResult.SUCCESS
@@ -184,16 +184,17 @@ class EvalSpanExporter(SpanExporter):
         return placed
 
     def _evaluated(self, *trace_ids: bytes) -> None:
-        released = self._held.release(trace_ids)
-        with self._leaving_lock:
-            self._leaving += released
+        self._release(trace_ids)
 
-    def _unscored(self, trace_ids: set[bytes]) -> None:
+    def _unscored(self, trace_ids: Collection[bytes]) -> None:
+        if count := self._release(trace_ids):
+            self._tally.add("exporter.unscored_spans", count)
+
+    def _release(self, trace_ids: Collection[bytes]) -> int:
         released = self._held.release(trace_ids)
-        if released:
-            self._tally.add("exporter.unscored_spans", len(released))
         with self._leaving_lock:
             self._leaving += released
+        return len(released)
 
     def _work(self) -> None:
         ending = self._ending
@@ -212,7 +213,7 @@ class EvalSpanExporter(SpanExporter):
         """Release these spans: with their scores if their trace can be evaluated in time, else without."""
         if trace_ids:
             self._core.close_now(trace_ids, timeout_s)
-            self._unscored(set(trace_ids))
+            self._unscored(trace_ids)
 
     def _leave(self, timeout_s: float) -> bool:
         """Export what has its scores; False if another export did not end in time, or the inner exporter refused."""
@@ -257,7 +258,7 @@ class EvalSpanExporter(SpanExporter):
         self._ending.set()
         self._core.close_now(self._held.waiting(), _SHUTDOWN_S / 4)
         self._core.stop(Completeness.SHUTDOWN, _SHUTDOWN_S / 4)
-        self._unscored(set(self._held.waiting()))
+        self._unscored(self._held.waiting())
         if not self._leave(max(0.1, deadline - time.monotonic())) and self._leaving:
             self._tally.add("exporter.failed_spans", len(self._leaving))
             self._warnings.once("late", "%d runs' spans were not exported before shutdown", len(self._leaving))

@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from otel_eval.exporters.jsonl import DeadLetterFile, JsonLinesExporter
     from otel_eval.exporters.otlp import OtlpMetricsExporter
 
-__all__ = [
-    "DELIVERY_S",
-    "certificate_ends",
-    "export_queues_of",
-    "exporters_of",
-    "known_scorers",
-    "metrics_of",
-    "replay_fanout",
-    "score_endpoints",
-    "window_limits",
-    "writes_lines",
-]
-
-
 # Keys of a product's block → parameters of its exporter; the others say where it sends to, and to whom.
 _PARAMETERS: Final = {
     "unscored": "unscored",

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from otel_eval.config import EvalConfig, JudgeEndpoint, client_tls
 from otel_eval.config.validation import joined, lines_of
-from otel_eval.datasets import FORMATS, Dataset, InvalidDataset
+from otel_eval.datasets import FORMATS, Dataset, InvalidDataset, stamp_of
 from otel_eval.errors import ConfigError, collect_errors, did_you_mean, redacted_repr
 from otel_eval.scorers.judge import Judge, resolve_judge
 
@@ -108,10 +108,7 @@ class Clients:
         return found[1]
 
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
-        from otel_eval.judges.client import (
-            ClientSettings,
-            JudgeClient,  # deferred: it loads asyncio
-        )
+        from otel_eval.judges.client import ClientSettings, JudgeClient  # deferred: it loads asyncio
 
         endpoint = ClientSettings(
             base_url=given.base_url,
@@ -140,7 +137,7 @@ class _KeyFile:
         self._stamp: Any = None  # so that a change after the first reading is noticed
 
     def __call__(self) -> str | None:
-        stamp = _stamp(self._given.api_key_file or "")
+        stamp = stamp_of(Path(self._given.api_key_file or ""))
         if stamp != self._stamp:
             self._stamp = stamp
             try:
@@ -148,14 +145,6 @@ class _KeyFile:
             except ConfigError as error:
                 _log.warning("%s; the key read before stays in use", error)
         return self._key
-
-
-def _stamp(path: str) -> Any:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _key(given: JudgeEndpoint, where: str) -> str | None:

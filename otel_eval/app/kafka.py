@@ -40,6 +40,9 @@ class KafkaIntake:
         options: of each pipeline, beside what differs between them.
         backpressure: why nothing more must be evaluated, or "".
 
+    Attributes:
+        undelivered: is told of each report that is queued, and of each that one exporter delivered.
+
     Raises:
         ConfigError: the file for dead letters cannot be written.
     """
@@ -94,14 +97,6 @@ class KafkaIntake:
         if self._later is not None and self._later.counts()["late_pending"] >= self._most_pending:
             return "half of async_scoring.max_queue is pending"
         return self._exporters_pause()
-
-    def made(self, report: Report, exporters: int) -> None:
-        """A report is about to be queued for so many exporters."""
-        self.undelivered.made(report, exporters)
-
-    def delivered(self, reports: Sequence[Report]) -> None:
-        """One exporter exported these, or they were refused permanently."""
-        self.undelivered.delivered(reports)
 
     def is_own(self, report: Report) -> bool:
         """Whether the report is on a trace that was read from the topic."""

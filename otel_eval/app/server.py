@@ -112,7 +112,7 @@ class Server:
         self._later = self._later_of(config, engine)
         self._pipeline: Final = Pipeline(
             engine,
-            self._emit,
+            self._send,
             limits_of(config),
             evaluated=evaluated,
             later=self._later,
@@ -151,7 +151,7 @@ class Server:
         engine = self._engine_of(config)  # of its own: an engine works on one thread
         note = self._expected.note if self._expected is not None else lambda _: None
         hooks = {"final": self._outlet.final, "watch": self._diagnostics.evaluated}
-        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._emit, note, **hooks)
+        return KafkaIntake(config, engine, self._later, self._counters, self._delivery.backpressure, self._send, note, **hooks)
 
     @property
     def _sources(self) -> list[Source]:
@@ -180,18 +180,15 @@ class Server:
             return later_of(config, engine, self._emit_late)
         return later_of(config, engine, self._emit_late, record=self._durable.attempts.later)
 
-    def _emit(self, report: Report) -> None:
-        self._send(report)
-
     def _send_out(self, report: Report) -> None:
         self._outlet.export(report)
         if self._kafka:
-            self._kafka.made(report, len(self._delivery.exporters_for(report)))
+            self._kafka.undelivered.made(report, len(self._delivery.exporters_for(report)))
         self._delivery.put(report)
 
     def _settled(self, sink: str, reports: Sequence[Report]) -> None:
         if self._kafka:
-            self._kafka.delivered(reports)
+            self._kafka.undelivered.delivered(reports)
         if self._durable:
             self._durable.delivered(sink, reports)
 
@@ -213,10 +210,10 @@ class Server:
     def _emit_late(self, report: Report) -> None:
         if self._kafka and self._kafka.is_own(report):
             if self._kafka.source.is_open:  # else the trace is evaluated again by the next owner of its partition
-                self._emit(report)
+                self._send(report)
             return
         if self._durable is None or self._durable.late(report):
-            self._emit(report)
+            self._send(report)
 
     def _recover(self) -> None:
         if self._durable is None:
@@ -233,7 +230,7 @@ class Server:
         if self._later is not None and unfinished:
             timeout_s = self._config.async_scoring.timeout
             self._pending_results = PendingResults(
-                unfinished, self._durable, self._later, self._emit, self._pipeline.caught_up, timeout_s
+                unfinished, self._durable, self._later, self._send, self._pipeline.caught_up, timeout_s
             )
             self._pending_results.start()
 

@@ -29,20 +29,6 @@ if TYPE_CHECKING:
     from otel_eval.forwarding import Forwarder
     from otel_eval.storage.durable import Durable
 
-__all__ = [
-    "AdminServices",
-    "MakeReceiver",
-    "Receiver",
-    "check",
-    "config_of_worker",
-    "forward_of",
-    "max_attributes_of",
-    "receiver_of",
-    "refuse_unshared",
-    "suggestions",
-    "verify",
-]
-
 
 def max_attributes_of(config: EvalConfig) -> int:
     """The most attributes of a span and the like, from whatever source."""

@@ -28,23 +28,6 @@ from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes, whole_traces
 from otel_eval.trajectory import Plan, Run, TraceExplanation, build, explain_trace
 
-__all__ = [
-    "Coverage",
-    "EvaluationOfRun",
-    "ExplainedRun",
-    "ExplainedTrace",
-    "LateResults",
-    "Paths",
-    "Problem",
-    "UnusedRecords",
-    "closed_traces",
-    "explain",
-    "guarded",
-    "ignore",
-    "replay",
-    "understand",
-]
-
 _MOST_SCOPES: Final = 1000
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.app.judge_clients import Clients, judges_of
 from otel_eval.assembly import Limits
@@ -235,7 +235,7 @@ class Guard:
 class _Guarded:
     """One scorer, called on a thread of its own. Called for one run at a time."""
 
-    def __init__(self, scorer: Scorer, limit_s: float, hung: _Tell) -> None:
+    def __init__(self, scorer: Scorer, limit_s: float, hung: Callable[[str, int], None]) -> None:
         self.name: Final = scorer.name
         self.type: Final = scorer.type
         self.version: Final = scorer.version
@@ -259,10 +259,6 @@ class _Guarded:
         self._times += 1
         self._tell(self.name, self._times)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
-
-
-class _Tell(Protocol):
-    def __call__(self, scorer: str, times: int) -> None: ...
 
 
 class _Thread:

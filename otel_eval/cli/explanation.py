@@ -12,7 +12,8 @@ from typing import Any, Final
 from otel_eval.app import EvaluationOfRun, ExplainedRun, ExplainedTrace
 from otel_eval.cli.render import WIDTH, columns, counted, cut, plain
 from otel_eval.conventions import Recognition
-from otel_eval.model import UNRECORDED, Failed, Result, Scored, Skipped
+from otel_eval.exporters.result_rows import own_fields
+from otel_eval.model import UNRECORDED, Result
 from otel_eval.trajectory import Ignored, SpanExplanation
 
 __all__ = ["Disclosure", "closing_lines", "explanation_block", "explanation_fields"]
@@ -146,21 +147,13 @@ def _evaluation_fields(evaluation: EvaluationOfRun, shown: Disclosure) -> dict[s
 
 def _result_fields(result: Result, shown: Disclosure, *, safe: bool) -> dict[str, Any]:
     """A result; redacted without value, and without the text of a user-defined scorer, which may quote content."""
-    outcome = result.outcome
-    fields = {"scorer": result.scorer, "type": result.type, **dict(_outcome_fields(outcome))}
+    row = own_fields(result)
+    fields = {key: row[key] for key in ("scorer", "type", "outcome", "value", "passed", "reason")}
+    # Why there is no score. Of a failed scorer only the type of the error: its message may quote content.
+    fields["text"] = "" if row["outcome"] == "scored" else row["explanation"]
     if shown.redact:
         fields.update({"value": None, "passed": None}, **({} if safe else {"text": ""}))
     return fields
-
-
-def _outcome_fields(outcome: Scored | Skipped | Failed) -> Iterator[tuple[str, Any]]:
-    """`text` is why there is no score. Of a failed scorer only the type of the error: its message may quote content."""
-    scored, skipped = isinstance(outcome, Scored), isinstance(outcome, Skipped)
-    yield "outcome", "scored" if scored else "skipped" if skipped else "failed"
-    yield "value", outcome.value if isinstance(outcome, Scored) else None
-    yield "passed", outcome.passed if isinstance(outcome, Scored) else None
-    yield "reason", outcome.reason if isinstance(outcome, Skipped) else None
-    yield "text", outcome.text if isinstance(outcome, Skipped) else outcome.error_type if isinstance(outcome, Failed) else ""
 
 
 _MOST_SPANS: Final = 60

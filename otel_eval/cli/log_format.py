@@ -20,16 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
-__all__ = [
-    "JsonFormatter",
-    "RateLimitFilter",
-    "configure_logging",
-    "configure_worker_logging",
-    "early_log_format",
-    "write_line",
-    "writes_json",
-]
-
 _log = logging.getLogger("otel_eval")
 
 _KINDS: Final = 1000  # kinds counted at a time

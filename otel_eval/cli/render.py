@@ -11,22 +11,6 @@ from typing import Any, Final
 from otel_eval.exporters.result_rows import start_time
 from otel_eval.model import UNRECORDED, Failed, Result, Scored, ToolCall, ToolError, Trajectory
 
-__all__ = [
-    "WIDTH",
-    "columns",
-    "counted",
-    "cut",
-    "json_line",
-    "label_line",
-    "overlaps",
-    "plain",
-    "run_block",
-    "score_block",
-    "score_table",
-    "tally_line",
-    "trajectory_fields",
-]
-
 
 def trajectory_fields(trajectory: Trajectory) -> dict[str, Any]:
     """The run with its calls. Values that were not recorded are null; `calls_unknown` is present only if set."""

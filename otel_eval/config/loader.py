@@ -51,7 +51,7 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any] | EvalConfig | None 
 def _validated(given: Mapping[str, Any], where: str, folder: Path | None = None) -> EvalConfig:
     unset: dict[str, str] = {}
     current = present_keys(EvalConfig, given, where=where)
-    expanded = expand(current.values, os.environ, always_text=_TEXT, missing=unset)
+    expanded = expand(current.values, os.environ, unset, always_text=_TEXT)
     if folder is not None and "evaluations" in expanded:
         expanded = {**expanded, "evaluations": _beside(folder, expanded["evaluations"])}
     problems = [*current.problems, *unset.values()]
@@ -97,9 +97,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     return given
 
 
-def expand(
-    value: Any, environment: Mapping[str, str], *, always_text: Collection[str] = (), missing: dict[str, str] | None = None
-) -> Any:
+def expand(value: Any, environment: Mapping[str, str], missing: dict[str, str], *, always_text: Collection[str] = ()) -> Any:
     """The value with each `${env:NAME}` and `${env:NAME:-default}` (for unset or empty) in its texts replaced.
 
     A text that is one whole reference is typed as an unquoted scalar would be; `$${env:NAME}` stays as `${env:NAME}`.
@@ -107,17 +105,10 @@ def expand(
     Args:
         value: plain YAML values.
         environment: the variables.
+        missing: takes path → problem where a variable is not set and no default is given.
         always_text: keys below which nothing is typed, so that a key of digits keeps its leading zero.
-        missing: takes path → problem where a variable is not set and no default is given, instead of an error.
-
-    Raises:
-        ConfigError: some variable is not set; every such place is named.
     """
-    unset: dict[str, str] = {} if missing is None else missing
-    expanded = _Expansion(environment, always_text, unset).value(value, "", as_text=False)
-    if unset and missing is None:
-        raise ConfigError(*unset.values())
-    return expanded
+    return _Expansion(environment, always_text, missing).value(value, "", as_text=False)
 
 
 class _Expansion:

@@ -13,26 +13,6 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from otel_eval.config.validation import Shape
 from otel_eval.errors import redacted, redacted_repr
 
-__all__ = [
-    "Count",
-    "Plain",
-    "Seconds",
-    "Share",
-    "Size",
-    "Target",
-    "TlsFiles",
-    "Whole",
-    "bytes_of",
-    "count_of",
-    "distinct",
-    "matching",
-    "not_empty",
-    "seconds_of",
-    "share_of",
-    "tls_without_https",
-    "url_of",
-]
-
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {
     "": 1,

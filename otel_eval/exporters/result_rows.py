@@ -65,7 +65,7 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
     error's type (never the error's message, which may quote content).
     """
-    return _row(report, _run_of(report), _own_fields(result), _shared_fields(report), result.result_id)
+    return _row(report, _run_of(report), own_fields(result), _shared_fields(report), result.result_id)
 
 
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
@@ -90,10 +90,10 @@ def lines_of(report: Report) -> Iterator[bytes]:
 def _parts_of(report: Report) -> Iterator[tuple[dict[str, Any], str]]:
     """For each line that a report has what differs from the others: the fields of its own, and the id of the result."""
     for result in report.results:
-        yield _own_fields(result), result.result_id
+        yield own_fields(result), result.result_id
     if report.no_run is not None:
         result = _in_place(report.no_run)
-        yield _own_fields(result) | {"outcome": NO_RUN, "reason": None}, result.result_id
+        yield own_fields(result) | {"outcome": NO_RUN, "reason": None}, result.result_id
 
 
 def _in_place(no_run: NoRun) -> Result:
@@ -128,7 +128,7 @@ def _shared_fields(report: Report) -> dict[str, Any]:
     }
 
 
-def _own_fields(result: Result) -> dict[str, Any]:
+def own_fields(result: Result) -> dict[str, Any]:
     """What the results of a report do not share."""
     outcome = result.outcome
     value = passed = reason = None

@@ -280,12 +280,12 @@ class SplittingHandler(ExportHandler):
         used = [(worker, body) for worker, body in zip(self._workers, parts, strict=False) if body]
         for worker, body in used or [(self._workers[0], b"")]:
             try:
-                under_way.append((worker, worker.begin_part(kind, body)))
+                under_way.append(worker.begin_part(kind, body))
             except Overloaded as error:
                 refusals.append(error)
-        for worker, pending in under_way:
+        for finish in under_way:
             try:
-                answers.append(worker.finish_part(pending))
+                answers.append(finish())
             except Overloaded as error:
                 refusals.append(error)
         refusals += [_REFUSALS[each.status](each) for each in answers if each.status in _REFUSALS]

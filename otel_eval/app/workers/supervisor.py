@@ -11,8 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.connection import wait
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from otel_eval.admin import Readiness
 from otel_eval.admin.metrics import GAUGES, Family
@@ -132,13 +133,6 @@ class WorkerProcess:
             self.process.join()
 
 
-class UnderWay(NamedTuple):
-    """A part of a request that was sent to a process over a connection."""
-
-    process: WorkerProcess
-    connection: socket.socket
-
-
 class SupervisedWorker:
     """One place of a worker, and the process that fills it.
 
@@ -165,22 +159,22 @@ class SupervisedWorker:
 
     # ------------------------------------------------------------------ for requests
 
-    def begin_part(self, kind: int, body: bytes) -> UnderWay:
-        """Send a part of a request; what is returned is for `finish_part`.
+    def begin_part(self, kind: int, body: bytes) -> Callable[[], ExportResponse]:
+        """Send a part of a request; what is returned waits for the answer, and raises the same.
 
         Raises:
             Overloaded: there is no process that takes it now.
         """
         process = self._running()
         try:
-            return UnderWay(process, process.begin(kind, body))
+            connection = process.begin(kind, body)
         except OSError:
             raise Overloaded(f"worker {self.number} does not take requests now; retry later") from None
+        return partial(self._finish_part, process, connection)
 
-    def finish_part(self, part: UnderWay) -> ExportResponse:
-        """The answer; raises as `begin_part` does."""
+    def _finish_part(self, process: WorkerProcess, connection: socket.socket) -> ExportResponse:
         try:
-            _, payload = part.process.finish(part.connection)
+            _, payload = process.finish(connection)
         except OSError:
             raise Overloaded(f"worker {self.number} ended while it took a request; retry later") from None
         return pickle.loads(payload) if payload else _ACCEPTED

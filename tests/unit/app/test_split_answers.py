@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,12 +20,9 @@ class Answering:
     def __init__(self, answer: ExportResponse) -> None:
         self._answer = answer
 
-    def begin_part(self, kind: int, body: bytes) -> None:
+    def begin_part(self, kind: int, body: bytes) -> Callable[[], ExportResponse]:
         """Take a part."""
-
-    def finish_part(self, part: None) -> ExportResponse:
-        """Its answer."""
-        return self._answer
+        return lambda: self._answer
 
 
 def answered(answers: Sequence[ExportResponse]) -> tuple[ExportResponse, Counters]:
