@@ -1,7 +1,254 @@
-"""What an operator sees of a running receiver: health, metrics and a status page."""
+"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver to a person or a program.
+
+It has an address and threads of its own, so that it answers when the receiver is full. Numbers are gathered at each request; it
+takes nothing in and shows no content of spans but names, of services, agents and tools for example, so it asks for no token.
+"""
 
 from __future__ import annotations
 
-from otel_eval.admin.server import AdminServer, Readiness
+import html
+import json
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from http import HTTPStatus
+from ipaddress import ip_address
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
-__all__ = ["AdminServer", "Readiness"]
+from otel_eval.admin.metrics import CONTENT_TYPE, Family, prometheus_text, self_families
+from otel_eval.descriptors import Spare
+from otel_eval.errors import ConfigError
+from otel_eval.http1.server import ConnectionHandler, ConnectionServer
+from otel_eval.native import build_info
+
+__all__ = ["AdminServer", "Readiness", "status_fields", "status_page"]
+
+# Counts that mean that something is not scored, not whole or not delivered, with the reason.
+DROPS: Final[Mapping[str, str]] = {
+    "rejected_spans": "unusable ids or fields",
+    "rejected_logs": "unusable ids or fields",
+    "spans_over_limit": "their trace is over max_spans_per_trace or max_bytes_per_trace",
+    "spans_too_late": "their trace was evaluated and forgotten",
+    "traces_over_limit": "max_traces or max_bytes was reached: evaluated too early",
+    "traces_failed": "could not be evaluated",
+    "traces_crashed": "the process crashed twice while they were evaluated",
+    "late_given_up": "no room to wait for late spans",
+    "late_timeouts": "a judge took too long",
+    "late_refused": "the queue of judges was full",
+    "late_lost": "a judge hung",
+    "scorers.hung": "a scorer of your own did not return",
+    "references.broken": "a new version of a dataset could not be used",
+    "results.export_failed": "could not be delivered",
+    "results.undeliverable": "could not be delivered",
+    "results.dropped": "not delivered and not in a dead-letter file",
+    "results.refused": "the queue of the exporter was full",
+    "forward.refused": "refused by the backend",
+    "forward.discarded": "the backend does not support the signal",
+    "forward.lost": "not passed on before the end",
+    "storage.records_damaged": "damaged on disk",
+}
+
+
+class Readiness(NamedTuple):
+    """Whether the receiver works, and how its evaluation stands.
+
+    Attributes:
+        ready: requests are taken, and evaluation makes progress or waits for something else.
+        why: why it is not ready, or what evaluation waits for.
+        evaluation: facts for the page, by name.
+    """
+
+    ready: bool
+    why: str = ""
+    evaluation: Mapping[str, Any] = {}
+
+    def __str__(self) -> str:
+        return ("ready" if self.ready else "not ready") + (f": {self.why}" if self.why else "")
+
+
+_TRACES: Final = {"open": "open_traces", "oldest_s": "oldest_trace_s", "bytes": "held_bytes"}
+_UNEVALUATED: Final = ("traces_without_run", "spans_without_run", "runs_unmatched", "results.skipped", "context_lost_spans")
+_QUEUES: Final = (
+    "late_pending",
+    "results.queued",
+    "forward.waiting_bytes",
+    "forward.held_spans",
+    "storage.bytes",
+    "storage.reports_waiting",
+)
+_UNSUPPORTED: Final = ("exports.unsupported", "forward.unsupported")
+
+
+def status_fields(counts: Mapping[str, Any], readiness: Readiness, uptime_s: float) -> dict[str, Any]:
+    """What matters first, then everything."""
+    flat = {key: sum(value.values()) if isinstance(value, Mapping) else value for key, value in counts.items()}
+    return {
+        "ready": readiness.ready,
+        "why": readiness.why,
+        "uptime_s": round(uptime_s, 1),
+        "build": build_info(),
+        "traces": {fields: flat.get(key, 0) for fields, key in _TRACES.items()},
+        "evaluation": dict(readiness.evaluation),
+        "queues": {key: value for key, value in flat.items() if key.startswith(_QUEUES)},
+        "unevaluated": {key: value for key, value in flat.items() if value and key.startswith(_UNEVALUATED)},
+        "unsupported": [key for key, value in flat.items() if value and key.startswith(_UNSUPPORTED)],
+        "failures": {key: value for key, value in flat.items() if key.startswith("scorers.results") and "outcome=failed" in key},
+        "drops": {
+            key: {"count": value, "why": DROPS[key.partition("{")[0]]}
+            for key, value in flat.items()
+            if value and key.partition("{")[0] in DROPS
+        },
+        "counts": dict(counts),
+    }
+
+
+def status_page(fields: Mapping[str, Any]) -> str:
+    """As plain HTML, without a script, a picture or a word from elsewhere."""
+    unsupported: dict[str, Any] = dict.fromkeys(fields["unsupported"], "one result is tried again every minute")
+    drops = {f"{key}: {each['why']}": each["count"] for key, each in fields["drops"].items()}
+    state = Readiness(fields["ready"], fields["why"])
+    tables = [
+        ("Build", fields["build"]),
+        ("Open traces", fields["traces"]),
+        ("Evaluation", fields["evaluation"]),
+        ("Queues", fields["queues"]),
+        ("Not evaluated", fields["unevaluated"] or {"nothing": 0}),
+        ("Signals that an endpoint does not support", unsupported or {"none": 0}),
+        ("Scorers that failed", fields["failures"] or {"none": 0}),
+        ("Not scored, not whole or not delivered", drops or {"nothing": 0}),
+        ("Everything", fields["counts"]),
+    ]
+    body = "".join(f"<h2>{html.escape(title)}</h2>{_table(rows)}" for title, rows in tables)
+    head = '<!doctype html><meta charset="utf-8"><title>otel-eval</title><style>td{padding:0 2em 0 0}</style>'
+    return f"{head}<h1>otel-eval: {html.escape(str(state))}, up {fields['uptime_s']:g} s</h1>{body}\n"
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    cells = "".join(f"<tr><td>{html.escape(str(key))}<td>{html.escape(_cell(value))}" for key, value in rows.items())
+    return f"<table>{cells}</table>"
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, Mapping) else str(value)
+
+
+_CONNECTIONS: Final = 16
+_IDLE_S: Final = 5.0
+_PORT: Final = re.compile(r":[0-9]*$", re.ASCII)
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+def _is_known(host: str, names: Collection[str]) -> bool:
+    """Whether a `Host` is an IP address, which no name server can point elsewhere, or one of the names; any port."""
+    name = _PORT.sub("", host.strip()).casefold().removesuffix(".")
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name in names
+    return True
+
+
+class _AdminHandler(ConnectionHandler):
+    server: AdminServer
+
+    def do_GET(self) -> None:
+        self.unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        if not self._is_for_us():
+            why = "unknown Host; ask for the IP address, or add the name to telemetry.allowed_hosts\n"
+            return self._answer(HTTPStatus.MISDIRECTED_REQUEST, _PLAIN, why)
+        pages: dict[str, Callable[[], tuple[int, str, str]]] = {
+            "/healthz": lambda: (HTTPStatus.OK, _PLAIN, "ok\n"),
+            "/readyz": self._readiness,
+            "/metrics": self._metrics,
+            "/status": self._status,
+        }
+        page = pages.get(self.path)
+        return self._answer(*(page() if page else (HTTPStatus.NOT_FOUND, _PLAIN, f"there are {', '.join(pages)}\n")))
+
+    do_HEAD = do_GET
+
+    def _is_for_us(self) -> bool:
+        """Whether `Host` names this server; without one the client is no browser, which another site's name could lead here."""
+        return all(_is_known(each, self.server.names) for each in self.headers.get_all("Host", []))
+
+    def _readiness(self) -> tuple[int, str, str]:
+        found = self.server.readiness()
+        code = HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return code, _PLAIN, f"{found}\n"
+
+    def _metrics(self) -> tuple[int, str, str]:
+        families = chain(self_families(self.server.counts()), self.server.scores())
+        return HTTPStatus.OK, CONTENT_TYPE, prometheus_text(families)
+
+    def _status(self) -> tuple[int, str, str]:
+        fields = status_fields(self.server.counts(), self.server.readiness(), uptime_s=time.monotonic() - self.server.begun)
+        if "text/html" in self.headers.get("Accept", ""):
+            return HTTPStatus.OK, "text/html; charset=utf-8", status_page(fields)
+        return HTTPStatus.OK, "application/json", json.dumps(fields, indent=2) + "\n"
+
+    def _answer(self, code: int, kind: str, body: str) -> None:
+        self.close_connection = True  # one request a connection: there are few
+        self.reply(code, kind, body.encode(), {"Cache-Control": "no-store"})
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse a request that cannot be read, or of another method."""
+        self._answer(code, _PLAIN, f"{message or HTTPStatus(code).phrase}\n")
+
+
+class AdminServer(ConnectionServer):
+    """Serves the pages; accepts connections also when the process has no file descriptor left.
+
+    Args:
+        endpoint: host:port; port 0 takes a free one.
+        counts: what every part counted; called from the site's own threads.
+        readiness: whether the receiver works.
+        names: what `Host` may name besides IP addresses, localhost and the address's own name.
+        scores: metrics that `/metrics` has besides the self-metrics.
+
+    Attributes:
+        address: the address that was bound.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        counts: Callable[[], Mapping[str, Any]],
+        readiness: Callable[[], Readiness],
+        names: Collection[str],
+        scores: Callable[[], Iterable[Family]],
+    ) -> None:
+        host, _, port = endpoint.rpartition(":")
+        place = host.strip("[]"), int(port)
+        self.counts, self.readiness, self.scores, self.begun = counts, readiness, scores, time.monotonic()
+        self.names: Final = frozenset(name.casefold().removesuffix(".") for name in ("localhost", place[0], *names))
+        self._spare = Spare()
+        try:
+            # Pages are answered at once, so a connection that lasts waits for its client: it may always be ended.
+            super().__init__(
+                place, _AdminHandler, connections=_CONNECTIONS, idle_s=_IDLE_S, patience_s=0.0, name="otel-eval-admin"
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"telemetry.endpoint: {endpoint!r}: cannot listen there ({error.strerror}); choose another address or port 0"
+            ) from None
+        self.address: Final = f"{host}:{self.server_port}"
+
+    def get_request(self) -> Any:
+        """Accept a connection, in the place of a spare descriptor if no other is left."""
+        return self._spare.accept(super().get_request)
+
+    def server_close(self) -> None:
+        """Close the address and the spare descriptors."""
+        super().server_close()
+        self._spare.close()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._spare.refill()

@@ -1,12 +1,36 @@
-"""The composition root: builds the parts that a configuration names, and connects them.
+"""The composition root: builds the parts that a configuration names, and connects them. Only it may import every other package.
 
-The only package that may import every other one.
+This module evaluates, shows or explains stored traces: files go through the same engine, without a clock, and what is read is
+counted.
 """
 
 from __future__ import annotations
 
-from otel_eval.app.stored_traces import Coverage, EvaluationOfRun, ExplainedRun, ExplainedTrace, explain, replay, understand
-from otel_eval.app.wiring import engine_of, limits_of, tables_of
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Final, TypeVar
+
+from otel_eval.app.exporting import replay_fanout
+from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
+from otel_eval.config import EvalConfig
+from otel_eval.datasets import Dataset
+from otel_eval.engine import Engine
+from otel_eval.errors import InputError
+from otel_eval.evaluations import FailedCondition, ScorerSet
+from otel_eval.interfaces import ClosedTrace
+from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
+from otel_eval.pipeline_ports import AsyncResults
+from otel_eval.scorers.build import is_own_scorer
+from otel_eval.scorers.tool_names import ToolNameCheck
+from otel_eval.scorers.values import Reference, references_of
+from otel_eval.sources.files import NO_SCOPES, lacks_scopes, whole_traces
+from otel_eval.trajectory import Plan, Run, TraceExplanation, build, explain_trace
 
 __all__ = [
     "Coverage",
@@ -20,3 +44,313 @@ __all__ = [
     "tables_of",
     "understand",
 ]
+
+_MOST_SCOPES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRecords:
+    """Records of a dataset file whose key no evaluated run carried: line and key of each, of `total` records."""
+
+    path: Path
+    records: tuple[tuple[int, str], ...]
+    total: int
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Counts of one pass over stored traces.
+
+    Attributes:
+        traces, spans: what was read.
+        runs: agent runs found, nested ones included.
+        matched: runs that at least one evaluation matched.
+        traces_without_run, spans_without_run: traces in which no run was found, and their spans.
+        scopes_without_run: instrumentation scopes of these spans, with the number of spans of each.
+        evaluations: those that were asked for.
+    """
+
+    traces: int = 0
+    spans: int = 0
+    runs: int = 0
+    matched: int = 0
+    traces_without_run: int = 0
+    spans_without_run: int = 0
+    scopes_without_run: Counter[str] = field(default_factory=Counter)
+    evaluations: Sequence[ScorerSet] = ()
+    _tool_names: ToolNameCheck | None = None
+    _keys: dict[int, set[str]] = field(default_factory=dict)  # id of a dataset → keys that runs carried
+
+    def evaluate(self, engine: Engine, trace: ClosedTrace) -> list[Report]:
+        """The reports of a trace, counted. They name no evaluator: stored traces give the same results wherever they are read."""
+        if self._tool_names is None:
+            self._tool_names = ToolNameCheck({each.name: each.scorers for each in engine.evaluations}, live=False)
+        self.evaluations, before = engine.evaluations, self.runs
+        reports = engine.evaluate(trace, Stamp(at_ns=time.time_ns()), self._run)
+        self._trace(trace, self.runs - before)
+        return reports
+
+    def build(self, trace: ClosedTrace, plan: Plan) -> tuple[Run, ...]:
+        """The runs of a trace, counted, where nothing is evaluated."""
+        runs = build(trace, plan)
+        self.runs += len(runs)
+        self._trace(trace, len(runs))
+        return runs
+
+    def _trace(self, trace: ClosedTrace, runs: int) -> None:
+        if not trace.frames:  # log records of a trace that is elsewhere
+            return
+        self.traces += 1
+        self.spans += len(trace.frames)
+        if runs:
+            return
+        self.traces_without_run += 1
+        self.spans_without_run += len(trace.frames)
+        for frame in trace.frames.values():
+            scope = frame[2].scope_name
+            if scope in self.scopes_without_run or len(self.scopes_without_run) < _MOST_SCOPES:
+                self.scopes_without_run[scope] += 1
+
+    def _run(self, trajectory: Trajectory, matching: Sequence[ScorerSet]) -> None:
+        self.runs += 1
+        self.matched += bool(matching)
+        if self._tool_names is not None:
+            self._tool_names.observe(trajectory, [each.name for each in matching])
+        for dataset, reference, _ in _files(matching):
+            key = reference.key_of(trajectory)
+            if key is not None:
+                self._keys.setdefault(id(dataset), set()).add(key)
+
+    def tool_name_warnings(self) -> list[str]:
+        """Names of tools in policies that no run called: those that are required, and those that may be misspelt."""
+        return [] if self._tool_names is None else self._tool_names.finish()
+
+    def unused_records(self) -> list[UnusedRecords]:
+        """The records whose key no run carried, by file; none of files that a sampled evaluation or scorer reads."""
+        datasets = {id(dataset): dataset for dataset, _, _ in _files(self.evaluations)}
+        sampled = {id(dataset) for dataset, _, share in _files(self.evaluations) if share < 1}
+        found = []
+        for key, dataset in datasets.items():
+            keys, used = dataset.record_keys(), self._keys.get(key, set())
+            unused = tuple((dataset.line_of(each), each) for each in keys if key not in sampled and each not in used)
+            if unused:
+                found.append(UnusedRecords(dataset.path, unused, len(keys)))
+        return found
+
+
+def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Reference, float]]:
+    """Each dataset file that a scorer reads, the reference to it, and the share of traces that is looked up in it."""
+    for evaluation in evaluations:
+        for scorer in evaluation.scorers:
+            for reference in references_of(scorer):
+                if isinstance(reference.records, Dataset):
+                    yield reference.records, reference, min(evaluation.sample, getattr(scorer, "sample", 1.0))
+
+
+_AHEAD: Final = 64
+_LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
+
+
+class LateResults:
+    """Completes reports whose results come later, in the order of the reports.
+
+    Up to 64 reports are waited for at one time, so that judges work on several runs in parallel.
+
+    Args:
+        later: makes what runs it, given what takes a late report; None if nothing comes later.
+    """
+
+    def __init__(self, later: Callable[[Callable[[Report], None]], AsyncResults | None]) -> None:
+        self._came: Final = threading.Condition()  # guards _results
+        self._results: Final[defaultdict[str, deque[Result]]] = defaultdict(deque)
+        self._later: Final = later(self._take)
+
+    def _take(self, report: Report) -> None:
+        with self._came:
+            for result in report.results:
+                self._results[result.result_id].append(result)
+            self._came.notify_all()
+
+    def whole(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """The reports with all their results, late ones last."""
+        later = self._later
+        if later is None:
+            yield from reports
+            return
+        waiting: deque[Report] = deque()
+        for report in reports:
+            later.put(report)
+            waiting.append(report)
+            while waiting and (len(waiting) > _AHEAD or self._is_there(waiting[0])):
+                yield self._joined(waiting.popleft())
+        while waiting:
+            yield self._joined(waiting.popleft())
+
+    def _is_there(self, report: Report) -> bool:
+        return all(self._results.get(pending.result_id) for pending in report.pending)
+
+    def _joined(self, report: Report) -> Report:
+        with self._came:
+            while not self._is_there(report):
+                self._came.wait(_LOOK_S)
+                if self._later is not None:
+                    self._later.wait(0.0)  # lets the evaluator replace a thread that is blocked
+            came = [self._results[pending.result_id].popleft() for pending in report.pending]
+            for pending in report.pending:
+                if not self._results[pending.result_id]:
+                    del self._results[pending.result_id]
+        return replace(report, results=(*report.results, *came), pending=())
+
+    def stop(self) -> None:
+        """Stop waiting for results."""
+        if self._later is not None:
+            self._later.stop(0.0)
+
+
+T = TypeVar("T")
+Problem = Callable[[str], None]
+Paths = Iterable[str | PathLike[str]]
+
+
+def ignore(_: str) -> None:
+    """Drop a line."""
+
+
+def replay(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    export: bool = False,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    on_progress: Callable[[int], None] | None = None,
+    coverage: Coverage | None = None,
+) -> Iterator[Report]:
+    """Score every run of stored traces.
+
+    Args:
+        paths: files of traces; "-" is stdin.
+        config: its evaluations and limits; `receivers` is ignored, `exporters` used only with `export`.
+        export: whether results go to the configured exporters as well, without metrics. A file of JSON Lines gets those that
+            it does not hold already; those that have changed are added again, and the later line counts.
+        on_problem: called with one line about each file, or part of one, that could not be used.
+        on_notice: called with one line about each file whose format lacks something.
+        on_progress: called with the number of bytes read since the last call.
+        coverage: counts what was read and evaluated; complete once all reports were taken.
+    """
+    counted = coverage or Coverage()
+    engine = engine_of(config, lines=True)
+    outlet = replay_fanout(config) if export else None
+    gathering = LateResults(lambda emit: later_of(config, engine, emit, unbounded=True))
+    closed = closed_traces(paths, config, on_problem, on_progress, on_notice)
+    evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
+    try:
+        for report in gathering.whole(evaluated):
+            if outlet:
+                outlet.export(report)
+            yield report
+    finally:
+        gathering.stop()
+        if outlet:
+            outlet.close(30.0)
+
+
+def understand(
+    paths: Paths,
+    config: EvalConfig,
+    *,
+    on_problem: Problem,
+    on_notice: Problem = ignore,
+    coverage: Coverage | None = None,
+) -> Iterator[Trajectory]:
+    """The trajectory of every run of stored traces, nested runs too (see `Trajectory.outermost`)."""
+    counted, plan = coverage or Coverage(), plan_of(config)
+    for trace in closed_traces(paths, config, on_problem, None, on_notice):
+        for run in guarded(trace, lambda closed: counted.build(closed, plan), on_problem):
+            yield run.trajectory
+
+
+def closed_traces(
+    paths: Paths, config: EvalConfig, on_problem: Problem, on_progress: Callable[[int], None] | None, on_notice: Problem
+) -> Iterator[ClosedTrace]:
+    """Every trace of the files, whole, in the order in which they end."""
+    return whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice, on_progress=on_progress)
+
+
+def guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
+    """What `judge` returns for a trace; an error is reported and skips this trace only."""
+    try:
+        return judge(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
+    except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        on_problem(f"trace {trace.trace_id.hex()}: cannot be evaluated: {type(error).__name__}")
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOfRun:
+    """The outcome of one evaluation for one run.
+
+    Attributes:
+        name: of the evaluation.
+        failed: the conditions that the run does not meet; none if the evaluation matches.
+        results: of its scorers.
+        not_asked: asynchronous scorers, such as judges: explaining does not call them.
+        user_defined: the scorers that are not built in, whose texts may quote content.
+    """
+
+    name: str
+    failed: tuple[FailedCondition, ...]
+    results: tuple[Result, ...] = ()
+    not_asked: tuple[str, ...] = ()
+    user_defined: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """A run as evaluations see it, with each of them."""
+
+    trajectory: Trajectory
+    evaluations: tuple[EvaluationOfRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTrace:
+    """A trace as it was understood, with its runs in order of time."""
+
+    trace: TraceExplanation
+    completeness: Completeness
+    runs: tuple[ExplainedRun, ...]
+
+
+def explain(paths: Paths, config: EvalConfig, *, on_problem: Problem, on_notice: Problem = ignore) -> Iterator[ExplainedTrace]:
+    """Explain every trace of the files. Scorers are called as in `replay`, except asynchronous ones.
+
+    Args:
+        paths: files of traces; "-" is stdin.
+        config: its evaluations, conventions and limits.
+        on_problem: called with one line about each file or part of one that could not be used.
+        on_notice: called with one line about each file whose format lacks something.
+    """
+    engine = engine_of(config)
+    for trace in closed_traces(paths, config, on_problem, None, on_notice):
+        yield from guarded(trace, partial(_explained, engine), on_problem)
+
+
+def _explained(engine: Engine, trace: ClosedTrace) -> list[ExplainedTrace]:
+    runs = [run.trajectory for run in build(trace, engine.plan)]
+    reports = engine.evaluate(trace)
+    by_run = {(report.trajectory.span_id, report.evaluation): report for report in reports}
+    explained = tuple(ExplainedRun(run, tuple(_evaluations(engine, run, by_run))) for run in runs)
+    return [ExplainedTrace(explain_trace(trace, engine.plan), trace.reason, explained)]
+
+
+def _evaluations(engine: Engine, run: Trajectory, reports: dict[tuple[str, str], Report]) -> Iterator[EvaluationOfRun]:
+    for evaluation, failed in engine.failed_conditions(run):
+        report = reports.get((run.span_id, evaluation.name))
+        yield EvaluationOfRun(
+            name=evaluation.name,
+            failed=failed,
+            results=report.results if report else (),
+            not_asked=() if failed else tuple(each.name for each in evaluation.later),
+            user_defined=frozenset(each.name for each in evaluation.scorers if not is_own_scorer(each)),
+        )

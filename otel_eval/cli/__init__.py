@@ -1,7 +1,376 @@
-"""The command `otel-eval`."""
+"""The command `otel-eval`: the commands, their options and exit codes, and the one line on stderr for each error.
+
+Each command imports what it needs when it runs, so that `--version` stays quick. A traceback is printed only with
+OTEL_EVAL_DEBUG=1.
+"""
 
 from __future__ import annotations
 
-from otel_eval.cli.commands import main
+import io
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import IO, TYPE_CHECKING, Any, Final
 
-__all__ = ["main"]
+import click
+
+from otel_eval.cli.log_format import configure_logging, early_log_format, write_line, writes_json
+from otel_eval.errors import ConfigError, InputError, OtelEvalError, did_you_mean, redacted_repr
+
+if TYPE_CHECKING:
+    from otel_eval.config import EvalConfig
+
+__all__ = ["OutputClosed", "cli", "main"]
+
+_FORMAT: Final = click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True, help="A table, or JSON Lines."
+)
+_FILES: Final = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+
+
+# Exit codes.
+UNUSABLE: Final = 2  # the configuration, an input or the command line is invalid
+INTERRUPTED: Final = 130  # the exit code of shells for SIGINT
+NO_READER: Final = 141  # the exit code of shells for SIGPIPE
+
+
+class OutputClosed(Exception):
+    """The reader of standard output closed it (a broken pipe)."""
+
+
+class _Commands(click.Group):
+    """Keeps a broken pipe from click, which would end the process with exit code 1: that means that a score did not pass."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+
+
+def _version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    """Print version and build and exit: the callback of `--version`."""
+    if not requested or context.resilient_parsing:
+        return
+    from otel_eval.native import build_info
+
+    click.echo("otel-eval {version} ({extension}, Python {python})".format(**build_info()))
+    context.exit(0)
+
+
+@click.group(
+    cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show version and build.",
+)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Score the tool calls of traced agents.
+
+    Evaluate live OpenTelemetry spans (serve) or stored traces (replay). Exit codes: 0 success, 1 a score did not pass or a
+    scorer failed (replay), 2 the configuration or an input is invalid, 3 nothing was evaluated (replay).
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@cli.command()
+@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--drain", "drains", is_flag=True, help="Do not listen: score and deliver what storage kept, then exit.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Processes that evaluate; overrides `workers` of the file.")
+def serve(config: str | None, drains: bool, workers: int | None) -> int:
+    """Receive OTLP spans and score each run.
+
+    Prints one line when it is ready: ready grpc=HOST:PORT http=HOST:PORT. SIGTERM scores pending traces, delivers the scores and
+    exits; with storage, open traces stay there for the next start. SIGHUP reloads evaluations, judges and conventions from the
+    file.
+    """
+    from otel_eval.cli.serving import drain, run
+    from otel_eval.config import load
+
+    def read() -> EvalConfig:
+        given = load(config)
+        return given.model_copy(update={"workers": workers}) if workers else given
+
+    return drain(read()) if drains else run(read, config)
+
+
+@cli.command()
+@click.argument("config")
+def check(config: str) -> int:
+    """Check a configuration file and report every problem."""
+    from otel_eval.app.server_wiring import check as verify
+    from otel_eval.app.server_wiring import suggestions
+    from otel_eval.config import load
+
+    loaded = load(config)
+    verify(loaded)  # what the schema cannot check: files, credentials, conflicts between sections
+    for suggestion in suggestions(loaded):
+        click.echo(f"otel-eval: {suggestion}", err=True)
+    scorers = sum(len(each.scorers) for each in loaded.evaluations)
+    click.echo(f"{config}: valid; {len(loaded.evaluations)} evaluation(s), {scorers} scorer(s)")
+    return 0
+
+
+@cli.command()
+def schema() -> int:
+    """Print the JSON Schema of the configuration."""
+    from otel_eval.app.wiring import config_schema
+
+    click.echo(json.dumps(config_schema(), indent=2))
+    return 0
+
+
+@cli.command()
+def scorers() -> int:
+    """List the types of scorers, each with what it scores."""
+    from otel_eval.cli.render import columns
+    from otel_eval.scorers import list_scorers
+    from otel_eval.scorers.registry import unused_entry_points
+
+    rows = [(name, _scorer_summary(name)) for name in list_scorers()]
+    click.echo("\n".join(columns(("type", "what it scores"), rows)))
+    for entry_point in unused_entry_points():
+        click.echo(
+            f"otel-eval: ignored: {entry_point}; the name belongs to a built-in scorer: choose another name in its package",
+            err=True,
+        )
+    return 0
+
+
+@cli.command()
+@click.argument("config")
+@click.option("--evaluation", metavar="NAME", help="Draw only the trees of this evaluation.")
+@click.option("--scorer", metavar="NAME", help="Draw only the trees of scorers with this name.")
+def dag(config: str, evaluation: str | None, scorer: str | None) -> int:
+    """Draw decision trees as Mermaid flowcharts."""
+    from otel_eval.config import load
+
+    click.echo(_drawings(load(config), evaluation, scorer), nl=False)
+    return 0
+
+
+def _drawings(config: EvalConfig, evaluation: str | None, scorer: str | None) -> str:
+    """All decision trees with these names as Mermaid flowcharts, each after a comment with its evaluation and scorer."""
+    from otel_eval.scorers.dag import Dag
+
+    trees = {(of, tree.name): tree.drawing() for of, tree in config.named_scorers() if isinstance(tree, Dag)}
+    _check_name("--evaluation", evaluation, [name for name, _ in trees])
+    _check_name("--scorer", scorer, [name for _, name in trees])
+    wanted = [key for key in trees if evaluation in (None, key[0]) and scorer in (None, key[1])]
+    if not wanted:
+        raise ConfigError("there is no scorer of type dag; add one, see docs/reference/dag.md")
+    return "\n".join(f"%% {_comment(name)} / {_comment(of)}\n{trees[name, of]}" for name, of in wanted)
+
+
+def _comment(name: str) -> str:
+    """The name on one line and without `%%{`: Mermaid executes directives in comments too."""
+    return " ".join(name.split()).replace("%%{", "%% {")
+
+
+def _check_name(option: str, name: str | None, known: list[str]) -> None:
+    """Raise if a name was given and no tree has it."""
+    if name is not None and known and name not in known:
+        raise ConfigError(f"{option}: {redacted_repr(name)} has no decision tree; {did_you_mean(name, known)}")
+
+
+@cli.command()
+def conventions() -> int:
+    """List the supported instrumentations.
+
+    With each: whether every tool call leaves a span, and the source of its convention.
+    """
+    from otel_eval.cli.render import columns
+    from otel_eval.conventions import TABLES
+
+    rows = [(table.name, {True: "yes", False: "no", None: "unknown"}[table.tool_spans], table.source) for table in TABLES]
+    click.echo("\n".join(columns(("convention", "tool spans", "source"), rows)))
+    return 0
+
+
+@cli.command()
+@_FILES
+@_FORMAT
+@click.option(
+    "--runs",
+    type=click.Choice(["outermost", "all"]),
+    default="outermost",
+    show_default=True,
+    help="Whether to show runs within runs too.",
+)
+@click.option("--config", metavar="FILE", help="YAML file; its conventions are used too.")
+def trajectory(files: tuple[str, ...], form: str, runs: str, config: str | None) -> int:
+    """Show the runs in stored traces with their tool calls.
+
+    Reads OTLP/JSON, JSON Lines, protobuf, Jaeger and Tempo JSON and the output of the Python SDK's console exporter, each
+    optionally gzipped.
+    """
+    from otel_eval.cli.stored import show_trajectories
+    from otel_eval.config import load
+
+    return show_trajectories(files, load(config), form=form, every_run=runs == "all")
+
+
+@cli.command()
+@_FILES
+@_FORMAT
+@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--trace", "trace_id", metavar="ID", default="", help="Only traces whose id begins with this.")
+@click.option("--redact", is_flag=True, help="Leave out all values, for a bug report: names and structure only.")
+def explain(files: tuple[str, ...], config: str | None, **options: Any) -> int:
+    """Explain why there is a score, or none.
+
+    Shows for each trace the scopes and spans, the convention that recognised each span, why other spans were ignored, why there
+    is a run or none, the evaluations that match, the condition that failed otherwise, and what each skipped scorer lacked. Judges
+    are not called.
+    """
+    from otel_eval.cli.stored import show_explanations
+    from otel_eval.config import load
+
+    return show_explanations(files, load(config), **options)
+
+
+@cli.command()
+@_FILES
+@_FORMAT
+@click.option("--config", metavar="FILE", help="YAML file; default: the built-in evaluation.")
+@click.option("--strict", is_flag=True, help="Exit 1 also if a scorer was skipped, unless it did not apply.")
+@click.option("--export", is_flag=True, help="Also send the scores to the configured exporters.")
+@click.option("--full-ids", is_flag=True, help="Show trace and span ids in full in the table.")
+@click.option("--allow-empty", is_flag=True, help="Exit 0 even if nothing was evaluated.")
+@click.option("--allow-unused", is_flag=True, help="Exit 0 even if a record of a dataset file matched no run.")
+def replay(files: tuple[str, ...], config: str | None, **options: Any) -> int:
+    """Score stored traces.
+
+    Exit codes: 0 every score passed; 1 a score did not pass, or a scorer failed; 2 the configuration or an input is invalid;
+    3 nothing was evaluated, or a record of a dataset file matched no run.
+    """
+    from otel_eval.cli.stored import show_scores
+    from otel_eval.config import load
+
+    return show_scores(files, load(config), **options)
+
+
+@cli.command()
+@_FILES
+def merge(files: tuple[str, ...]) -> int:
+    """Merge the results of several evaluators.
+
+    Reads JSON Lines of results and prints one line for each run, evaluation and scorer. Lines of a trace of which the evaluators
+    received different spans have "split": true: they may be wrong. Exit code 2: a file or a line is invalid.
+    """
+    from otel_eval.exporters.result_rows import line_of
+    from otel_eval.merging import merge_results
+
+    problems: list[str] = []
+    for row in merge_results(*(_rows(file, problems) for file in files)):
+        click.echo(line_of(row))
+    for problem in problems:
+        click.echo(f"otel-eval: {problem}", err=True)
+    return UNUSABLE if problems else 0
+
+
+def _rows(file: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The results in a file; "-" is standard input."""
+    name = "standard input" if file == "-" else file
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as lines:
+            yield from _results(lines, name, problems)
+    except OSError as error:
+        problems.append(f"{name}: {error.strerror or error}")
+
+
+def _results(lines: IO[bytes], name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The valid lines of a file; problems are added to the list and the other lines still used."""
+    from otel_eval.merging import check_row
+
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            check_row(row)
+        except InputError as error:
+            problems.append(f"{name}, line {number}: {error}; results come from `exporters: jsonl` or `replay --format json`")
+        except (ValueError, RecursionError):
+            problems.append(f"{name}, line {number}: not JSON")
+        else:
+            yield row
+
+
+def _scorer_summary(name: str) -> str:
+    """The first paragraph of a scorer's docstring, or why the scorer cannot be loaded, so that the others are still listed."""
+    from otel_eval.scorers import get_scorer
+    from otel_eval.scorers.base_scorer import describe_import_error
+
+    try:
+        thing = get_scorer(name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything on import
+        return f"(cannot be loaded: {error if isinstance(error, ConfigError) else describe_import_error(error)})"
+    # An entry point may name anything, for instance a constant.
+    return _first_line(thing) if callable(thing) else f"(cannot be used: a value of type {type(thing).__name__})"
+
+
+def _first_line(documented: Any) -> str:
+    """The first paragraph of the docstring, on one line."""
+    return (documented.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: the words after the command's name; None: those of the process.
+    """
+    logging.basicConfig(format="otel-eval: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    # Errors in the configuration are printed before it is loaded, and a collector of logs expects JSON from the first line on.
+    if early_log_format(sys.argv[1:] if arguments is None else arguments) == "json":
+        configure_logging("json")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a file may lack a character, such as an arrow
+    try:
+        # Not standalone: click would exit the process itself, with codes that mean something else here.
+        code = cli.main(arguments, prog_name="otel-eval", standalone_mode=False)
+        sys.stdout.flush()
+    except (OutputClosed, BrokenPipeError):
+        # No message, neither now nor when the interpreter flushes standard output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return NO_READER
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last handler: every error becomes one line
+        return _report(error)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: Exception) -> int:
+    """Write the line of an error to stderr, with a traceback if OTEL_EVAL_DEBUG=1, and return the exit code."""
+    debugs = os.environ.get("OTEL_EVAL_DEBUG") == "1"
+    if debugs and not writes_json():
+        traceback.print_exc()
+    write_line(" ".join(_error_line(error).split()), exc_info=(type(error), error, error.__traceback__) if debugs else None)
+    return UNUSABLE
+
+
+def _error_line(error: Exception) -> str:
+    """The message of an error; only unexpected errors show their type."""
+    if isinstance(error, OtelEvalError):
+        return str(error)
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "otel-eval"
+        return f"{error.format_message().rstrip('.')}; see {command} --help"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return f"unexpected {type(error).__name__}: {error}; OTEL_EVAL_DEBUG=1 shows the traceback"

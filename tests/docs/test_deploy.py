@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from doc_pages import ROOT, document
 
-from otel_eval.cli.commands import cli
+from otel_eval.cli import cli
 from otel_eval.cli.serving import STOP_S
 
 DEPLOY = document("Dockerfile").parent

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from doc_pages import README, ROOT, document, name_of, page
 
-from otel_eval.cli.commands import cli
+from otel_eval.cli import cli
 from otel_eval.model import SkipReason
 
 PAGE = page("troubleshooting")

@@ -32,9 +32,9 @@ from score_products import (
 )
 
 from otel_eval import ConfigError, EvalSpanExporter, EvalSpanProcessor
+from otel_eval.app import replay
 from otel_eval.app.server import Server
 from otel_eval.app.server_wiring import check
-from otel_eval.app.stored_traces import replay
 from otel_eval.config import EvalConfig, Evaluation, load
 from otel_eval.model import Outcome, Scored, Trajectory
 from otel_eval.scorers import create_scorer

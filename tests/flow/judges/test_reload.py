@@ -15,8 +15,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from otel_eval.admin import Readiness, status_fields
 from otel_eval.admin.metrics import prometheus_text, self_families
-from otel_eval.admin.server import Readiness, status_fields
 from otel_eval.app.judge_clients import Clients
 from otel_eval.app.server import Server
 from otel_eval.app.wiring import engine_of

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from otel_eval import config
-from otel_eval.cli.commands import main
+from otel_eval.cli import main
 from otel_eval.engine import Engine
 from otel_eval.errors import ConfigError
 from otel_eval.evaluations import ScorerSet
