@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
 
 from otel_eval.errors import InputError
 from otel_eval.otlp.json_fields import LOG_RECORD, RESOURCE, SCOPE, SPAN, Table, items, look_up, message, snake_case, write_text
-from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, add_logs, add_spans, with_content_sizes
-from otel_eval.otlp.schema import parse_ids, parse_log
-from otel_eval.otlp.spans import OtlpResourceScope, resource_scope
+from otel_eval.otlp.protobuf import UNLIMITED, SpanBatch, read_logs, read_traces
 from otel_eval.wire import sized
 
 _IDS: Final = ("traceId", "spanId")
@@ -79,7 +76,7 @@ def read_traces_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     Raises:
         InputError: the body is no such document.
     """
-    return read_document(load_json(body), logs=False, most=most)
+    return _read(traces_request(load_json(body)), read_traces, most)
 
 
 def read_logs_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
@@ -88,24 +85,25 @@ def read_logs_json(body: bytes, most: int = UNLIMITED) -> SpanBatch:
     Raises:
         InputError: the body is no such document.
     """
-    return read_document(load_json(body), spans=False, most=most)
+    return _read(logs_request(load_json(body)), read_logs, most)
 
 
-def read_document(document: dict[str, Any], *, spans: bool = True, logs: bool = True, most: int = UNLIMITED) -> SpanBatch:
+def read_document(document: dict[str, Any]) -> SpanBatch:
     """The spans and log records of a parsed document; `resourceSpans` and `resourceLogs` may both be there.
 
     Raises:
         InputError: they do not nest as OTLP does.
     """
-    batch = SpanBatch(most=most)
-    try:
-        for scope, payloads in _scopes(document, _SPANS, batch.reject) if spans else ():
-            add_spans(batch, scope, payloads, map(parse_ids, payloads))
-        for scope, payloads in _scopes(document, _LOGS, batch.reject) if logs else ():
-            add_logs(batch, scope, payloads, map(parse_log, payloads))
-    except DecodeError as error:  # of what was written here: never seen, but a reader raises InputError and nothing else
-        raise InputError(f"not OTLP: {error}") from None
-    return with_content_sizes(batch)
+    batch, more = _read(traces_request(document), read_traces), _read(logs_request(document), read_logs)
+    batch.logs, batch.own, batch.ignored = more.logs, batch.own + more.own, more.ignored
+    batch.reject(more.why, more.rejected)
+    return batch
+
+
+def _read(request: Rewritten, read: Callable[[bytes, int], SpanBatch], most: int = UNLIMITED) -> SpanBatch:
+    batch = read(request.body, most)
+    batch.reject(request.why, request.rejected)
+    return batch
 
 
 def traces_request(document: dict[str, Any]) -> Rewritten:
@@ -155,38 +153,23 @@ def _levels(listed: list[Any], head: str, table: Table, name: str) -> Iterator[_
         yield _Level(written, url if isinstance(url, str) else "", below)
 
 
-def _groups(document: dict[str, Any], names: _Names) -> Iterator[tuple[_Level, Iterator[_Level]]]:
-    for group in _levels(_members(document, names.groups), "resource", RESOURCE, names.scopes):
-        yield group, _levels(group.listed, "scope", SCOPE, names.items)
-
-
-def _written(listed: list[Any], table: Table, reject: Callable[[str], object]) -> Iterator[bytes]:
-    for given in listed:
-        try:
-            yield message(table, given)
-        except InputError as error:
-            reject(str(error))
-
-
-def _scopes(
-    document: dict[str, Any], names: _Names, reject: Callable[[str], object]
-) -> Iterator[tuple[OtlpResourceScope, list[bytes]]]:
-    for group, scopes in _groups(document, names):
-        for scope in scopes:
-            yield resource_scope(group.head or b"", scope.head or b""), list(_written(scope.listed, names.table, reject))
-
-
 def _request(document: dict[str, Any], names: _Names) -> Rewritten:
     reasons: list[str] = []
 
-    def of_scope(scope: _Level) -> bytes:
-        items = b"".join([sized(2, each) for each in _written(scope.listed, names.table, reasons.append)])
-        return sized(2, _field(scope.head) + items + write_text(3, scope.url))
+    def items_of(listed: list[Any]) -> Iterator[bytes]:
+        for given in listed:
+            try:
+                yield sized(2, message(names.table, given))
+            except InputError as error:
+                reasons.append(str(error))
 
-    groups = [
-        sized(1, _field(group.head) + b"".join(map(of_scope, scopes)) + write_text(3, group.url))
-        for group, scopes in _groups(document, names)
-    ]
+    def of_scope(scope: _Level) -> bytes:
+        return sized(2, _field(scope.head) + b"".join(items_of(scope.listed)) + write_text(3, scope.url))
+
+    groups = []
+    for group in _levels(_members(document, names.groups), "resource", RESOURCE, names.scopes):
+        scopes = b"".join(map(of_scope, _levels(group.listed, "scope", SCOPE, names.items)))
+        groups.append(sized(1, _field(group.head) + scopes + write_text(3, group.url)))
     return Rewritten(b"".join(groups), len(reasons), reasons[0] if reasons else "")
 
 
