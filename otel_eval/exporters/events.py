@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from opentelemetry._logs import SeverityNumber
+from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.sdk import _logs as sdk_logs
 from opentelemetry.sdk.resources import Resource
@@ -124,7 +124,7 @@ class LogEventExporter(ProviderExporter):
 
 def _emitter(logger: Any) -> Callable[[dict[str, Any], Context, int, int], None]:
     """What emits an event: its attributes, the run's context, its time, and the time at which it was observed."""
-    record, accepted = _record_class()
+    record, accepted = _record_class(logger)
 
     def emit(attributes: dict[str, Any], context: Context, at_ns: int, observed_ns: int) -> None:
         fields: dict[str, Any] = {"timestamp": at_ns, "observed_timestamp": observed_ns, "attributes": attributes, **_SEVERITY}
@@ -145,9 +145,7 @@ def _ids(context: Context) -> dict[str, Any]:
     return {"trace_id": span.trace_id, "span_id": span.span_id, "trace_flags": span.trace_flags}
 
 
-def _record_class() -> tuple[Any, frozenset[str]]:
-    try:
-        record: Any = sdk_logs.LogRecord  # type: ignore[attr-defined]  # until 1.38
-    except AttributeError:
-        from opentelemetry._logs import LogRecord as record
+def _record_class(logger: Any) -> tuple[Any, frozenset[str]]:
+    is_of_api = "event_name" in inspect.signature(logger.emit).parameters  # from 1.38 on
+    record: Any = LogRecord if is_of_api else sdk_logs.LogRecord  # type: ignore[attr-defined]
     return record, frozenset(inspect.signature(record.__init__).parameters)

@@ -20,6 +20,7 @@ from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.window import WindowLimits
 from otel_eval.interfaces import Scorer
 from otel_eval.model import Report
+from otel_eval.otlp.endpoint import SIGNALS
 from otel_eval.retry import ExportResult
 
 # Here and not where they are used: a process that forks while a thread imports leaves a child with half a module.
@@ -31,16 +32,6 @@ _API: Final = ("opentelemetry._logs", "opentelemetry.trace", "opentelemetry.metr
 def is_real(provider: Any) -> bool:
     """Whether a provider does something: neither nothing nor one of the API's proxies and no-ops."""
     return provider is not None and not type(provider).__module__.startswith(_API)
-
-
-def global_logger_provider() -> Any:
-    """The global provider, if one was set."""
-    return _real(get_logger_provider())
-
-
-def global_meter_provider() -> Any:
-    """The global provider, if one was set."""
-    return _real(get_meter_provider())
 
 
 def global_tracer_provider() -> Any:
@@ -105,18 +96,17 @@ def _flag(processor: Any) -> bool | None:
     return None
 
 
-SIGNALS: Final = ("logs", "metrics", "spans")
-
-_REMEDY: Final = {
-    "logs": "configure a LoggerProvider with a processor (opentelemetry._logs.set_logger_provider) or pass logger_provider",
-    "metrics": "configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or pass meter_provider",
-    "spans": "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters",
-}
 _MISSING: Final = {
-    "logs": "no logger provider with a processor",
-    "metrics": "no meter provider",
-    "spans": "no tracer provider with another processor",
+    "logs": "no logger provider with a processor; "
+    "configure a LoggerProvider with a processor (opentelemetry._logs.set_logger_provider) or pass logger_provider",
+    "metrics": "no meter provider; configure a MeterProvider (opentelemetry.metrics.set_meter_provider) or pass meter_provider",
+    "spans": "no tracer provider with another processor; "
+    "add a span processor with an exporter to the TracerProvider, pass tracer_provider, or name exporters",
 }
+_SHUT_DOWN: Final = (
+    "the provider was shut down; "
+    "shut the TracerProvider (or the processor) down first, so that the last scores still find their way"
+)
 
 
 class GlobalProvidersExporter(Exporter):
@@ -193,19 +183,13 @@ class GlobalProvidersExporter(Exporter):
 
     def _send(self, signal: str, report: Report) -> bool:
         held = self._exporter_of(signal)
-        if held is None:
-            self._counters.add("results.undeliverable", len(report.results), signal=signal)
-            why = _MISSING[signal]
-            self._warnings.once(signal, "scores cannot be sent as %s: there is %s; %s", signal, why, _REMEDY[signal])
-            return False
-        exporter, provider = held
-        if is_shut_down(provider):
-            self._counters.add("results.undeliverable", len(report.results), signal=signal)
-            remedy = "shut the TracerProvider (or the processor) down first, so that the last scores still find their way"
-            self._warnings.once(f"{signal} closed", "scores cannot be sent as %s: the provider was shut down; %s", signal, remedy)
-            return False
-        exporter.export((report,))
-        return True
+        if held is not None and not is_shut_down(held[1]):
+            held[0].export((report,))
+            return True
+        subject, why = (signal, f"there is {_MISSING[signal]}") if held is None else (f"{signal} closed", _SHUT_DOWN)
+        self._counters.add("results.undeliverable", len(report.results), signal=signal)
+        self._warnings.once(subject, "scores cannot be sent as %s: %s", signal, why)
+        return False
 
     def _exporter_of(self, signal: str) -> tuple[Exporter, Any] | None:
         """The exporter over the program's own provider of a signal, and that provider; None if it would send nothing."""
@@ -221,11 +205,11 @@ class GlobalProvidersExporter(Exporter):
         return held
 
     def _logs(self) -> tuple[Exporter, Any] | None:
-        provider = self._loggers if self._loggers is not None else global_logger_provider()
+        provider = self._loggers if self._loggers is not None else _real(get_logger_provider())
         return (LogEventExporter(provider), provider) if provider is not None else None
 
     def _metrics(self) -> tuple[Exporter, Any] | None:
-        provider = self._meters if self._meters is not None else global_meter_provider()
+        provider = self._meters if self._meters is not None else _real(get_meter_provider())
         if provider is None:
             return None
         return MetricsExporter(provider, window=self._window, counters=self._counters), provider

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from otel_eval.errors import ConfigError, did_you_mean, nearest, redacted_repr
+from otel_eval.errors import ConfigError, nearest, redacted_repr
 from otel_eval.exporters import Exporter
 from otel_eval.scorers.base_scorer import describe_import_error
+from otel_eval.scorers.parameters import unknown_keys
 from otel_eval.scorers.registry import entry_points_of, wrong_parameters
 
 GROUP: Final = "otel_eval.exporters"
@@ -48,10 +49,9 @@ def _made(made: type[Exporter], options: dict[str, Any]) -> Exporter:
     takes = inspect.signature(made).parameters.values()
     if all(each.kind is not each.VAR_KEYWORD for each in takes):
         known = sorted(each.name for each in takes)
-        unknown = [key for key in options if key not in known]
-        meant = {nearest(key, known) for key in unknown}
+        meant = {nearest(key, known) for key in options if key not in known}
         missing = [each.name for each in takes if each.default is each.empty and each.name not in {*options, *meant}]
-        problems += [f"{key}: unknown key; {did_you_mean(key, known)}" for key in unknown]
+        problems += unknown_keys(options, known)
         problems += [f"{key}: missing; add it" for key in missing]
     if problems:
         raise ConfigError(*problems)

@@ -12,17 +12,15 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from otel_eval.conventions import DROPPED
 from otel_eval.conventions.reader import is_local_root
 from otel_eval.engine import Engine, sampling_hash
-from otel_eval.evaluations import ScorerSet, condition
+from otel_eval.evaluations import Matcher
 from otel_eval.forwarding.splice import SpanContainer
-from otel_eval.globs import glob_matcher
 from otel_eval.interfaces import Frame, SpanReader
 from otel_eval.model import Kind, Report
-from otel_eval.storage.durable import Ack
 
 REMEMBERED: Final = 4096  # runs whose scores are kept for a span that is sent again
 
@@ -156,18 +154,6 @@ def checksum_of(roots: Sequence[PendingSpan]) -> int:
     return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
 
 
-class ForwardJournal(Protocol):
-    """Keeps requests until they were forwarded."""
-
-    def passed(self, requests: Sequence[Ack], spans: Sequence[Ack]) -> None:
-        """The first parts of these requests were forwarded or refused, and one held span of each of the others."""
-        ...
-
-    def dropped(self, ack: Ack) -> None:
-        """The request was not accepted, or its signal is not forwarded."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class UnsentRequest:
     """A request that was accepted before a restart and not forwarded, or only in part.
@@ -202,7 +188,7 @@ class HoldFilter:
     def __init__(self, engine: Engine) -> None:
         self._reader: Final = engine.plan.reader
         self._asked: Final = engine.plan.asked_wanted
-        self._evaluations: Final = [_Chance(evaluation) for evaluation in engine.evaluations]
+        self._evaluations: Final = [Matcher(evaluation) for evaluation in engine.evaluations]
         self._sampled: Final = any(evaluation.sample < 1 for evaluation in engine.evaluations)
 
     def chosen(self, spans: Spans) -> list[tuple[bytes, bytes, Any]]:
@@ -223,21 +209,5 @@ class HoldFilter:
         attributes: dict[str, Any] = {}
         if self._asked.keys:
             attributes = {**frame[2].shared(self._asked), **view.attributes(self._asked)}
-        return any(each.may_apply(draw, frame[2].service, view.name, attributes) for each in self._evaluations)
-
-
-class _Chance:
-    """Those conditions of an evaluation that a single span can fail."""
-
-    def __init__(self, evaluation: ScorerSet) -> None:
-        match = evaluation.match
-        self._sample: Final = evaluation.sample
-        self._service: Final = glob_matcher(match.service)
-        self._name: Final = glob_matcher(match.span)
-        self._attributes: Final = [(key, condition(value)) for key, value in match.attributes.items()]
-
-    def may_apply(self, draw: float, service: str, name: str, attributes: dict[str, Any]) -> bool:
-        """False if no run with this own span can be the evaluation's."""
-        if draw >= self._sample or not (self._service(service) and self._name(name)):
-            return False
-        return all(key in attributes and fits(attributes[key]) for key, fits in self._attributes)
+        known = {"service": frame[2].service, "name": view.name}
+        return any(each.may_apply(draw, known, attributes) for each in self._evaluations)

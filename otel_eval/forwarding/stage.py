@@ -16,7 +16,6 @@ from otel_eval.exporters import Exporter, ExportResult
 from otel_eval.exporters.result_requests import attributes_of, events_of
 from otel_eval.forwarding.forward_queue import ForwardQueue
 from otel_eval.forwarding.pending_spans import (
-    ForwardJournal,
     HoldFilter,
     PendingSpan,
     PendingSpans,
@@ -29,7 +28,7 @@ from otel_eval.model import Report, Result
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.otlp.endpoint import Endpoint, key_of
 from otel_eval.retry import AcceptedBefore, Attempts, RetryPolicy, SignalHistory
-from otel_eval.storage.durable import Ack
+from otel_eval.storage.durable import Ack, ForwardedRequests
 
 _DEFAULT: Final = RetryPolicy()
 
@@ -68,7 +67,7 @@ class Forwarder(Exporter):
         *,
         limit_bytes: int = 64 * 2**20,
         signals: Collection[str] = (),
-        journal: ForwardJournal | None = None,
+        journal: ForwardedRequests | None = None,
         before: AcceptedBefore | None = None,
         name_of: Callable[[Result], str] | None = None,
         retry: RetryPolicy = _DEFAULT,

@@ -99,7 +99,7 @@ def test_a_logger_provider_that_comes_later_takes_over(report: Reports, process:
     found: list[str] = []
     sink = GlobalProvidersExporter(tracer_provider=process.tracers, found=lambda: found.append("provider"))
     sink.export([report("scored")])
-    monkeypatch.setattr(providers, "global_logger_provider", lambda: process.loggers)
+    monkeypatch.setattr(providers, "get_logger_provider", lambda: process.loggers)
     sink.export([report("scored")])
     assert process.came() == (1, 1, False)
     assert found == ["provider", "provider"]

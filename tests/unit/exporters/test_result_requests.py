@@ -156,3 +156,10 @@ def test_a_report_that_is_sent_again_is_the_same_span(report: Callable[..., Repo
     made = replace(made, results=(replace(made.results[0], result_id="ab" * 16),))
     sent = [ExportTraceServiceRequest.FromString(REQUESTS["spans"]([made])) for _ in range(2)]
     assert [each.resource_spans[0].scope_spans[0].spans[0].span_id.hex() for each in sent] == ["ab" * 8] * 2
+
+
+def test_no_result_of_many_is_left_out(report: Callable[..., Report], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment limits spans of the program to."""
+    monkeypatch.setenv("OTEL_SPAN_EVENT_COUNT_LIMIT", "5")
+    (group,) = ExportTraceServiceRequest.FromString(REQUESTS["spans"]([report(*["scored"] * 200)])).resource_spans
+    assert len(group.scope_spans[0].spans[0].events) == 200
