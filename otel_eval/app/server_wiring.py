@@ -16,7 +16,7 @@ from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, Server
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
-from otel_eval.model import Skipped
+from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
 from otel_eval.sources import Source
 from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
@@ -252,7 +252,8 @@ def _unusable_records(scorer: Any) -> Iterator[str]:
     if isinstance(dataset, Dataset) and read is not None:
         for key in dataset.record_keys():
             place = dataset.place_of(key)
-            for problem in _problems(reference.value_of(key), reference.field, read):
+            value = reference.of(Trajectory(attributes={reference.key: key}))  # as for a run that carries the key
+            for problem in _problems(value, reference.field, read):
                 yield f"{place['dataset']} line {place['line']}: {problem}"
     for further in getattr(scorer, "scorers", ()):
         yield from _unusable_records(further)
