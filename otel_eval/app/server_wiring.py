@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.admin import AdminServer, Readiness
 from otel_eval.admin.metrics import SelfMetricsExporter
@@ -18,8 +18,7 @@ from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
 from otel_eval.model import Skipped, Trajectory
 from otel_eval.otlp.endpoint import for_signal, is_secure
-from otel_eval.sources import Source
-from otel_eval.sources.receiver import BearerTokens, Bound, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
+from otel_eval.sources.receiver import BearerTokens, Certificates, Consumer, OtlpServer, Relay, Tls, tune_gc, tune_malloc
 from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
@@ -35,32 +34,10 @@ def max_attributes_of(config: EvalConfig) -> int:
     return (config.receivers.otlp or OtlpReceiver()).max_attributes
 
 
-class Receiver(Source, Protocol):
-    """The source that answers requests."""
-
-    counters: Counters
-
-    def fit(self, limit: int | None) -> None:
-        """Before the start: take no more connections than a limit of open files has room for."""
-        ...
-
-    def start(self) -> Bound:
-        """Begin to take requests.
-
-        Raises:
-            ConfigError: an address cannot be had.
-        """
-        ...
-
-    def not_after(self) -> dict[str, int]:
-        """The last second of each certificate, since the epoch."""
-        ...
-
-
 _CLOSE_S: Final = 1.0  # for pages that are being answered
 _UNDO_S: Final = 1.0  # for ending what was begun when a start fails
 
-MakeReceiver = Callable[[OtlpReceiver | None, Consumer, "Relay | None", Callable[[], bool]], Receiver]
+MakeReceiver = Callable[[OtlpReceiver | None, Consumer, "Relay | None", Callable[[], bool]], OtlpServer]
 """From the configuration, what takes the requests, what forwards them, and whether evaluation makes progress."""
 
 
@@ -168,7 +145,7 @@ class AdminServices:
 
 
 @contextmanager
-def starting(admin: AdminServices, receiver: Receiver, stop: Callable[[float], object]) -> Iterator[None]:
+def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float], object]) -> Iterator[None]:
     """A context in which the parts of a server are started; if one cannot, `stop` ends what was begun.
 
     The pages come first, so that /readyz answers 503 while the rest starts.

@@ -11,6 +11,7 @@ Source: opentelemetry-proto: resource_spans = 1, scope_spans = 2, spans = 2, tra
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -109,13 +110,16 @@ class FrontServer:
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Stop accepting requests, then every worker; False if not everything was evaluated and delivered in time."""
         self._receiver.stop(min(2.0, timeout_s / 4))
-        stopped = [each.ask_to_stop(0.7 * timeout_s) for each in self._workers]
-        done = [each() for each in stopped]
+        stopping = [threading.Thread(target=each.stop, args=(0.7 * timeout_s,), daemon=True) for each in self._workers]
+        for each in stopping:
+            each.start()
+        for each in stopping:  # which take no longer than the timeout of the answer and of the end
+            each.join()
         self.admin.stop(max(0.2, min(2.0, timeout_s / 4)))
         atexit.unregister(self._leave)
         if self._bound is not None:  # else it never began
             self._diagnostics.end()
-        return all(done)
+        return all(each.finished for each in self._workers)
 
     def _leave(self) -> None:
         """The interpreter ends without `stop`: workers stop by themselves when their control sockets are closed."""

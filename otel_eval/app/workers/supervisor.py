@@ -145,6 +145,7 @@ class SupervisedWorker:
 
     def __init__(self, number: int, config: EvalConfig, instance: str, prepare: Callable[[int], None]) -> None:
         self.number: Final = number
+        self.finished = False
         self._config = config
         self._instance, self._prepare = instance, prepare
         self._process: WorkerProcess | None = None
@@ -235,7 +236,7 @@ class SupervisedWorker:
         self._restarts += 1
         given = self._config
         fresh = self.begin()
-        if self._stopping.is_set():  # after `ask_to_stop` looked for the process
+        if self._stopping.is_set():  # after `stop` looked for the process
             fresh.end(_ANSWER_S)
             return
         try:
@@ -266,31 +267,17 @@ class SupervisedWorker:
         except Exception as error:  # noqa: BLE001 - it is ending, or hangs; the configuration was checked
             _log.warning("reload: worker %d keeps its configuration until it is started again (%s)", self.number, error)
 
-    def ask_to_stop(self, timeout_s: float) -> Callable[[], bool]:
-        """Have it stop; what is returned waits for that: False if not everything was evaluated and delivered."""
+    def stop(self, timeout_s: float) -> None:
+        """Have it stop, and end it if it does not; `finished` is then whether everything was evaluated and delivered."""
         self._stopping.set()
         process, self._ready = self._process, None
-        done: list[bool] = []
-
-        def stop() -> None:
-            if process is None:  # it was never begun
-                return
-            try:
-                finished, (self._counts, self._readiness) = process.ask(MessageKind.STOP, timeout_s + _ANSWER_S, timeout_s)
-                done.append(finished)
-            except Exception as error:  # noqa: BLE001 - it is ended in any case
-                _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
-
-        thread = threading.Thread(target=stop, daemon=True)
-        thread.start()
-
-        def stopped() -> bool:
-            thread.join(timeout_s + _ANSWER_S)
-            if process is not None:
-                process.end(_ANSWER_S)
-            return done == [True]
-
-        return stopped
+        if process is None:  # it was never begun
+            return
+        try:
+            self.finished, (self._counts, self._readiness) = process.ask(MessageKind.STOP, timeout_s + _ANSWER_S, timeout_s)
+        except Exception as error:  # noqa: BLE001 - it is ended in any case
+            _log.warning("worker %d could not be stopped: %s", self.number, type(error).__name__)
+        process.end(_ANSWER_S)
 
     def leave(self) -> None:
         """Have the process stop by itself, without waiting."""

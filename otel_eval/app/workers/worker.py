@@ -20,16 +20,15 @@ from typing import Any, Final
 
 from otel_eval.admin.metrics import Family
 from otel_eval.app.server import Server
-from otel_eval.app.server_wiring import Receiver, max_message_size
+from otel_eval.app.server_wiring import max_message_size
 from otel_eval.config import EvalConfig, OtlpReceiver
-from otel_eval.counters import Counters, named_count
+from otel_eval.counters import named_count
 from otel_eval.diagnostics import expect_no_spans
 from otel_eval.errors import ConfigError
 from otel_eval.otlp import Encoding, Signal
-from otel_eval.sources.receiver import Bound, Consumer, Relay
-from otel_eval.sources.receiver.export_handler import DecodingHandler, ExportResponse, ExportStatus, counts_by_transport
-from otel_eval.sources.receiver.memory import MemoryLimiter, resident
-from otel_eval.sources.receiver.server import most_bytes
+from otel_eval.sources.receiver import Bound, Consumer, OtlpServer, Relay
+from otel_eval.sources.receiver.export_handler import ExportResponse, ExportStatus
+from otel_eval.sources.receiver.memory import resident
 
 __all__ = ["PARTS", "MessageKind", "PartReceiver", "limit_waits", "receive", "send", "work"]
 
@@ -98,15 +97,13 @@ _STOP_S: Final = 10.0  # to end in when the front is gone
 _MARGIN_S: Final = 2.0
 
 
-class PartReceiver:
-    """The receiver of a worker: parts of requests come from the front."""
+class PartReceiver(OtlpServer):
+    """The receiver of a worker: it listens nowhere, because parts of requests come from the front."""
 
     def __init__(self, given: OtlpReceiver, consumer: Consumer, relay: Relay | None) -> None:
-        self.counters = Counters()
-        self._memory_limiter: Final = MemoryLimiter(given.max_inflight_size)
-        most = most_bytes(given.max_inflight_size, max_message_size(given))
-        limits = {"most_bytes": most, "max_attributes": given.max_attributes}
-        self._handler: Final = DecodingHandler(consumer, self._memory_limiter, self.counters, relay, **limits)
+        limits: dict[str, Any] = {"max_body_bytes": max_message_size(given), "max_inflight_bytes": given.max_inflight_size}
+        limits["max_attributes"] = given.max_attributes
+        super().__init__(grpc=None, http=None, consumer=consumer, relay=relay, **limits)
         self._started = False
 
     def take(self, transport: str, signal: Signal, body: bytes) -> ExportResponse:
@@ -124,23 +121,11 @@ class PartReceiver:
     def start(self) -> Bound:
         """Take requests; there is no address."""
         self._started = True
-        return Bound(None, None)
-
-    def stop(self, grace_s: float = 5.0) -> None:
-        """Refuse what is new at once, and let what runs end within `grace_s` seconds."""
-        self._memory_limiter.close()
-        self._memory_limiter.wait_idle(grace_s)
-
-    def close(self, timeout_s: float) -> None:
-        """Nothing is left to do: parts were acknowledged when they were taken."""
+        return super().start()
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What was in requests; the front counts the requests."""
-        return {name: counts for name, counts in counts_by_transport(self.counters).items() if name.endswith(_OF_ITEMS)}
-
-    def not_after(self) -> dict[str, int]:
-        """No certificates."""
-        return {}
+        return {name: counts for name, counts in super().counts().items() if name.endswith(_OF_ITEMS)}
 
 
 class _Worker:
@@ -151,7 +136,7 @@ class _Worker:
         self._receiver: PartReceiver | None = None
         self._server: Final = Server(config, self._make, has_pages=False)
 
-    def _make(self, given: OtlpReceiver | None, consumer: Consumer, relay: Relay | None, _: Callable[[], bool]) -> Receiver:
+    def _make(self, given: OtlpReceiver | None, consumer: Consumer, relay: Relay | None, _: Callable[[], bool]) -> PartReceiver:
         self._receiver = PartReceiver(given or OtlpReceiver(), consumer, relay)
         return self._receiver
 
