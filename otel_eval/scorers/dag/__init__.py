@@ -209,22 +209,15 @@ class Dag(AskingScorer):
 
     async def _ended(self, walked: WalkResult, trajectory: Trajectory) -> Finding | Outcome:
         end = walked.end
+        said = _way(self.plan.nodes, walked.path, with_reasons=self.include_content)
+        details: dict[str, Any] = {"path": _details(walked.path, with_reasons=self.include_content)}
         if isinstance(end, Verdict):
-            if end.score is not None:
-                return Finding(end.score / 10, *self._told(walked.path, end.score))
-            return await _handed_on(end.scorer, trajectory, *self._way(walked.path))
-        _, details = self._way(walked.path)
+            if end.score is None:
+                return await _handed_on(end.scorer, trajectory, said, details)
+            return Finding(end.score / 10, f"{said} → {end.score:g} of 10", {**details, "score": end.score})
         if isinstance(end, Skipped):
             return Skipped(end.text, details, end.reason)
         return replace(end, details={**details, **end.details})
-
-    def _told(self, path: Sequence[Step], score: float) -> tuple[str, dict[str, Any]]:
-        said, details = self._way(path)
-        return f"{said} → {score:g} of 10", {**details, "score": score}
-
-    def _way(self, path: Sequence[Step]) -> tuple[str, dict[str, Any]]:
-        said = _way(self.plan.nodes, path, with_reasons=self.include_content)
-        return said, {"path": _details(path, with_reasons=self.include_content)}
 
 
 async def _handed_on(further: Any, trajectory: Trajectory, said: str, details: dict[str, Any]) -> Finding | Outcome:

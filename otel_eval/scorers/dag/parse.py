@@ -159,10 +159,9 @@ class NodeSpec:
     reads: tuple[str, ...] = ()
     label: str = ""
     children: tuple[str | Verdict, ...] = ()
-    verdict: Verdict | None = None
 
 
-def parse_nodes(key: str, value: Any) -> tuple[dict[str, NodeSpec | None], list[str]]:
+def parse_nodes(key: str, value: Any) -> tuple[dict[str, NodeSpec | Verdict | None], list[str]]:
     """The nodes by name, None for one that cannot be used, and the problems of these.
 
     Raises:
@@ -174,7 +173,7 @@ def parse_nodes(key: str, value: Any) -> tuple[dict[str, NodeSpec | None], list[
         )
     if len(value) > _MOST_NODES:
         raise ConfigError(f"{key}: {len(value)} nodes are more than {_MOST_NODES}; let a verdict lead to a scorer of type dag")
-    found: dict[str, NodeSpec | None] = {}
+    found: dict[str, NodeSpec | Verdict | None] = {}
     problems: list[str] = []
     for name, given in value.items():
         try:
@@ -185,13 +184,13 @@ def parse_nodes(key: str, value: Any) -> tuple[dict[str, NodeSpec | None], list[
     return found, problems
 
 
-def _named(key: str, name: Any, given: Any) -> NodeSpec:
+def _named(key: str, name: Any, given: Any) -> NodeSpec | Verdict:
     if not isinstance(name, str) or not name.strip():
         raise invalid_value(key, name, "the name of a node", "write a text")
     return _node(f"{key}.{name}", name, given)
 
 
-def _node(key: str, name: str, given: Any) -> NodeSpec:
+def _node(key: str, name: str, given: Any) -> NodeSpec | Verdict:
     if not isinstance(given, Mapping):
         raise invalid_value(key, given, "a node", "write a mapping, e.g. {type: task, cel: …, children: […]}")
     kind = given.get("type")
@@ -201,17 +200,16 @@ def _node(key: str, name: str, given: Any) -> NodeSpec:
         said = str(invalid_value(f"{key}.type", kind, "a kind of node", did_you_mean(kind, [*_KINDS])))
         raise ConfigError(said, *_problems_as(nearest(kind, _KINDS), key, name, given))
     if kind == "verdict":
-        return NodeSpec(kind, verdict=_verdict(key, {k: v for k, v in given.items() if k != "type"}))
-    reading: dict[str, Callable[[], Any]] = {
-        "unknown": partial(check_keys, given, ("type", *_KINDS[kind]), f"{key}."),
-        "how": partial(_how, key, kind, given),
-        "reads": partial(_reads, f"{key}.reads", given),
-        "label": partial(_label, f"{key}.output_label", name, given) if kind == "task" else lambda: "",
-        "children": partial(_children, f"{key}.children", kind, given),
-    }
-    found = dict(zip(reading, collect_errors(reading.values()), strict=True))
-    cel, asks = found["how"]
-    return NodeSpec(kind, cel, asks, found["reads"], found["label"], found["children"])
+        return _verdict(key, {k: v for k, v in given.items() if k != "type"})
+    reading: list[Callable[[], Any]] = [
+        partial(check_keys, given, ("type", *_KINDS[kind]), f"{key}."),
+        partial(_how, key, kind, given),
+        partial(_reads, f"{key}.reads", given),
+        partial(_label, f"{key}.output_label", name, given) if kind == "task" else str,
+        partial(_children, f"{key}.children", kind, given),
+    ]
+    _, (cel, asks), reads, label, children = collect_errors(reading)
+    return NodeSpec(kind, cel, asks, reads, label, children)
 
 
 def _problems_as(kind: str | None, key: str, name: str, given: Mapping[str, Any]) -> tuple[str, ...]:

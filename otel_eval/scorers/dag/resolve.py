@@ -31,25 +31,24 @@ def nodes(key: str, value: Any) -> Nodes:
     problems += joined.problems
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
-    return Nodes(joined.made, {name: node.verdict for name, node in given.items() if node and node.verdict})
+    return Nodes(joined.made, joined.verdicts)
 
 
 class _Resolver:
     """The nodes that could be made, and what is wrong with the others and between them."""
 
-    def __init__(self, key: str, given: Mapping[str, NodeSpec | None], unusable: Mapping[str, Any]) -> None:
+    def __init__(self, key: str, given: Mapping[str, NodeSpec | Verdict | None], unusable: Mapping[str, Any]) -> None:
         self._key = key
         self._names: Final = [*given]
-        self._given: Final = {name: node for name, node in given.items() if node is not None}
+        self._given: Final = {name: node for name, node in given.items() if isinstance(node, NodeSpec)}
+        self.verdicts: Final = {name: node for name, node in given.items() if isinstance(node, Verdict)}
         self.problems: list[str] = []
         self.made: dict[str, Node] = {}
         for name, node in self._given.items():
-            if node.kind != "verdict":
-                self.made[name] = self._joined(name, node)
+            self.made[name] = self._joined(name, node)
         self._labels = self._distinct_labels()
         order = self._order()
-        whole = len(given) == len(self._given)
-        self._above = _ancestors(self.made, order) if order and whole else {}
+        self._above = _ancestors(self.made, order) if order and not unusable else {}
         unsure = {_label(str(name), each) for name, each in unusable.items()} - TYPES  # YAML's names may be numbers
         types: dict[str, Any] = dict.fromkeys([*self._labels, *sorted(unsure)])
         for name in order or self.made:
@@ -78,7 +77,7 @@ class _Resolver:
             where = f"{place}.children[{at}]"
             if not isinstance(child, str) or not self._known(where, child):
                 continue
-            if self._is_verdict(child):
+            if child in self.verdicts:
                 self.problems.append(
                     f"{where}: {redacted_repr(child)} is a verdict, and a task decides nothing; name a task, binary or choice"
                 )
@@ -89,15 +88,11 @@ class _Resolver:
             where = f"{place}.children[{at}]"
             if isinstance(child, Verdict):
                 yield child
+            elif child in self.verdicts:
+                yield self.verdicts[child]
             elif self._known(where, child) and child in self._given:
-                verdict = self._given[child].verdict
-                if verdict is not None:
-                    yield verdict
-                else:
-                    said = "true" if node.kind == "binary" else "…"
-                    self.problems.append(
-                        f"{where}: {redacted_repr(child)} is no verdict; write {{verdict: {said}, then: {child}}}"
-                    )
+                said = "true" if node.kind == "binary" else "…"
+                self.problems.append(f"{where}: {redacted_repr(child)} is no verdict; write {{verdict: {said}, then: {child}}}")
 
     def _known(self, where: str, name: str) -> bool:
         if name in self._names:
@@ -105,14 +100,10 @@ class _Resolver:
         self.problems.append(f"{where}: there is no node {redacted_repr(name)}; {did_you_mean(name, self._names)}")
         return False
 
-    def _is_verdict(self, name: str) -> bool:
-        node = self._given.get(name)
-        return node is not None and node.kind == "verdict"
-
     def _check_then(self, where: str, verdict: Verdict) -> None:
         if verdict.then is None or not self._known(where, verdict.then):
             return
-        if self._is_verdict(verdict.then):
+        if verdict.then in self.verdicts:
             self.problems.append(f"{where}: {redacted_repr(verdict.then)} is a verdict itself; write its score here")
 
     def _check_verdicts(self, place: str, kind: str, said: list[bool | str], *, complete: bool) -> None:
