@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final
 
 from otel_eval.errors import ConfigError, nearest, redacted_repr
@@ -19,6 +19,7 @@ from otel_eval.scorers.base_scorer import (
     is_coroutine_function,
     run_coroutine,
 )
+from otel_eval.scorers.judge import AskingScorer
 from otel_eval.scorers.parameters import STRING, Schema, schema_of, unknown_keys
 from otel_eval.scorers.registry import (
     ALIASES,
@@ -269,13 +270,14 @@ def _is_required(parameter: Field[Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionScorer(BaseScorer):
+class FunctionScorer(AskingScorer):
     """A function as a scorer, inside the frame that every scorer has.
 
     Attributes:
         type, version, needs, reads_calls: as registered.
         function: takes a trajectory and the `arguments` by keyword; may be a coroutine function.
         decides: the threshold was given, so that it also decides over a `Scored` that the function made itself.
+        asynchronous: whether it is a coroutine function.
     """
 
     type: str  # type: ignore[misc] # what is fixed for a class is a field of this one
@@ -285,11 +287,11 @@ class FunctionScorer(BaseScorer):
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
     decides: bool = False
+    asynchronous: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def asynchronous(self) -> bool:
-        """Whether it is a coroutine function: such a one may take its time."""
-        return is_coroutine_function(self.function)
+    def prepare(self) -> None:
+        """See whether it is a coroutine function: such a one may take its time."""
+        self._set("asynchronous", is_coroutine_function(self.function))
 
     def find(self, trajectory: Trajectory) -> Finding | Outcome:
         """Call the function; a coroutine is run to its end."""
@@ -301,18 +303,15 @@ class FunctionScorer(BaseScorer):
             return failed_from(error)
         return self._understood(returned)
 
-    async def evaluate(self, trajectory: Trajectory) -> Outcome:
-        """The outcome, for callers inside a running event loop."""
-        skipped = self.skip_common(trajectory)
-        if skipped is not None:
-            return skipped
+    async def opinion(self, trajectory: Trajectory) -> Finding | Outcome:
+        """The same for callers inside a running event loop."""
         try:
-            returned = self.function(self.select_calls(trajectory), **self.arguments)
+            returned = self.function(trajectory, **self.arguments)
             if inspect.isawaitable(returned):
                 returned = await returned
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return failed_from(error)
-        return self.to_outcome(self._understood(returned))
+        return self._understood(returned)
 
     def _understood(self, returned: Any) -> Finding | Outcome:
         """What the function returned, as a finding or an outcome: it may return a number, a yes or no, or one of these."""

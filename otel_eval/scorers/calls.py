@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from otel_eval.errors import ConfigError, nearest
 from otel_eval.interfaces import TooLarge
 from otel_eval.model import Failed, Outcome, Skipped, Trajectory
-from otel_eval.scorers.alignment.align import Aligner, explained
+from otel_eval.scorers.alignment import Aligner, explained
 from otel_eval.scorers.alignment.expected import Comparison, Criterion, Expectation, NotRecorded, calls, criterion_of, names
 from otel_eval.scorers.alignment.partial_order import TimedCall
 from otel_eval.scorers.base_scorer import BaseScorer, Finding

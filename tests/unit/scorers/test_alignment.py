@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from otel_eval.interfaces import Steps
 from otel_eval.model import UNRECORDED
-from otel_eval.scorers.alignment.align import Aligner
+from otel_eval.scorers.alignment import Aligner
 from otel_eval.scorers.alignment.assignment import UnweightedAssignment, WeightedAssignment, bits_of, positions
 from otel_eval.scorers.alignment.expected import Comparison, Expectation, Expected, criterion_of
 from otel_eval.scorers.alignment.lcs import common, prepare

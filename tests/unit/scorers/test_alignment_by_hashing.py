@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from otel_eval import create_scorer
 from otel_eval.model import Skipped
-from otel_eval.scorers.alignment import align, arguments, expected
-from otel_eval.scorers.alignment.align import Aligner
+from otel_eval.scorers.alignment import Aligner, align, arguments, expected
 from otel_eval.testing import call, trajectory
 
 NAMES = st.sampled_from("abc")
