@@ -25,7 +25,6 @@ _TEXT_HOLDERS: Final = frozenset(
 _LISTS_OF_REQUESTS: Final = frozenset({"tool_calls", "toolCalls"})
 _REQUEST_KEYS: Final = ("function_call", "functionCall", "toolUse", "toolRequest", "tool_call")
 _ANSWER_KEYS: Final = frozenset({"result", "output", "response", "content"})
-_ANY_TEXT: Final = ""
 _WRAPPERS_OF_RESULTS: Final = (*RESULT_WRAPPERS, "vercel_output")
 
 
@@ -114,12 +113,12 @@ class _Candidate:
                 return False
         return all(value_at(value, path) is not None for path in self._needs)
 
-    def keys(self) -> list[tuple[str, str]]:
+    def index_keys(self) -> list[tuple[str, str]]:
         """A key that every object of the shape has, with each text that it may hold ("": any)."""
         for name, texts in self._equals:
             if "" not in texts:  # such a key may also be missing
                 return [(name, text) for text in texts]
-        return [(self._needs[0].split(".")[0], _ANY_TEXT)]
+        return [(self._needs[0].split(".")[0], "")]
 
 
 class _ShapeIndex:
@@ -130,21 +129,26 @@ class _ShapeIndex:
 
     def __init__(self, shapes: Sequence[_Candidate]) -> None:
         self._shapes: Final = shapes
-        self._by_key: Final[dict[str, dict[str, list[int]]]] = {}
+        self._by_key: Final[dict[str, list[int]]] = {}
+        self._by_text: Final[dict[str, dict[str, list[int]]]] = {}
         self._within: Final[dict[str, list[int]]] = {}
         for number, shape in enumerate(shapes):
             if shape.shape.within:
                 self._within.setdefault(shape.shape.within, []).append(number)
-            for key, text in () if shape.shape.within else shape.keys():
-                self._by_key.setdefault(key, {}).setdefault(text, []).append(number)
+                continue
+            for key, text in shape.index_keys():
+                numbers = self._by_text.setdefault(key, {}).setdefault(text, []) if text else self._by_key.setdefault(key, [])
+                numbers.append(number)
 
     def candidates(self, value: dict[str, Any], key: str) -> Sequence[_Candidate]:
         """The shapes that the object may have, in the order of the tables, since it may have several; `key` holds it."""
-        numbers = [*self._within.get(key, ())]
-        for held in self._by_key.keys() & value.keys():
-            by_text, text = self._by_key[held], value[held]
-            numbers += by_text.get(_ANY_TEXT, ())
-            numbers += by_text.get(text, ()) if isinstance(text, str) else ()
+        numbers = [*self._within[key]] if key in self._within else []
+        for name, numbers_of in self._by_text.items():
+            text = value.get(name)
+            if isinstance(text, str) and text in numbers_of:
+                numbers += numbers_of[text]
+        if not self._by_key.keys().isdisjoint(value):
+            numbers += [number for held in self._by_key.keys() & value.keys() for number in self._by_key[held]]
         return [self._shapes[number] for number in sorted(numbers)] if numbers else ()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor
+from otel_eval.interfaces import ClosedTrace, Steps, TooLarge, constructor, copier
 from otel_eval.model import UNRECORDED, Completeness, SpanRef, ToolCall, Trajectory, Unnamed
 from otel_eval.trajectory.classify import MAX_ENCLOSING, ClassifiedTrace, Plan, classified
 from otel_eval.trajectory.deduplicate import merge_beside, merge_within
@@ -22,6 +22,7 @@ from otel_eval.trajectory.unknown_calls import UnknownCalls
 __all__ = ["build"]
 
 _new_call: Final = constructor(ToolCall)
+_on_path: Final = copier(ToolCall, "agent_path")
 _new_trajectory: Final = constructor(Trajectory)
 _RUN_STEPS: Final = 100
 _SPAN_STEPS: Final = 3
@@ -169,7 +170,7 @@ class _Work:
 
     def _recovered(self, run: Candidate, agents: list[int], models: list[int]) -> tuple[tuple[ToolCall, ...], str]:
         recovered = self.conversation.recover(models, agents)
-        calls = tuple(replace(call, agent_path=self.paths.of(place, run.first)) for place, call in recovered)
+        calls = tuple([_on_path(call, self.paths.of(place, run.first)) for place, call in recovered])
         return calls, self.evidence.of_messages(run, models, agents, recovered)
 
     def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:

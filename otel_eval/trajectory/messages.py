@@ -214,10 +214,9 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
     for event in logs:
         attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
-    agent = read.agent_above[place]
-    for row in table.convention.messages:
+    for row in table.convention.messages if attributes else ():
         if row.side is not Side.OUTPUT:
-            found.add(row.side, _history(row, attributes, table, agent, histories), conclusive=row.conclusive)
+            found.add(row.side, _history(row, attributes, table, read.agent_above[place], histories), conclusive=row.conclusive)
             continue
         value = _row_value(row, attributes, table, read.steps)
         if value is not None:
@@ -239,7 +238,7 @@ def _history(
     value = _recorded(row, attributes, table)
     if isinstance(value, str):
         return histories.of_text((agent, row.key), value)
-    return read_messages(value)
+    return () if value is None else read_messages(value)
 
 
 def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable, steps: Steps) -> Any:
@@ -247,13 +246,17 @@ def _row_value(row: MessageRow, attributes: dict[str, Any], table: ReadTable, st
         steps.take(_PART_STEPS * len(attributes))
         return nested(attributes, row.key) or None if _is_captured(attributes, row.key) else None
     value = _recorded(row, attributes, table)
+    if value is None:
+        return None
     steps.take(steps_of(value))
-    return None if value is None else decode(value, literals=False)
+    return decode(value, literals=False)
 
 
 def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> Any:
     """The value of the row's own key; None where it is a word for none, or only a part of it is there."""
     value = attributes.get(row.key)
+    if value is None:
+        return None
     hidden = table.is_placeholder(row.key, value) or table.is_cut(attributes, row.key) or table.is_masked(value)
     return None if hidden else value
 
