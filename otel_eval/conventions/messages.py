@@ -230,10 +230,14 @@ def _listed(node: Any, depth: int) -> Any:
     """Turn dictionaries whose keys are all digits into lists, in the order of the numbers."""
     if not isinstance(node, dict) or depth > MAX_DEPTH + 2:
         return node
-    read = {key: _listed(value, depth + 1) for key, value in node.items()}
-    if read and all(key.isdecimal() and key.isascii() for key in read):
+    read = {key: _listed(value, depth + 1) if isinstance(value, dict) else value for key, value in node.items()}
+    if all(map(_is_number, read)) and read:
         return [read[key] for key in sorted(read, key=lambda text: (len(text), text))]
     return read
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii()
 
 
 # Keys under which an object holds messages, each with a key that must stand beside it: LangChain's runs, OpenAI's responses,

@@ -305,9 +305,12 @@ class Histories:
         return found
 
 
+_ONLY_TEXT: Final = frozenset({str})
+
+
 def _is_text(values: Mapping[str, Any]) -> bool:
     """Whether all values are text, so that equal keys mean equal values: in Python 1 == True, but they differ in JSON."""
-    return all(type(value) is str for value in values.values())
+    return _ONLY_TEXT.issuperset(map(type, values.values()))
 
 
 # Texts without information; `completed` and `incomplete` of the Responses API are states and do not tell about tool calls.

@@ -215,6 +215,8 @@ def _read_span(read: ClassifiedTrace, place: int, table: ReadTable, histories: H
         attributes = {**{key: value for key, value in event.attributes.items() if key not in attributes}, **attributes}
     first_new = table.value(attributes, Field.FIRST_NEW_MESSAGE)
     for row in table.convention.messages if attributes else ():
+        if not (row.key in attributes or row.key.endswith(".")):
+            continue
         if row.side is not Side.OUTPUT:
             found.add(row.side, _history(row, attributes, table, read.agent_above[place], histories), conclusive=row.conclusive)
             continue
@@ -263,7 +265,7 @@ def _recorded(row: MessageRow, attributes: dict[str, Any], table: ReadTable) -> 
 
 def _is_captured(attributes: dict[str, Any], prefix: str) -> bool:
     """Whether a flattened family of messages is there with more than what is there without their content."""
-    return any(key.startswith(prefix) and not _says_nothing(key) for key in attributes)
+    return not all(_says_nothing(key) for key in attributes if key.startswith(prefix))
 
 
 def _says_nothing(key: str) -> bool:

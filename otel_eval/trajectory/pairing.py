@@ -34,18 +34,17 @@ class SpanMessages:
     recorded: bool = False
     broken: bool = False
 
-    def add(self, side: Side, mentions: Iterable[ToolRequest | ToolResult], *, conclusive: bool) -> None:
+    def add(self, side: Side, mentions: Sequence[ToolRequest | ToolResult], *, conclusive: bool) -> None:
         """Sort in what one attribute or event holds."""
-        for mention in mentions:
-            if isinstance(mention, ToolResult):
-                self.answers.append(mention)
-            elif side is not Side.OUTPUT:
-                self.earlier.extend([mention] if mention.name or mention.call_id else [])
-            elif mention.name:
-                self.asked.append(mention)
-            else:
-                self.broken = True
-        self.recorded = not self.broken and (self.recorded or (side is Side.OUTPUT and conclusive))
+        requests = [each for each in mentions if isinstance(each, ToolRequest)]
+        if len(requests) < len(mentions):
+            self.answers += [each for each in mentions if isinstance(each, ToolResult)]
+        if side is not Side.OUTPUT:
+            self.earlier += [each for each in requests if each.name or each.call_id]
+            return
+        self.asked += [each for each in requests if each.name]
+        self.broken = self.broken or not all(each.name for each in requests)
+        self.recorded = not self.broken and (self.recorded or conclusive)
 
 
 _ANY_TIME: Final[Window] = (0, None)
