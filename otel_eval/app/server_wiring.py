@@ -163,12 +163,12 @@ def starting(admin: AdminServices, receiver: OtlpServer, stop: Callable[[float],
 
 def _beat(given: MetricsOtlp, instance_id: str | None, counts: Callable[[], Mapping[str, Any]]) -> SelfMetricsExporter:
     # Deferred: the exporters load grpc's client or requests.
-    from otel_eval.exporters.otlp import metric_exporter
+    from otel_eval.exporters.otlp import SdkMetricExporter
     from otel_eval.exporters.result_requests import own_resource
 
-    return SelfMetricsExporter(
-        metric_exporter(given.address("telemetry.otlp")), counts, own_resource(instance_id), given.interval
-    )
+    to = for_signal(given.address("telemetry.otlp"), "metrics")
+    exporter = SdkMetricExporter(to, Counters(), "telemetry.otlp.metrics")
+    return SelfMetricsExporter(exporter, counts, own_resource(instance_id), given.interval)
 
 
 _MOST_PROBLEMS: Final = 20

@@ -28,7 +28,7 @@ from otel_eval.exporters.metrics import MetricsExporter
 from otel_eval.exporters.result_requests import REQUESTS, own_resource
 from otel_eval.model import Report
 from otel_eval.otlp.client import OtlpClient
-from otel_eval.otlp.endpoint import Endpoint, for_signal
+from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.retry import Attempts, ExportResult, RetryPolicy, SignalHistory, suppress_instrumentation
 
 if TYPE_CHECKING:
@@ -210,12 +210,3 @@ class OtlpMetricsExporter(MetricsExporter):
     def close(self, timeout_s: float) -> None:
         """Export the sums and end; the provider has a time limit of its own."""
         self._provider.shutdown()
-
-
-def metric_exporter(to: Endpoint) -> SdkMetricExporter:
-    """The exporter of the receiver's own metrics to an endpoint.
-
-    Raises:
-        ConfigError: the endpoint cannot be used.
-    """
-    return SdkMetricExporter(for_signal(to, "metrics"), Counters(), "telemetry.otlp.metrics")

@@ -34,8 +34,8 @@ class State:
         mean: of the scores.
         quantiles: by percentile, the smallest score that so many of a hundred do not exceed (nearest rank); empty
             without scores.
-        counts, fractions: by label, sorted; the fractions are of all results with a label.
-        skew: the largest fraction minus the smallest; 0 without labels.
+        counts: by label, sorted.
+        skew: of the shares of labels in all results with one, the largest minus the smallest; 0 without labels.
     """
 
     results: int
@@ -43,7 +43,6 @@ class State:
     mean: float | None
     quantiles: Mapping[int, float]
     counts: Mapping[str, int]
-    fractions: Mapping[str, float]
     skew: float
 
 
@@ -121,7 +120,6 @@ class ResultWindow:
             mean=math.fsum(values) / len(values) if values else None,
             quantiles={each: values[-(-len(values) * each // 100) - 1] for each in PERCENTILES} if values else {},
             counts=labels["counts"],
-            fractions=dict(zip(labels["labels"], labels["fractions"], strict=True)),
             skew=labels["skew"],
         )
 

@@ -30,18 +30,19 @@ class ForwardingRelay:
         items: Final = len(framed.spans) + framed.own + framed.rejected
 
         def take(ack: Ack | None) -> None:
-            self._pipeline.spans(framed.spans, _kept(framed.origin, ack))
+            if framed.spans or ack is not None:
+                self._pipeline.spans(framed.spans, _kept(framed.origin, ack))
 
-        self._forward.traces(body, items, framed.spans, take, self._pipeline.undecided)
+        self._forward.take("traces", body, items, take, framed.spans, self._pipeline.undecided)
 
     def logs(self, body: bytes, framed: SpanBatch) -> None:
         """To assembly, as far as they belong to runs, and to the backend."""
         items: Final = len(framed.logs) + framed.own + framed.ignored + framed.rejected
-        self._forward.pass_on("logs", body, items, lambda ack: self._pipeline.logs(framed.logs, _kept(framed.origin, ack)))
+        self._forward.take("logs", body, items, lambda ack: self._pipeline.logs(framed.logs, _kept(framed.origin, ack)))
 
     def metrics(self, body: bytes) -> bool:
         """To the backend, if metrics are forwarded."""
-        self._forward.pass_on("metrics", body, 1, lambda ack: self._keep("metrics", body, ack))
+        self._forward.take("metrics", body, 1, lambda ack: self._keep("metrics", body, ack))
         return self._forward.takes("metrics")
 
     def _keep(self, signal: str, body: bytes, ack: Ack | None) -> None:

@@ -98,28 +98,30 @@ class Forwarder(Exporter):
 
     # ------------------------------------------------------------------ in
 
-    def traces(self, body: bytes, items: int, spans: Spans, take: Take, undecided: Undecided) -> None:
-        """Take a request of traces: spans that may be runs are held, the others queued, and all of them given to assembly.
+    def take(
+        self, signal: str, body: bytes, items: int, take: Take, spans: Spans = (), undecided: Undecided = lambda _: set()
+    ) -> None:
+        """Take a request: spans that may be runs are held, everything else is queued, and all of it given to assembly.
 
         Args:
+            signal: traces, logs or metrics.
             body: the request.
-            items: how many spans are in it.
-            spans: those of them that can be evaluated, in order.
-            take: gives these to assembly.
+            items: how many spans, log records or data points are in it.
+            take: gives it to assembly, or journals what assembly has no use for.
+            spans: those in it that can be evaluated, in order.
             undecided: asks assembly about traces.
 
         Raises:
             Overloaded: there is no room here or there; nothing was taken.
         """
-        queue = self._queues.get("traces")
+        queue = self._queues.get(signal)
         if queue is None:
-            return take(None)  # only logs or metrics are passed on
+            return take(None)  # only other signals are forwarded
         with self._accepted(queue, body) as ack:
             rest, roots = self._part(body, self._hold_filter.chosen(spans), ack)
             self._pending.hold(roots)  # first, so that results find them
             try:
-                if spans or ack is not None:
-                    take(ack)
+                take(ack)
             except BaseException:
                 self._pending.drop(roots)
                 raise
@@ -156,19 +158,6 @@ class Forwarder(Exporter):
         if ack is not None:
             ack.rest, ack.cut, ack.left = bool(rest), checksum_of(roots), len(roots)
         return rest, roots
-
-    def pass_on(self, signal: str, body: bytes, items: int, take: Take) -> None:
-        """Queue a request as it is; `take` hands it to assembly or journals it.
-
-        Raises:
-            Overloaded: there is no room here or there; nothing was taken.
-        """
-        queue = self._queues.get(signal)
-        if queue is None:
-            return take(None)
-        with self._accepted(queue, body) as ack:
-            take(ack)
-        return queue.put(body, items, len(body), ack)
 
     def takes(self, signal: str) -> bool:
         """Whether the signal is forwarded."""

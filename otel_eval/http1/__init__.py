@@ -81,8 +81,8 @@ def read_head(line: bytes, stream: BufferedIOBase) -> RequestHead:
     return RequestHead(found[1].decode(), _path(found[2].decode()), version, headers, last)
 
 
-def _next(stream: BufferedIOBase) -> bytes:
-    line = stream.readline(_LONGEST + 1)
+def _next(stream: BufferedIOBase, most: int = _LONGEST + 1) -> bytes:
+    line = stream.readline(most)
     if not line:
         raise ConnectionError("the sender went away")
     return line
@@ -166,9 +166,7 @@ def _exactly(stream: BufferedIOBase, size: int) -> bytes:
 
 
 def _line(stream: BufferedIOBase) -> bytes:
-    line = stream.readline(_LINE)
-    if not line:
-        raise ConnectionError("the sender went away")
+    line = _next(stream, _LINE)
     if not line.endswith(b"\r\n"):
         raise InputError("a line of the chunked body is too long, or does not end in CRLF")
     return line[:-2]

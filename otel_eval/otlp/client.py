@@ -110,15 +110,11 @@ def _grpc(to: Endpoint, signal: str) -> Callable[[], _Opened]:
             try:
                 return _taken(export(body, metadata=metadata, timeout=to.timeout_s))
             except grpc.RpcError as error:
-                return _grpc_result(error)
+                return of_grpc(error.code().name, _retry_delay(error.trailing_metadata() or ()))
 
         return send, channel.close
 
     return connect
-
-
-def _grpc_result(error: Any) -> ExportResult:
-    return of_grpc(str(error.code().name), _retry_delay(error.trailing_metadata() or ()))
 
 
 def _retry_delay(trailers: Any) -> float | None:
@@ -179,10 +175,6 @@ def http_result(response: HttpResponse) -> ExportResult:
 
 def of_grpc(code: str, after_s: float | None = None) -> ExportResult:
     """The meaning of a gRPC status other than OK; `after_s` is what RetryInfo asks for, None without one."""
-    if code == "RESOURCE_EXHAUSTED" and after_s is not None:
-        return _result("retryable", code, after_s)
-    return _result(_GRPC.get(code, "permanent"), code, after_s or 0.0)
-
-
-def _result(status: Status, reason: str, after_s: float) -> ExportResult:
-    return ExportResult(status, reason, after_s, concerns_all=status == "denied")
+    is_throttled = code == "RESOURCE_EXHAUSTED" and after_s is not None
+    status = "retryable" if is_throttled else _GRPC.get(code, "permanent")
+    return ExportResult(status, code, after_s or 0.0, concerns_all=status == "denied")

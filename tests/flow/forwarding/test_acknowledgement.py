@@ -114,7 +114,7 @@ def arrived(backend: Backend) -> list[tuple[int, int]]:
 
 def take(forward: Forwarder, data: bytes, assembly: Assembly) -> None:
     spans = read_traces(data).spans
-    forward.traces(data, len(spans), spans, assembly.take, assembly.undecided)
+    forward.take("traces", data, len(spans), assembly.take, spans, assembly.undecided)
 
 
 def test_the_rest_of_a_request_and_its_span_that_waits_are_told_each_for_itself(backend: Backend) -> None:

@@ -51,7 +51,6 @@ class Slow:
             mean=float(sum(map(Fraction, values))) / len(values) if values else None,
             quantiles={each: self.quantile(values, each) for each in PERCENTILES} if values else {},
             counts=dict(counts),
-            fractions=shares,
             skew=max(shares.values()) - min(shares.values()) if shares else 0.0,
         )
 
@@ -87,7 +86,7 @@ def test_an_earlier_revision_that_comes_later_does_not_stand_for_one_that_says_n
 
 def test_nothing_is_known_of_an_empty_window():
     """There is no rate, no mean and no quantile of nothing; nothing is uneven in it."""
-    empty = State(results=0, pass_rate=None, mean=None, quantiles={}, counts={}, fractions={}, skew=0.0)
+    empty = State(results=0, pass_rate=None, mean=None, quantiles={}, counts={}, skew=0.0)
     assert ResultWindow(60, 10).state(0) == empty
 
 
