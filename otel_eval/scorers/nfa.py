@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, product
+from math import prod
 from typing import Any, Final, NamedTuple
 
 _MOST_STATES: Final = 10_000
@@ -152,17 +153,10 @@ def _match(
 
 def _vectors(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """How many of each name are used, from none to all; each after those it can come from."""
-    total = 1
-    for number in most:
-        total *= number + 1
-    if total > _MOST_VECTORS:
+    if prod(number + 1 for number in most) > _MOST_VECTORS:
         raise TooManyOrders
-    for code in range(total):
-        vector = []
-        for number in most:
-            code, used = divmod(code, number + 1)
-            vector.append(used)
-        yield tuple(vector)
+    # The first varies fastest: of equally good words, the order decides which is taken.
+    return (vector[::-1] for vector in product(*(range(number + 1) for number in reversed(most))))
 
 
 def _improve(costs: _Costs, state: int, cost: int, chain: _Chain) -> None:

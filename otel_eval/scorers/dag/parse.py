@@ -94,11 +94,6 @@ class Nodes:
     by_name: Mapping[str, Node]
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
-    @property
-    def labels(self) -> dict[str, Node]:
-        """The tasks by the label of their output."""
-        return {node.label: node for node in self.by_name.values() if node.label}
-
 
 _KINDS: Final = {
     "task": ("cel", "instructions", "reads", "output_label", "children"),

@@ -171,6 +171,13 @@ def test_calls_made_together_fit_in_any_order():
     assert create_scorer({**spec, "concurrency": "ignore"})(together("ba")).value == 0.5
 
 
+def test_calls_made_together_fit_where_one_name_is_called_more_often():
+    """Each name may be used as often as it was called, whichever was called first."""
+    for pattern in ("bab", "bbba"):
+        spec = {"type": "trajectory_pattern", "pattern": list(pattern)}
+        assert create_scorer(spec)(together(sorted(pattern))).value == 1.0
+
+
 def test_too_many_calls_together_are_not_guessed_at():
     """More orders than can be tried are no zero."""
     names = [f"t{at}" for at in range(20)]
