@@ -61,8 +61,7 @@ def open_judge(spec: Mapping[str, Any], where: str) -> Judge:
 
 
 def _client(given: JudgeEndpoint, where: str) -> Judge:
-    clients = _used.get()
-    return Clients().client(given, where) if clients is None else clients.client(given, where)
+    return (_used.get() or Clients()).client(given, where)
 
 
 class Clients:
@@ -110,17 +109,9 @@ class Clients:
     def _new(self, given: JudgeEndpoint, where: str, key: str | None) -> JudgeClient:
         from otel_eval.judges.client import ClientSettings, JudgeClient  # deferred: it loads asyncio
 
-        endpoint = ClientSettings(
-            base_url=given.base_url,
-            model=given.model,
-            key=key,
-            timeout_s=given.timeout,
-            retries=given.retries,
-            per_minute=given.per_minute,
-            cache=given.cache,
-            parameters=given.parameters,
-            tls=client_tls(given.tls, f"{where}.tls").context() if given.tls else None,
-        )
+        same = {each: getattr(given, each) for each in ("base_url", "model", "retries", "per_minute", "cache", "parameters")}
+        tls = client_tls(given.tls, f"{where}.tls").context() if given.tls else None
+        endpoint = ClientSettings(**same, key=key, timeout_s=given.timeout, tls=tls)
         name = where.removeprefix("judges.") if where.startswith("judges.") else "inline"
         counting = {"count": partial(self._count, judge=name)} if self._count else {}
         return JudgeClient(endpoint, read_key=_KeyFile(given, where, key) if given.api_key_file else None, **counting)

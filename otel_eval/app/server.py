@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from otel_eval.app.kafka import KafkaIntake
     from otel_eval.engine import Engine
     from otel_eval.exporters import Exporter
-    from otel_eval.forwarding import Forwarder
     from otel_eval.judges import AsyncEvaluator
-    from otel_eval.sources.receiver import Relay
 
 __all__ = ["NEEDS_RESTART", "Server", "why_no_span"]
 
@@ -124,7 +122,7 @@ class Server:
             between=self._between,
             watch=self._diagnostics.evaluated,
         )
-        relay = _relay(self._forward, self._pipeline, self._durable)
+        relay = ForwardingRelay(self._forward, self._pipeline, self._durable) if self._forward else None
         intake = _Intake(self._pipeline, self._expected)
         self._receiver: Final = receive(config.receivers.otlp, intake, relay, lambda: self.readiness().ready)
         self._memory: Final = IdleMemory(
@@ -355,7 +353,3 @@ def why_no_span(counted: Mapping[str, Any], bound: Bound | None) -> str:
     if not places:
         return "no record of the topic was read; check the topic, the group's offsets and initial_offset"
     return f"the receiver listens on {places} ({requests}); check the sender's endpoint and protocol"
-
-
-def _relay(forward: Forwarder | None, pipeline: Pipeline, durable: Durable | None) -> Relay | None:
-    return ForwardingRelay(forward, pipeline, durable) if forward is not None else None

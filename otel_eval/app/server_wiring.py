@@ -73,17 +73,12 @@ def max_message_size(given: OtlpReceiver) -> int:
     return max(each.max_message_size for each in (given.protocols.grpc, given.protocols.http) if each)
 
 
-def verify(given: OtlpReceiver) -> None:
-    """See whether the files that the receiver needs can be used.
-
-    Raises:
-        ConfigError: some cannot; each is named.
-    """
-    servers = (("grpc", given.protocols.grpc), ("http", given.protocols.http))
-    tls = [(_tls(server.tls), f"receivers.otlp.protocols.{protocol}.tls") for protocol, server in servers if server]
-    readings: list[Callable[[], object]] = [partial(Certificates, files, where) for files, where in tls if files]
-    readings.append(partial(_tokens, given.auth))
-    collect_errors(readings)
+def _server_files(given: OtlpReceiver) -> Iterator[Callable[[], object]]:
+    """Read the certificates and tokens of the receiver."""
+    for protocol, server in (("grpc", given.protocols.grpc), ("http", given.protocols.http)):
+        if server and (files := _tls(server.tls)):
+            yield partial(Certificates, files, f"receivers.otlp.protocols.{protocol}.tls")
+    yield partial(_tokens, given.auth)
 
 
 def _tls(given: ServerTls | None) -> Tls | None:
@@ -180,9 +175,8 @@ def check(config: EvalConfig) -> None:
     Raises:
         ConfigError: something cannot; every such thing is named, and no secret.
     """
-    readings: list[Callable[[], object]] = [partial(refuse_credentials, config), *_client_files(config)]
-    if config.receivers.otlp:
-        readings.insert(0, partial(verify, config.receivers.otlp))
+    readings: list[Callable[[], object]] = [*_server_files(config.receivers.otlp)] if config.receivers.otlp else []
+    readings += [partial(refuse_credentials, config), *_client_files(config)]
     if to := score_endpoints(config):
         readings += [each.tls.context for each in to.values() if is_secure(each)]
         readings.append(partial(known_scorers, config))
@@ -290,9 +284,6 @@ def _check_kafka(settings: Mapping[str, Any], key: str) -> None:
     except KafkaException as error:
         why = " ".join(error.args[0].str().split())
         raise ConfigError(f"{key}: librdkafka refuses its settings ({why}); correct options, tls or sasl") from None
-
-
-_STDOUT: Final = (None, "-")
 
 
 def refuse_unshared(config: EvalConfig) -> None:

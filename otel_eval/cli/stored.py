@@ -48,7 +48,7 @@ class _Problems:
     def notice(self, message: str) -> None:
         """Print a line that does not affect the exit code."""
         with self._progress.aside():
-            click.echo(f"otel-eval: {' '.join(message.split())}", err=True)
+            _warn([" ".join(message.split())])
 
 
 def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, every_run: bool) -> int:
@@ -59,7 +59,7 @@ def show_trajectories(files: Sequence[str], config: EvalConfig, *, form: str, ev
         if every_run or trajectory.outermost:
             _print([json_line(trajectory_fields(trajectory))] if form == "json" else [*run_block(trajectory), ""])
     if coverage.traces_without_run:
-        click.echo(f"otel-eval: {no_run_line(coverage)}; `otel-eval explain` with the same files shows why", err=True)
+        _warn([f"{no_run_line(coverage)}; `otel-eval explain` with the same files shows why"])
     return 2 if problems.count else 0
 
 
@@ -132,14 +132,10 @@ def show_scores(
         *(() if allow_empty else nothing_evaluated(coverage, tally.evaluated, tally.skipped)),
         *(() if allow_unused else unused_records(coverage)),
     ]
-    for warning in coverage.tool_name_warnings():
-        click.echo(f"otel-eval: {warning}", err=True)
-    for failure in tally.failure_lines():
-        click.echo(f"otel-eval: {failure}", err=True)
+    _warn([*coverage.tool_name_warnings(), *tally.failure_lines()])
     if problems.count:
         return 2  # already printed, and possibly the cause of everything that is missing
-    for line in missed:
-        click.echo(f"otel-eval: {line}", err=True)
+    _warn(missed)
     return tally.exit_code(strict=strict) or (_NOTHING_EVALUATED if missed else 0)
 
 
@@ -222,6 +218,11 @@ def _table(report: Report, shown: bool, *, full_ids: bool) -> list[str]:
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         click.echo(line)
+
+
+def _warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(f"otel-eval: {line}", err=True)
 
 
 _EXPLAIN: Final = "`otel-eval explain` with the same files and --config shows why"
