@@ -70,10 +70,6 @@ class DirectoryLock:
         """The name of a segment's file while it is none: before it is begun, and when it is no longer needed."""
         return segment.with_suffix(".spare")
 
-    def spares(self) -> list[Path]:
-        """Files that are no segments."""
-        return list(self.path.glob("*.spare"))
-
     def release(self) -> None:
         """Let another process have the directory."""
         os.close(self._lock)

@@ -169,22 +169,16 @@ def _entry(state: int, key: Key, count: int) -> bytes:
 def _mapped(path: Path) -> mmap.mmap:
     """The file in memory; without room for it, memory that is lost with the process."""
     try:
-        return _mapped_file(path)
+        # Not blocking: what stands in its place may be a pipe, which would be waited for.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
+        with open(handle, "r+b", buffering=0) as file:
+            lacking = _BYTES - os.fstat(handle).st_size
+            if lacking > 0 and os.pwrite(handle, bytes(lacking), _BYTES - lacking) < lacking:
+                raise OSError(None, "the disk is full")
+            return mmap.mmap(file.fileno(), _BYTES)
     except OSError as error:
         _log.warning("storage.directory: %s cannot be written (%s): crashes are not counted by trace", path, error.strerror)
         return mmap.mmap(-1, _BYTES)
-
-
-def _mapped_file(path: Path) -> mmap.mmap:
-    # Not blocking: what stands in its place may be a pipe, which would be waited for.
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | NO_LINK, 0o600)
-    try:
-        size = os.fstat(file).st_size
-        if size < _BYTES and os.pwrite(file, bytes(_BYTES - size), size) < _BYTES - size:
-            raise OSError(None, "the disk is full")
-        return mmap.mmap(file, _BYTES)
-    finally:
-        os.close(file)
 
 
 _PIPELINE: Final = 0

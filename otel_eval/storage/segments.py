@@ -160,7 +160,7 @@ class SegmentPool:
     def __init__(self, directory: DirectoryLock, *, sync: bool) -> None:
         self._directory, self._sync = directory, sync
         self._files: Final[list[tuple[Path, int]]] = []
-        for path in directory.spares():
+        for path in list(directory.path.glob("*.spare")):
             _unlink(path)  # what a crash left may be as long as any
 
     @property

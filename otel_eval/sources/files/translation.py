@@ -80,8 +80,8 @@ def jaeger_groups(trace: Any) -> list[dict[str, Any]]:
     """
     if not isinstance(trace, dict) or not isinstance(trace.get("spans"), list):
         raise InputError("a Jaeger trace must be an object with spans")
-    processes = trace.get("processes")
-    return [_jaeger_group(span, processes if isinstance(processes, dict) else {}) for span in trace["spans"]]
+    processes = _object(trace, "processes")
+    return [_jaeger_group(span, processes) for span in trace["spans"]]
 
 
 def _jaeger_group(span: Any, processes: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _tags(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _value(tag: Mapping[str, Any]) -> dict[str, Any]:
-    value, kind = tag.get("value"), _VALUES.get(str(tag.get("type", "")).lower())
+    value, kind = tag.get("value"), _VALUES.get(str(tag.get("type")).lower())
     if kind == "boolValue" and isinstance(value, str):  # as stored in Elasticsearch, where tag values are text
         return {kind: value.lower() == "true"}
     return _scalar(value) if kind in ("stringValue", None) else {kind: value}
@@ -267,16 +267,12 @@ def _parsed(text: bytes) -> Mapping[str, Any] | None:
 
 
 def _console_group(span: Mapping[str, Any]) -> dict[str, Any]:
-    resource = span.get("resource")
-    attributes = resource.get("attributes") if isinstance(resource, dict) else None
-    return {
-        "resource": {"attributes": _plain_attributes(attributes)},
-        "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}],
-    }
+    resource = {"attributes": _plain_attributes(_object(span, "resource").get("attributes"))}
+    return {"resource": resource, "scopeSpans": [{"scope": _SCOPE, "spans": [_console_span(span)]}]}
 
 
 def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
-    context, status = span["context"], span.get("status")
+    context, status = span["context"], _object(span, "status")
     return {
         "traceId": _hex(context.get("trace_id")),
         "spanId": _hex(context.get("span_id")),
@@ -287,7 +283,7 @@ def _console_span(span: Mapping[str, Any]) -> dict[str, Any]:
         "endTimeUnixNano": _nanoseconds(span.get("end_time")),
         "attributes": _plain_attributes(span.get("attributes")),
         "events": [_console_event(each) for each in _objects(span.get("events"))],
-        "status": _console_status(status if isinstance(status, dict) else {}),
+        "status": {"code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}", "message": status.get("description")},
     }
 
 
@@ -303,10 +299,6 @@ def _nanoseconds(value: Any) -> int:
         return (datetime.fromisoformat(value).astimezone(UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
     except (TypeError, ValueError, OverflowError):
         raise InputError("start_time and end_time must be ISO 8601 times") from None
-
-
-def _console_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {"code": f"STATUS_CODE_{status.get('status_code') or 'UNSET'}", "message": status.get("description")}
 
 
 def _console_event(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,6 +331,11 @@ def _scalar(value: Any) -> dict[str, Any]:
 
 def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in values.items()]
+
+
+def _object(holder: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = holder.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
