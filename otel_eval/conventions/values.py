@@ -278,9 +278,8 @@ def _unwrap_once(taken: Unwrapped, wrappers: tuple[str | Wrapper, ...]) -> Any:
 
 def _from_text(taken: Unwrapped, text: str, wrappers: tuple[str | Wrapper, ...]) -> Any:
     """The value inside a wrapper that is text."""
-    for each in wrappers:
-        read = TEXT_WRAPPERS.get(each) if isinstance(each, str) else None
-        found = read(text) if read is not None else None
+    for name, read in TEXT_WRAPPERS.items():
+        found = read(text) if name in wrappers else None
         if found is not None:
             taken.call_id = taken.call_id or found.call_id
             taken.failed = taken.failed or found.failed

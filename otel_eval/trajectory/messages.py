@@ -163,7 +163,6 @@ class TraceMessages:
         """
         outer = [place for place in models if not self._repeats(place)]
         sources = outer if any(self.of_span(place).asked for place in outer) else [*outer, *agents]
-        heard = self._joined([*models, *agents], [])
         requests: list[tuple[int, ToolRequest]] = []
         seen: set[str] = set()
         for place in sources:
@@ -174,6 +173,9 @@ class TraceMessages:
                 if asked.call_id:
                     seen.add(asked.call_id)
                 requests.append((place, asked))
+        if not requests:
+            return []
+        heard = self._joined([*models, *agents], [])
         ids = ids_of(heard, [(self.of_span(place), asked) for place, asked in requests])
         _forget_uneven(heard, [(asked.name, call_id) for (_, asked), call_id in zip(requests, ids, strict=True)])
         needs = self._read.plan.needs

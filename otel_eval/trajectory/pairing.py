@@ -149,8 +149,11 @@ def _first_new(ids: deque[str], known: set[str]) -> str:
     return ""
 
 
+_SORTED: Final = json.JSONEncoder(sort_keys=True, default=str)
+
+
 def _content(asked: ToolRequest) -> tuple[str, str]:
-    return asked.name, json.dumps(asked.arguments, sort_keys=True, default=str)
+    return asked.name, _SORTED.encode(asked.arguments)
 
 
 def fill(dialogue: AgentMessages, drafts: list[ToolCallBuilder], needs: frozenset[str], steps: Steps) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_eval.conventions.messages import ToolRequest, ToolResult, message_text, nested, read_messages
+from otel_eval.conventions.message_formats import REQUESTS, RESULTS, MessageShape
+from otel_eval.conventions.messages import _REQUEST_KEYS, _SHAPES, ToolRequest, ToolResult, message_text, nested, read_messages
 from otel_eval.conventions.model_calls import read_event
 from otel_eval.conventions.table import Side
+from otel_eval.conventions.values import value_at
 from otel_eval.interfaces import SpanEvent
 
 ARGUMENTS = {"city": "Oslo"}
@@ -221,3 +225,57 @@ def test_moved_content_is_read_as_messages_only_where_it_held_all_of_them():
         (Side.HISTORY, []),
     ]
     assert [mentions for _, mentions in read_event(flattened)] == [[], []]
+
+
+def _keys_of_shapes() -> dict[str, list[str]]:
+    """Each key that a shape looks at, with the texts that decide."""
+    found: dict[str, list[str]] = {}
+    for shape in (*REQUESTS, *RESULTS):
+        for name, texts in shape.equals:
+            found.setdefault(name, []).extend(texts.split("|"))
+        for path in (*shape.needs, *shape.call_id, *shape.name, *shape.payload, *shape.error):
+            found.setdefault(path.split(".")[0], [])
+    return found
+
+
+def _by_every_shape(value: dict[str, Any], key: str) -> MessageShape | None:
+    """The first shape that the object has, each of them tried in the order of the tables."""
+    for shape in (*RESULTS, *REQUESTS):
+        has_texts = all(value.get(name, "") in texts.split("|") for name, texts in shape.equals)
+        if has_texts and shape.within in ("", key) and all(value_at(value, path) is not None for path in shape.needs):
+            return shape
+    return None
+
+
+def test_the_index_finds_the_shape_that_trying_every_shape_finds() -> None:
+    rng = random.Random(5)
+    keys = _keys_of_shapes()
+    inner = [
+        {"name": "a"},
+        {"tool_name": "a"},
+        {"function": {"name": "a"}},
+        {"origin": {"id": "1"}},
+        {},
+        "text",
+        "",
+        None,
+        [],
+        True,
+    ]
+    seen = Counter[str]()
+    for _ in range(20_000):
+        shape = rng.choice([*REQUESTS, *RESULTS])
+        its = [path.split(".")[0] for path in (*shape.needs, *(name for name, _ in shape.equals))]
+        chosen = [*rng.sample(its, rng.randrange(len(its) + 1)), *rng.sample(sorted(keys), rng.randrange(4))]
+        value = {name: rng.choice([*keys[name], *inner]) for name in chosen}
+        key = rng.choice(["", "parts", "tool_calls", "content"])
+        expected = _by_every_shape(value, key)
+        found = next((each.shape for each in _SHAPES.candidates(value, key) if each.matches(value)), None)
+        assert found is expected, (value, key)
+        seen[expected.source if expected else "none"] += 1
+    assert seen.keys() >= {shape.source for shape in (*REQUESTS, *RESULTS)}, "every shape came up"
+
+
+@pytest.mark.parametrize("key", _REQUEST_KEYS)
+def test_an_object_with_a_key_of_requests_has_candidates(key: str) -> None:
+    assert _SHAPES.candidates({key: {}}, "")
