@@ -10,8 +10,9 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
+_T = TypeVar("_T")
 _log = logging.getLogger("otel_eval")
 
 OTHER: Final = "other"
@@ -48,19 +49,16 @@ class Counters:
         return {named_count(name, dict(labels)): count for (name, labels), count in sorted(rows)}
 
 
+def in_each_child(holder: _T, act: Callable[[_T], object]) -> None:
+    """Do something with `holder` in every child process that is forked while it lives."""
+    if hasattr(os, "register_at_fork"):
+        held = weakref.ref(holder)  # callbacks cannot be taken back, so they hold nothing that would keep the object for ever
+        os.register_at_fork(after_in_child=lambda: act(alive) if (alive := held()) is not None else None)
+
+
 def renew_after_fork(holder: Any) -> None:
     """Give `holder` a fresh `_lock` in a child process: another thread of the parent may hold the old one for ever."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    held = weakref.ref(holder)
-
-    def renew() -> None:
-        alive = held()
-        if alive is not None:
-            alive._lock = threading.Lock()
-
-    # Callbacks cannot be taken back, so they hold no reference that would keep the object for ever.
-    os.register_at_fork(after_in_child=renew)
+    in_each_child(holder, lambda alive: setattr(alive, "_lock", threading.Lock()))
 
 
 def total_counts(several: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

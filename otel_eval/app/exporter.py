@@ -6,7 +6,6 @@ traces that are due and exports the spans that have their scores. The limits of 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -23,7 +22,7 @@ from otel_eval.app.judge_clients import Clients, dataset_counts
 from otel_eval.app.wiring import MOST_HUNG, Guard, engine_of, later_of, limits_of
 from otel_eval.assembly import Limits
 from otel_eval.config import EvalConfig, load
-from otel_eval.counters import Counters, Warnings
+from otel_eval.counters import Counters, Warnings, in_each_child
 from otel_eval.diagnostics import Diagnostics
 from otel_eval.errors import Overloaded
 from otel_eval.exporters import Exporter, ExportResult
@@ -88,9 +87,7 @@ class EvalSpanExporter(SpanExporter):
         self._outlet: Final = Fanout([_OnSpans(self), *self._others], self._tally)
         self._ending: Final = threading.Event()
         self._begin()
-        if hasattr(os, "register_at_fork"):
-            held = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+        in_each_child(self, EvalSpanExporter._begin)
 
     def _begin(self) -> None:
         """Start empty: at construction, and in a forked child, whose parent exports what it holds."""

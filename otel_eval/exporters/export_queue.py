@@ -7,17 +7,15 @@ itself, while others pass.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
-from otel_eval.counters import Counters, Outage, Warnings
+from otel_eval.counters import Counters, Outage, Warnings, in_each_child
 from otel_eval.exporters import Exporter
 from otel_eval.exporters.deferred import DeferredReports, parts_of, refusals_of, results_of
 from otel_eval.exporters.jsonl import DeadLetterFile
@@ -85,9 +83,7 @@ class ExportQueue(Exporter):
         self._warnings: Final = Warnings()
         self._started = False
         self._begin()
-        if hasattr(os, "register_at_fork"):
-            held = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+        in_each_child(self, ExportQueue._begin)
 
     def _begin(self) -> None:
         """Hold nothing: at the start, and in a child process."""

@@ -6,7 +6,6 @@ The number of labels is bounded, because runs make them up.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 import weakref
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import Observation
 
+from otel_eval.counters import in_each_child
 from otel_eval.exporters import attributes as names
 from otel_eval.model import Report, Result, Scored, Skipped
 from otel_eval.scorers.recorded import distribution
@@ -175,9 +175,7 @@ class WindowGauges:
         self._begin()
         for name, unit, text in _GAUGES:
             meter.create_observable_gauge(name, [self._observe(name)], unit, text)
-        if hasattr(os, "register_at_fork"):
-            held = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: alive._begin() if (alive := held()) is not None else None)
+        in_each_child(self, WindowGauges._begin)
 
     def _begin(self) -> None:
         """Nothing: at the start, and in a child process, whose parent tells of what came before."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 import weakref
@@ -14,6 +13,7 @@ from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
+from otel_eval.counters import in_each_child
 from otel_eval.interfaces import SpanReader
 from otel_eval.sources.inprocess.live_traces import DetachRequest, EndedSpans, InProcessLimits, LiveTrace, is_relevant
 from otel_eval.sources.inprocess.recorder import Recorder
@@ -104,8 +104,7 @@ class InProcessSource(SpanProcessor):
         self._last_at_exit = False
         self._exit_hook: Final = _weakly(self.shutdown)
         atexit.register(self._exit_hook)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_weakly(self._after_fork))
+        in_each_child(self, lambda alive: alive._after_fork())
 
     # ------------------------------------------------------------------ the callbacks
 
