@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from otel_eval import create_scorer
 from otel_eval.model import Skipped
-from otel_eval.scorers.alignment import Aligner, align, arguments, expected
+from otel_eval.scorers import alignment
+from otel_eval.scorers.alignment import Aligner, arguments, expected
 from otel_eval.testing import call, trajectory
 
 NAMES = st.sampled_from("abc")
@@ -72,7 +73,7 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
     runs = [trajectory(*(call(name, arguments=own) for name, own in calls)) for calls in (made, [*made, ("b", {})])]
     before = [scorer(run) for run in runs]
     told = [(outcome.explanation, outcome.details) for outcome in before]
-    monkeypatch.setattr(align, "_MOST_STEPS", 50)
+    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
     other = trajectory(*(call("a", arguments={"x": at, "y": 1}) for at in range(20)))
     assert scorer(other) == Skipped("too many calls to be weighed: 20 expected, 20 made", reason="too_large")
     assert [(scorer(run).value, scorer(run).explanation, scorer(run).details) for run in runs] == [(1.0, *each) for each in told]
@@ -82,7 +83,7 @@ def test_equal_calls_are_scored_however_many_there_are(match, monkeypatch):
 @pytest.mark.parametrize("mode", ["exact", "overlap"])
 def test_equal_calls_decide_wherever_they_are_expected(match, mode, monkeypatch):
     """Inline or by a reference, where weighing all others would be too much."""
-    monkeypatch.setattr(align, "_MOST_STEPS", 50)
+    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
     calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
     general = {"type": "trajectory_match", "match": match, "arguments": mode}
     run = trajectory(*(call("a", arguments={"x": at}) for at in range(60)), attributes={"wanted": calls})
@@ -94,7 +95,7 @@ def test_equal_calls_decide_wherever_they_are_expected(match, mode, monkeypatch)
 @pytest.mark.parametrize(("match", "pairs"), [("in_order", 1), ("any_order", 60)])
 def test_equal_calls_in_another_order_are_said_to_match_where_any_will_do(match, pairs, monkeypatch):
     """Where weighing all others would be too much as well."""
-    monkeypatch.setattr(align, "_MOST_STEPS", 50)
+    monkeypatch.setattr(alignment, "_MOST_STEPS", 50)
     calls = [{"name": "a", "arguments": {"x": at}} for at in range(60)]
     scorer = create_scorer({"type": "trajectory_match", "match": match, "arguments": "exact", "expected": calls})
     outcome = scorer(trajectory(*(call("a", arguments={"x": at}) for at in reversed(range(60)))))
