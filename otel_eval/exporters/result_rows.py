@@ -65,35 +65,42 @@ def result_fields(report: Report, result: Result) -> dict[str, Any]:
     where something else than a threshold decides. `explanation` of a skipped result is its text, of a failed one the
     error's type (never the error's message, which may quote content).
     """
-    return _row(report, _run_of(report), own_fields(result), _shared_fields(report), result.result_id)
+    return _row(report, _run_of(report), result, _outcome_fields(result), _shared_fields(report))
 
 
 def rows_of(report: Report) -> Iterator[dict[str, Any]]:
     """The fields of each line that a report has."""
     run, shared = _run_of(report), _shared_fields(report)
-    for own, result_id in _parts_of(report):
-        yield _row(report, run, own, shared, result_id)
+    for result, own in _parts_of(report):
+        yield _row(report, run, result, own, shared)
 
 
-def _row(report: Report, run: dict[str, Any], own: dict[str, Any], shared: dict[str, Any], result_id: str) -> dict[str, Any]:
-    return {**run, **own, **shared, "revision": report.revision, "result_id": result_id}
+def _row(report: Report, run: dict[str, Any], result: Result, own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    source = _source_fields(result.evaluation, result.scorer, result.type, result.version)
+    return {**run, **source, **own, **shared, "revision": report.revision, "result_id": result.result_id}
 
 
 def lines_of(report: Report) -> Iterator[bytes]:
     """The lines of a report's results: what `line_of` makes of its rows. What the results share is encoded once."""
-    run, shared = _bytes(_json(_run_of(report))[:-1]), _bytes(_json(_shared_fields(report))[1:-1])
-    for own, result_id in _parts_of(report):
-        identity = b'"revision": %d, "result_id": "%s"}\n' % (report.revision, result_id.encode())
-        yield b", ".join((run, _bytes(_json(own)[1:-1]), shared, identity))
+    run = _bytes(_json(_run_of(report))[:-1])
+    shared = b'%b, "revision": %d, "result_id": "' % (_bytes(_json(_shared_fields(report))[1:-1]), report.revision)
+    for result, own in _parts_of(report):
+        source = _source_json(result.evaluation, result.scorer, result.type, result.version)
+        yield b'%b, %b, %b, %b%b"}\n' % (run, source, _bytes(_json(own)[1:-1]), shared, result.result_id.encode())
 
 
-def _parts_of(report: Report) -> Iterator[tuple[dict[str, Any], str]]:
-    """For each line that a report has what differs from the others: the fields of its own, and the id of the result."""
+@lru_cache(maxsize=1024)  # no more than there are scorers in a configuration
+def _source_json(evaluation: str, scorer: str, kind: str, version: str) -> bytes:
+    return _bytes(_json(_source_fields(evaluation, scorer, kind, version))[1:-1])
+
+
+def _parts_of(report: Report) -> Iterator[tuple[Result, dict[str, Any]]]:
+    """For each line that a report has the result, and the fields of its own."""
     for result in report.results:
-        yield own_fields(result), result.result_id
+        yield result, _outcome_fields(result)
     if report.no_run is not None:
         result = _in_place(report.no_run)
-        yield own_fields(result) | {"outcome": NO_RUN, "reason": None}, result.result_id
+        yield result, _outcome_fields(result) | {"outcome": NO_RUN, "reason": None}
 
 
 def _in_place(no_run: NoRun) -> Result:
@@ -128,8 +135,18 @@ def _shared_fields(report: Report) -> dict[str, Any]:
     }
 
 
+def _source_fields(evaluation: str, scorer: str, kind: str, version: str) -> dict[str, Any]:
+    """What all results of a scorer share."""
+    return {"evaluation": evaluation, "scorer": scorer, "type": kind, "version": version}
+
+
 def own_fields(result: Result) -> dict[str, Any]:
     """What the results of a report do not share."""
+    return _source_fields(result.evaluation, result.scorer, result.type, result.version) | _outcome_fields(result)
+
+
+def _outcome_fields(result: Result) -> dict[str, Any]:
+    """What the results of a report, or of a scorer, do not share."""
     outcome = result.outcome
     value = passed = reason = None
     match outcome:
@@ -140,10 +157,6 @@ def own_fields(result: Result) -> dict[str, Any]:
         case Failed():
             word, explanation = "failed", outcome.error_type
     return {
-        "evaluation": result.evaluation,
-        "scorer": result.scorer,
-        "type": result.type,
-        "version": result.version,
         "outcome": word,
         "value": value,
         "passed": passed,
