@@ -33,6 +33,7 @@ class ReadTable:
         self._encoded = convention.json_encoded
         self.placeholder_texts = frozenset(text for texts in convention.placeholders.values() for text in texts)
         self._masks = convention.masks
+        self._takes_all = not (convention.placeholders or convention.truncated or convention.masks)
         self._wanted: dict[tuple[Field, ...], Wanted] = {}
         self._title = convention.title
         self._span_names = tuple(glob(each) for each in convention.span_name)
@@ -76,11 +77,14 @@ class ReadTable:
         """The recorded value of a field: the first of its attributes that is neither a placeholder, cut nor masked; else None."""
         for key in self._fields.get(wanted, ()):
             value = read.get(key)
-            if value is None or (isinstance(value, str) and value in self.placeholder_texts and self.is_placeholder(key, value)):
-                continue
-            if not self.is_cut(read, key) and not self.is_masked(value):
+            if value is not None and (self._takes_all or self._is_recorded(read, key, value)):
                 return decode(value, literals=False) if self._encoded else value
         return None
+
+    def _is_recorded(self, read: Mapping[str, Any], key: str, value: Any) -> bool:
+        if isinstance(value, str) and value in self.placeholder_texts and self.is_placeholder(key, value):
+            return False
+        return not self.is_cut(read, key) and not self.is_masked(value)
 
     def is_cut(self, read: Mapping[str, Any], key: str) -> bool:
         """Whether another attribute marks this one as truncated."""
@@ -196,6 +200,7 @@ class ToolReader:
         )
         self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
         self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
+        self._plain: Final[dict[tuple[str, bytes], ToolFields]] = {}  # those of calls without a mark of failure
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
         self._no_ids: Final = table.placeholder_texts - {""}
@@ -213,10 +218,10 @@ class ToolReader:
         if found is None:
             return None
         fingerprint, call_id = found
-        fields = self._known.get((view.name, fingerprint))
-        if fields is None or not fields.is_call or fields.error_type or fields.failed or call_id in self._no_ids:
+        fields = self._plain.get((view.name, fingerprint))
+        if fields is None or call_id in self._no_ids or self.table.is_masked(call_id):
             return None
-        return None if self.table.is_masked(call_id) else (fields, known_id(call_id))
+        return fields, known_id(call_id)
 
     def read_fields(self, view: SpanReader) -> ToolFields:
         """The fields of the span."""
@@ -232,8 +237,11 @@ class ToolReader:
         fields = self.read(view.attributes(self._described_by), name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
+            self._plain.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
             self._known[name, mark] = fields
+            if fields.is_call and not (fields.error_type or fields.failed):
+                self._plain[name, mark] = fields
         return fields
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:

@@ -201,7 +201,7 @@ def known_id(text: Any) -> str:
     """A call id without the quotes that some write around it; "" for placeholders and for anything but text."""
     if not isinstance(text, str) or text in NO_ID:
         return ""
-    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else text
+    return text[1:-1] if text[0] == '"' == text[-1] and len(text) > 2 else text
 
 
 def nested(flat: Mapping[str, Any], prefix: str) -> Any:

@@ -19,9 +19,12 @@ from otel_eval.interfaces import LONG_TEXT, Frame, SpanReader, Wanted
 from otel_eval.model import Kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Classification:
-    """The kind of a span, and the table that recognised it (None: no rule matched); `handoff` as in `Rule`."""
+    """The kind of a span, and the table that recognised it (None: no rule matched); `handoff` as in `Rule`.
+
+    Each is made once, by its rule, and equals only itself.
+    """
 
     kind: Kind
     table: ReadTable | None = None
@@ -45,7 +48,7 @@ class Recognition:
 
 
 UNRECOGNIZED: Final = Classification(Kind.OTHER)
-# Spans of this package and of other evaluators. Compared by identity: they are left out, not merely of no interest.
+# Spans of this package and of other evaluators: they are left out, not merely of no interest.
 DROPPED: Final = Classification(Kind.OTHER)
 
 
@@ -127,6 +130,10 @@ class _Candidate(NamedTuple):
 _Candidates = tuple[_Candidate, ...]
 
 
+def _no_fingerprint(_: Wanted) -> None:
+    """For a source without undecoded bytes."""
+
+
 class ScopeReader:
     """Classifies the spans of one instrumentation scope.
 
@@ -153,8 +160,7 @@ class ScopeReader:
 
     def read(self, span: SpanReader) -> Classification:
         """Classify the span."""
-        fingerprint_of = getattr(span, "fingerprint", None)
-        fingerprint = fingerprint_of(self.wanted) if fingerprint_of is not None else None
+        fingerprint = getattr(span, "fingerprint", _no_fingerprint)(self.wanted)
         if fingerprint is None:
             return self._read_decoded(span)
         # A fingerprint is made of undecoded bytes. Spans with equal ones differ at most in long texts, so most spans are

@@ -97,8 +97,9 @@ class _Work:
     def run(self, run: Candidate) -> Run:
         """The run of a candidate."""
         read = self.read
-        ranges = ((run.first, run.last), *run.others)
-        members = [span_id for first, last in ranges for span_id in read.tree.ids[first:last]]
+        members = read.tree.ids[run.first : run.last]
+        for first, last in run.others:
+            members += read.tree.ids[first:last]
         return Run(self._trajectory(run), members, run.span_id, b"" if run.outermost else self._enclosing_run(run.first))
 
     def _enclosing_run(self, place: int) -> bytes:
@@ -175,16 +176,20 @@ class _Work:
 
     def _finished(self, run: Candidate, mine: list[ToolCallBuilder]) -> tuple[ToolCall, ...]:
         around, agent_above = self._enclosing(mine), self.read.agent_above
-        agents = {agent_above[draft.place] for draft in mine}
-        paths = {agent: self.paths.of(agent, run.first) if agent >= 0 else () for agent in agents}
-        ordered = sorted(mine, key=_MOMENT)
-        return tuple([_call(draft, around.get(draft.place, ()), paths[agent_above[draft.place]]) for draft in ordered])
+        paths: dict[int, tuple[str, ...]] = {-1: ()}
+        calls = []
+        for draft in sorted(mine, key=_MOMENT):
+            agent = agent_above[draft.place]
+            if agent not in paths:
+                paths[agent] = self.paths.of(agent, run.first)
+            calls.append(_call(draft, around.get(draft.place, ()), paths[agent]))
+        return tuple(calls)
 
     def _enclosing(self, mine: list[ToolCallBuilder]) -> dict[int, tuple[str, ...]]:
         """Place of each call → ids of the calls around it, the nearest `MAX_ENCLOSING` of them."""
         around: dict[int, tuple[str, ...]] = {}
         size = self.read.tree.size
-        if all(size[draft.place] == 1 for draft in mine):
+        if max([size[draft.place] for draft in mine]) == 1:
             return around
         self.read.steps.take(_CALL_STEPS * len(mine))
         stack: list[tuple[int, tuple[str, ...]]] = []

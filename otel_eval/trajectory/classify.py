@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from otel_eval.conventions import DROPPED, TABLES, Classification, Convention, Field, Reader, ReadTable, ScopeReader, ToolReader
@@ -203,7 +204,7 @@ class ClassifiedTrace:
         argument_keys: see `calls.arguments_key`.
         agents, models, tools: their places, ascending.
         model_calls: those of the models that do not lie directly below another one: a framework's and its client's describe
-            one model call. These five and the two above are there after `link`.
+            one model call. `tools` are there after `call_builders`, the other three and the two above after `link`.
     """
 
     trace: ClosedTrace
@@ -234,16 +235,12 @@ class ClassifiedTrace:
                 up = above[up]
             above.append(up)
             agent_above.append(up if up < 0 or kinds[up] is agent else agent_above[up])
-            if kind is other:
-                continue
             if kind is model:
                 self.models.append(place)
                 if up < 0 or kinds[up] is not model:
                     self.model_calls.append(place)
             elif kind is agent:
                 self.agents.append(place)
-            else:
-                self.tools.append(place)
 
     def table(self, place: int) -> ReadTable | None:
         """The table that knew the span."""
@@ -305,22 +302,17 @@ def classified_with(
     trace: ClosedTrace, frames: Mapping[bytes, Frame], plan: Plan, steps: Steps
 ) -> tuple[ClassifiedTrace, set[bytes]]:
     """These frames of the trace with what each is, and the ids of the spans of evaluations among them."""
-    tree, of_scope = span_tree_of(frames), plan.reader.of_scope
-    views: list[SpanReader] = []
-    envelopes: list[ResourceScope] = []
-    readings: list[Classification] = []
-    last: ResourceScope | None = None
-    for span_id in tree.ids:
-        _, payload, envelope = frames[span_id]
-        if envelope is not last:
-            last, view_of, read = envelope, envelope.view, _read(of_scope(envelope.scope_name))
-        view = view_of(payload)
-        views.append(view)
-        envelopes.append(envelope)
-        readings.append(read(view))
+    tree = span_tree_of(frames)
+    held = [frames[span_id] for span_id in tree.ids]
+    views = [envelope.view(payload) for _, payload, envelope in held]
+    envelopes = list(map(itemgetter(2), held))
+    read_by = {each: _read(plan.reader.of_scope(each.scope_name)) for each in set(envelopes)}
+    readings = [read_by[envelope](view) for envelope, view in zip(envelopes, views, strict=True)]
     kinds = [each.kind for each in readings]
-    dropped = {span_id for span_id, reading in zip(tree.ids, readings, strict=True) if reading is DROPPED}
-    return ClassifiedTrace(trace, plan, tree, views, envelopes, readings, kinds, steps), dropped
+    read = ClassifiedTrace(trace, plan, tree, views, envelopes, readings, kinds, steps)
+    if DROPPED not in readings:
+        return read, set()
+    return read, {span_id for span_id, reading in zip(tree.ids, readings, strict=True) if reading is DROPPED}
 
 
 def _read(scope: ScopeReader) -> Callable[[SpanReader], Classification]:

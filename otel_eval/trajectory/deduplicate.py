@@ -50,7 +50,7 @@ def merge_within(read: ClassifiedTrace, drafts: dict[int, ToolCallBuilder]) -> l
 def _hosts(read: ClassifiedTrace, drafts: dict[int, ToolCallBuilder]) -> dict[int, int]:
     """Tool span → the nearest one above it, no agent between them, of the same name (without a name: of the same id)."""
     size = read.tree.size
-    if all(size[place] == 1 for place in drafts):  # nothing lies below any of them, as in nearly every trace
+    if max([size[place] for place in drafts], default=1) == 1:  # nothing lies below any of them, as in nearly every trace
         return {}
     hosts: dict[int, int] = {}
     open_spans: list[tuple[int, list[_HostKey]]] = []

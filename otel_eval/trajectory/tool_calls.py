@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,6 +23,7 @@ __all__ = ["ToolCallBuilder", "arguments_key", "call_builders", "mcp_name", "nam
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _NOTHING: Final = Unwrapped(UNRECORDED)
 _CONTENT: Final = (Field.ARGUMENTS, Field.RESULT, Field.CALL_ID)
+_RESULT: Final = (Field.RESULT, Field.CALL_ID)
 
 
 @dataclass(slots=True)
@@ -86,15 +87,15 @@ def call_builders(read: ClassifiedTrace) -> dict[int, ToolCallBuilder]:
     """One draft per tool span that is a call, by place; artefacts that are none become other spans."""
     found: dict[int, ToolCallBuilder] = {}
     is_plain = not (read.plan.wants_content_of_calls or read.trace.logs)
-    for place in [place for place, kind in enumerate(read.kinds) if kind is Kind.TOOL]:
-        table = read.readings[place].table
-        if table is None:  # a rule always belongs to a table
+    for place, reading in enumerate(read.readings):
+        if reading.kind is not Kind.TOOL or reading.table is None:  # a rule always belongs to a table
             continue
-        draft = _draft(read, place, table, is_plain=is_plain)
+        draft = _draft(read, place, reading.table, is_plain=is_plain)
         if draft is None:
             read.kinds[place] = Kind.OTHER
         else:
             found[place] = draft
+    read.tools = list(found)
     return found
 
 
@@ -121,7 +122,7 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
     hidden = table.convention.failures_in_results
     # An event or a log record can hold the only result that shows that the call failed.
     read_all = content or bool(read.trace.logs or table.events)
-    recorded = _recorded(read, span) if read_all else {Field.RESULT: table.value(span.read, Field.RESULT)}
+    recorded = _recorded(read, span) if read_all else _held(span, _RESULT)
     if table.events:
         span.fields = _with_events(span.fields, recorded)
     raw = recorded.get(Field.RESULT)
@@ -134,7 +135,7 @@ def _read_content(read: ClassifiedTrace, span: _ToolSpan, draft: ToolCallBuilder
         _read_arguments(draft, recorded.get(Field.ARGUMENTS), table.value(span.read, Field.PARAMETERS))
     if "results" in needs:
         draft.result = taken.value
-    draft.call_id = draft.call_id or known_id(table.value(span.read, Field.CALL_ID)) or known_id(taken.call_id)
+    draft.call_id = draft.call_id or known_id(taken.call_id)
     draft.error = _error(span, failed=taken.failed)
     draft.certain, draft.unsure = not hidden, hidden and raw is None
 
@@ -167,7 +168,7 @@ def _read_arguments(draft: ToolCallBuilder, raw: Any, parameters: Any) -> None:
 
 def _recorded(read: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
     """The raw values of the fields: attributes first, then the events that the table names, then what was moved from the span."""
-    recorded = {each: value for each in _CONTENT if (value := span.table.value(span.read, each)) is not None}
+    recorded = _held(span, _CONTENT)
     if not span.table.fields_in_events <= recorded.keys():
         for event in chain(span.view.events(), read.logs(span.place)):
             for each, value in span.table.fields_of(event):
@@ -178,6 +179,10 @@ def _recorded(read: ClassifiedTrace, span: _ToolSpan) -> dict[Field, Any]:
         for each, value in adot_call_fields(event):
             recorded.setdefault(each, value)
     return recorded
+
+
+def _held(span: _ToolSpan, fields: Iterable[Field]) -> dict[Field, Any]:
+    return {each: value for each in fields if (value := span.table.value(span.read, each)) is not None}
 
 
 def _with_events(fields: ToolFields, recorded: Mapping[Field, Any]) -> ToolFields:
