@@ -164,9 +164,9 @@ class Partition:
 
     def _push(self, records: Sequence[TopicRecord]) -> bool:
         """Give the spans of records to the pipeline; False if there is no room for them now."""
-        services, kept = self._services, records
-        if self._finished:
-            kept = [record for record in records if not self._is_finished(record)]
+        services, decided = self._services, [record for record in records if self._finished and self._is_finished(record)]
+        offsets = {record.offset for record in decided}
+        kept = [record for record in records if record.offset not in offsets]
         found = services.reader.read(kept)
         try:
             if found.batch.spans:
@@ -181,7 +181,7 @@ class Partition:
         self._count(len(kept) - len(found.refused), found.batch)
         for record, ids in zip(kept, found.trace_ids, strict=True):
             self.watermark.read(record.offset, record.time_s, ids)
-        self._drop_finished(records, kept)
+        self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
         self._settle_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
         return True
@@ -190,19 +190,15 @@ class Partition:
         ids = self._services.reader.trace_ids(record)
         return bool(ids) and all(trace_id in self._finished for trace_id in ids)
 
-    def _drop_finished(self, records: Sequence[TopicRecord], kept: Sequence[TopicRecord]) -> None:
+    def _drop_finished(self, decided: Sequence[TopicRecord]) -> None:
         """Count the spans of traces that an owner before this one finished, and remember the traces for the next owner."""
         oldest_s = self.clock() - self._services.keep_s
         while self._finished and (first := next(iter(self._finished.items())))[1] < oldest_s:
             del self._finished[first[0]]
-        if len(kept) == len(records):
-            return
-        offsets = {record.offset for record in kept}
-        for record in records:
-            if record.offset not in offsets:
-                self._services.counters.add("kafka.spans", self._services.reader.spans(record), outcome="decided")
-                for trace_id in self._services.reader.trace_ids(record):
-                    self._remember(trace_id, record.time_s)
+        for record in decided:
+            self._services.counters.add("kafka.spans", self._services.reader.spans(record), outcome="decided")
+            for trace_id in self._services.reader.trace_ids(record):
+                self._remember(trace_id, record.time_s)
 
     def _refuse(self, record: TopicRecord, why: str) -> bool:
         """Count a record that cannot be used and write it to the dead letters; False if that is not possible now."""
