@@ -11,7 +11,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -24,10 +24,8 @@ MAX_DEPTH: Final = 64
 _MAX_LITERAL: Final = 262_144
 _MAX_PARTS: Final = 4096
 _OPENING: Final = ("{", "[", "(")
-_CLOSING: Final = ("}", "]", ")")
 SPACES: Final = " \t\n\r"  # JSON's
 _FIRST: Final = frozenset('{["-0123456789tfnNI')  # what a JSON value begins with; NaN and Infinity are Python's additions
-_PARTS: Final = (*_OPENING, ",", ":")
 # Python's parser warns about an unknown escape, and a library must not print warnings about recorded content.
 _ODD_ESCAPE: Final = re.compile(r"\\[^\n\\'\"abfnrtv0-7xNuU]")
 
@@ -119,7 +117,7 @@ def literal(text: str, depth: int = 0, whole: str = "") -> Any:
 
 
 def _is_long(text: str) -> bool:
-    return len(text) > _MAX_LITERAL or _count(text, _PARTS) > _MAX_PARTS
+    return len(text) > _MAX_LITERAL or _opened(text) + text.count(",") + text.count(":") > _MAX_PARTS
 
 
 def too_deep(text: str, depth: int = 0) -> bool:
@@ -130,7 +128,7 @@ def too_deep(text: str, depth: int = 0) -> bool:
         depth: how many brackets are open before it.
     """
     # Most texts have few brackets: counting them is much faster than walking through them.
-    if depth + text.count("{") + text.count("[") + text.count("(") <= MAX_DEPTH:
+    if depth + _opened(text) <= MAX_DEPTH:
         return False
     for match in re.finditer(r"[\[\]{}()]", text):
         depth += 1 if match[0] in _OPENING else -1
@@ -141,11 +139,11 @@ def too_deep(text: str, depth: int = 0) -> bool:
 
 def depth_change(text: str) -> int:
     """How many more brackets the text opens than it closes."""
-    return _count(text, _OPENING) - _count(text, _CLOSING)
+    return _opened(text) - text.count("}") - text.count("]") - text.count(")")
 
 
-def _count(text: str, characters: Iterable[str]) -> int:
-    return sum(map(text.count, characters))
+def _opened(text: str) -> int:
+    return text.count("{") + text.count("[") + text.count("(")
 
 
 def plain(value: Any, depth: int = 0) -> Any:
