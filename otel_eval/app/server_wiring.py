@@ -13,6 +13,7 @@ from otel_eval.admin.metrics import SelfMetricsExporter
 from otel_eval.app.exporting import known_scorers, score_endpoints, writes_lines
 from otel_eval.app.wiring import engine_of
 from otel_eval.config import Auth, EvalConfig, MetricsOtlp, OtlpReceiver, ServerTls, Telemetry, refuse_credentials
+from otel_eval.counters import Counters
 from otel_eval.datasets import Dataset
 from otel_eval.descriptors import raise_limit
 from otel_eval.errors import ConfigError, collect_errors
@@ -23,7 +24,6 @@ from otel_eval.storage.directory import worker_directory
 
 if TYPE_CHECKING:
     from otel_eval.admin.metrics import Family
-    from otel_eval.counters import Counters
     from otel_eval.engine import Engine
     from otel_eval.forwarding import Forwarder
     from otel_eval.storage.durable import Durable
