@@ -360,7 +360,8 @@ class _Asked:
     def outcome(self, trajectory: Trajectory, steps: Steps, cost: int) -> Outcome:
         """A scorer that raises, or returns what is no outcome, costs its own result and nothing else."""
         try:
-            steps.take(cost)
+            if cost:  # to take no step raises, too, where none is left
+                steps.take(cost)
         except TooLarge as error:
             return too_large(str(error))
         try:
