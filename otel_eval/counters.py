@@ -52,12 +52,12 @@ class Counters:
 def in_each_child(holder: _T, act: Callable[[_T], object]) -> None:
     """Do something with `holder` in every child process that is forked while it lives."""
     if hasattr(os, "register_at_fork"):
-        held = weakref.ref(holder)  # callbacks cannot be taken back, so they hold nothing that would keep the object for ever
+        held = weakref.ref(holder)  # callbacks cannot be taken back, so they hold nothing that would keep the object forever
         os.register_at_fork(after_in_child=lambda: act(alive) if (alive := held()) is not None else None)
 
 
 def renew_after_fork(holder: Any) -> None:
-    """Give `holder` a fresh `_lock` in a child process: another thread of the parent may hold the old one for ever."""
+    """Give `holder` a fresh `_lock` in a child process: another thread of the parent may hold the old one forever."""
     in_each_child(holder, lambda alive: setattr(alive, "_lock", threading.Lock()))
 
 

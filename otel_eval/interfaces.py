@@ -43,7 +43,7 @@ __all__ = [
 
 
 LONG_TEXT: Final = 64
-"""More bytes than the names by which instrumentations tell their spans apart; the extension has the same number."""
+"""More bytes than the names by which instrumentations distinguish their spans; the extension has the same number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class ResourceScope(Protocol):
 
     @property
     def deployment(self) -> Deployment:
-        """The service's version and environment, as the resource says."""
+        """The service's version and environment, as the resource has it."""
         ...
 
     @property

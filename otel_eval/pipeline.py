@@ -179,7 +179,7 @@ class Pipeline:
                 self._wake.clear()
 
     def use_engine(self, engine: Engine, later: AsyncResults | None) -> None:
-        """Judge by another engine from the next trace on. `later` as at the beginning; one that was there stays."""
+        """Evaluate with another engine from the next trace on. `later` as at the beginning; one that was there stays."""
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
         # Without the lock: an evaluation that waits for an exporter must not delay a reload.
@@ -187,7 +187,7 @@ class Pipeline:
         self._engine, self._tool_names = engine, _tool_name_check(engine)
 
     def step(self) -> bool:
-        """Judge what is due; True if there may be more at once."""
+        """Evaluate what is due; True if there may be more at once."""
         paused = self._backpressure()
         self.progress.moved(paused)
         if paused:
@@ -218,7 +218,7 @@ class Pipeline:
         return self._buffer.pop_closed(now, _AT_ONCE, most_bytes)
 
     def close_now(self, trace_ids: Iterable[bytes], timeout_s: float = FOREVER) -> bool:
-        """Judge now those of the traces that wait only for spans that may come late; False if others took longer than that."""
+        """Evaluate now those of the traces that wait only for spans that may come late; False if others took longer than that."""
         if not self._evaluating.acquire(timeout=timeout_s):
             return False
         try:

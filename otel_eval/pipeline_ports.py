@@ -42,7 +42,7 @@ class AsyncResults(Protocol):
 
 
 class EvaluationAttempts(Protocol):
-    """Records evaluations before they begin, so that a trace whose evaluation ends the process is not evaluated for ever."""
+    """Records evaluations before they begin, so that a trace whose evaluation ends the process is not evaluated forever."""
 
     def batches(self, closed: Sequence[ClosedTrace]) -> Iterable[Sequence[ClosedTrace]]:
         """What is evaluated, and then written down together, before the next batch is evaluated."""

@@ -1,4 +1,4 @@
-"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver to a person or a program.
+"""The admin server: /healthz, /readyz, /metrics and /status, which shows the state of a receiver to people and programs.
 
 It has an address and threads of its own, so that it answers when the receiver is full. Numbers are gathered at each request; it
 takes nothing in and shows no content of spans but names, of services, agents and tools for example, so it asks for no token.

@@ -34,7 +34,7 @@ class Disclosure:
 
     def id(self, text: str) -> str:
         """An id, or a short hash of it that still distinguishes it from others."""
-        # Ids are random, so that hashes of them reveal nothing; four bytes still tell the spans of one trace apart.
+        # Ids are random, so that hashes of them reveal nothing; four bytes still distinguish the spans of one trace.
         return text if not self.redact or not text else f"#{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
     def services(self, names: Iterable[str]) -> list[str]:

@@ -86,7 +86,7 @@ class OtlpEndpoint(ExportEndpoint):
     endpoint: Target
     """http:// or https:// URL. With http/protobuf the signal's path is added to it, e.g. `/v1/metrics`."""
     protocol: Literal["grpc", "http/protobuf"] = "grpc"
-    """The protocol that is spoken."""
+    """The protocol of the endpoint."""
 
 
 class OtlpExporter(OtlpEndpoint):

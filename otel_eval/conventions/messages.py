@@ -95,7 +95,7 @@ def _mention(value: dict[str, Any], key: str) -> ToolRequest | ToolResult | None
     return ToolRequest("") if hollow else None
 
 
-class _Candidate:
+class _PreparedShape:
     """A shape with its texts and paths split."""
 
     __slots__ = ("_equals", "_needs", "is_result", "shape")
@@ -127,7 +127,7 @@ class _ShapeIndex:
     There are two dozen shapes, and most objects in a message match none; trying each shape would be most of the work.
     """
 
-    def __init__(self, shapes: Sequence[_Candidate]) -> None:
+    def __init__(self, shapes: Sequence[_PreparedShape]) -> None:
         self._shapes: Final = shapes
         self._by_key: Final[dict[str, list[int]]] = {}
         self._by_text: Final[dict[str, dict[str, list[int]]]] = {}
@@ -140,7 +140,7 @@ class _ShapeIndex:
                 numbers = self._by_text.setdefault(key, {}).setdefault(text, []) if text else self._by_key.setdefault(key, [])
                 numbers.append(number)
 
-    def candidates(self, value: dict[str, Any], key: str) -> Sequence[_Candidate]:
+    def candidates(self, value: dict[str, Any], key: str) -> Sequence[_PreparedShape]:
         """The shapes that the object may have, in the order of the tables, since it may have several; `key` holds it."""
         numbers = [*self._within[key]] if key in self._within else []
         for name, numbers_of in self._by_text.items():
@@ -153,7 +153,7 @@ class _ShapeIndex:
 
 
 _SHAPES: Final = _ShapeIndex(
-    [*(_Candidate(each, is_result=True) for each in RESULTS), *(_Candidate(each, is_result=False) for each in REQUESTS)]
+    [*(_PreparedShape(each, is_result=True) for each in RESULTS), *(_PreparedShape(each, is_result=False) for each in REQUESTS)]
 )
 
 

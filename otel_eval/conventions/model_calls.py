@@ -65,7 +65,7 @@ def read_event(event: SpanEvent) -> Iterator[tuple[Side, list[ToolRequest | Tool
             yield Side.HISTORY, read_messages({"tool.result": held["tool.result"]})
         return
     for key, part in _DETAILS.items():
-        # Free text does not tell whether there were calls, and neither does an empty one.
+        # Free text does not show whether there were calls, and neither does an empty one.
         if key in held and not isinstance(decode(held[key], literals=False), str):
             yield part, read_messages(held[key])
 
@@ -313,7 +313,7 @@ def _is_text(values: Mapping[str, Any]) -> bool:
     return _ONLY_TEXT.issuperset(map(type, values.values()))
 
 
-# Texts without information; `completed` and `incomplete` of the Responses API are states and do not tell about tool calls.
+# Texts without information; `completed` and `incomplete` of the Responses API are states and mean nothing about tool calls.
 _NO_REASON: Final = frozenset(
     {"", "none", "null", "unknown", "unspecified", "finish_reason_unspecified", "other", "completed", "incomplete", "in_progress"}
 )

@@ -294,7 +294,7 @@ _ENTRY_KINDS: Final = (2, 5)  # OTLP: SERVER, CONSUMER. They start a process's p
 
 
 def parent_is_remote(frame: Frame, view: SpanReader | None = None) -> bool | None:
-    """Whether the parent that a span names is in another process: by its flags, else by its kind; None if neither tells.
+    """Whether the parent that a span names is in another process: by its flags, else by its kind; None if neither shows it.
 
     Args:
         frame: the span; its parent's id is not empty.

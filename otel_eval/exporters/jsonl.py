@@ -285,7 +285,7 @@ class ChangedLinesExporter(JsonLinesExporter):
 
 
 def _digests_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The id of each result in the file and what tells whether it has changed."""
+    """The id of each result in the file and what shows whether it has changed."""
     with path.open("rb") as lines:
         for line in lines:
             try:

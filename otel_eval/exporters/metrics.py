@@ -34,7 +34,7 @@ SDK_SETS: Final = 1800 // len(_LABELS)
 class _LabelSets:
     """The first values of each label as they are, and the first sets of labels; what comes further is "other", and counted.
 
-    Each set is a series that the SDK keeps for ever, and two hundred agents, services and tools make eight million of them.
+    Each set is a series that the SDK keeps forever, and two hundred agents, services and tools make eight million of them.
 
     Args:
         max_values: of one label.

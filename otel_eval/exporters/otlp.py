@@ -43,7 +43,7 @@ _DEFAULT: Final = RetryPolicy()
 class OtlpSignalExporter(Exporter):
     """Requests to one signal of an OTLP endpoint.
 
-    They are sent by ourselves, because the official exporter tells neither why an endpoint refused, nor what it rejected, nor
+    They are sent by ourselves, because the official exporter reports neither why an endpoint refused, nor what it rejected, nor
     when to retry.
 
     Args:

@@ -178,7 +178,7 @@ class WindowGauges:
         in_each_child(self, WindowGauges._begin)
 
     def _begin(self) -> None:
-        """Nothing: at the start, and in a child process, whose parent tells of what came before."""
+        """Nothing: at the start, and in a child process, whose parent reports what came before."""
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], ResultWindow] = {}
         self._known: dict[tuple[str, str, str], set[str]] = {}
@@ -221,7 +221,7 @@ class WindowGauges:
         """What a collection calls for one gauge."""
 
         def observe(_: Any) -> list[Observation]:
-            # The first gauge looks at the windows; the others, called after it in a collection, tell of the same instant.
+            # The first gauge looks at the windows; the others, called after it in a collection, report the same instant.
             if name == names.WINDOW_RESULTS_METRIC:
                 self._look()
             seen = [(labels | more, value) for labels, points in self._seen for value, more in points[name]]

@@ -21,7 +21,7 @@ from otel_eval.forwarding.splice import SpanContainer, wrap_spans
 from otel_eval.otlp.client import OtlpClient
 from otel_eval.retry import Attempts, ExportResult
 
-_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless told otherwise
+_JOINED: Final = 3 * 1024 * 1024  # requests are joined up to here: backends take 4 MiB unless configured otherwise
 _LINGER_S: Final = 0.05  # seconds that released spans wait for others to be sent with them
 _PACE_S: Final = 0.05
 """Seconds after a request in which further ones are collected: each costs the client a third of a millisecond and its threads

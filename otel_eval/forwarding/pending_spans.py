@@ -149,7 +149,7 @@ Spans = Sequence[tuple[bytes, bytes, Frame, int]]
 
 
 def checksum_of(roots: Sequence[PendingSpan]) -> int:
-    """A number that tells these spans from others, also when the evaluations are others after a restart."""
+    """A number that distinguishes these spans from others, also when the evaluations are others after a restart."""
     # 0 stands for "none was held", so that a checksum which happens to be 0 becomes 1.
     return zlib.crc32(b"".join([root.trace_id + root.span_id for root in roots])) or 1 if roots else 0
 

@@ -45,7 +45,7 @@ class Forwarder(Exporter):
 
     Args:
         to: the backend.
-        engine: tells what may be a run of some evaluation.
+        engine: decides what may be a run of some evaluation.
         counters: `forward.*`, by signal.
         limit_bytes: of the queue of each signal.
         journal: journals requests until they were forwarded. With it, what is left at the end is forwarded after the next start.

@@ -1,7 +1,7 @@
 """HTTP/1.1 requests: the head and the body, in the strict grammar of RFC 9112 and RFC 9110.
 
 What one server repairs and another does not is how a request is smuggled in the body of the one before it. So lines end in CRLF,
-nothing is folded, and the headers that tell where a body ends, what it is and who sent it appear once. A body is read by length
+nothing is folded, and the headers that define where a body ends, what it is and who sent it appear once. A body is read by length
 or by chunks, never beyond a limit, and memory is reserved before bytes are read.
 """
 
@@ -136,7 +136,7 @@ def body_reader(headers: Message, stream: BufferedIOBase, limit: int) -> tuple[i
     """The announced size, 0 if the body comes in chunks, and how to read it.
 
     Raises:
-        InputError: the headers do not tell unambiguously where the body ends.
+        InputError: the headers do not define unambiguously where the body ends.
         RequestTooLarge: they announce more than `limit`.
     """
     lengths, coding = headers.get_all("Content-Length", []), headers.get("Transfer-Encoding")

@@ -228,7 +228,7 @@ class ConnectionServer(ThreadingHTTPServer):
         """Called before a connection is closed for which there is no room."""
 
     def secure(self, request: Any) -> Any:
-        """The connection to serve, with TLS if that is spoken; None if the handshake failed."""
+        """The connection to serve, with TLS if it is used; None if the handshake failed."""
         return request
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -253,7 +253,7 @@ class ConnectionServer(ThreadingHTTPServer):
         return self._places.acquire(timeout=_ROOM_S)
 
     def waits(self, since: Callable[[], float]) -> None:
-        """The connection of this thread waits for its client; `since` tells from when on the client is late."""
+        """The connection of this thread waits for its client; `since`: from when on the client is late."""
         with self._lock:
             self._waiting[threading.current_thread()] = since
 

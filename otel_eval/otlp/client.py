@@ -164,7 +164,7 @@ def _http(to: Endpoint, signal: str) -> Callable[[], _Opened]:
 
 
 def http_result(response: HttpResponse) -> ExportResult:
-    """The meaning of a response, which may tell of a partial success."""
+    """The meaning of a response, which may report a partial success."""
     if 200 <= response.status < 300:
         return _taken(response.content) if response.content_type == "application/x-protobuf" else ExportResult("ok")
     return of_http(response.status, response.after_s)

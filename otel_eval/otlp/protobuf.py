@@ -276,7 +276,7 @@ _FIXED: Final = {1: 8, 5: 4}
 
 
 def too_many(where: str, most: int, what: str = "attributes") -> str:
-    """What to tell the sender."""
+    """The message of the response."""
     return f"{where} has more than {most} {what}, which is the limit here (receivers.otlp.max_attributes)"
 
 

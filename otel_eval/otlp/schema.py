@@ -144,7 +144,6 @@ parse_raw_traces: Final = _parser("RawTraces")
 parse_raw_logs: Final = parse_raw_traces  # the same numbers
 parse_span_ids: Final = _parser("SpanIds")
 parse_log_ids: Final = _parser("Logs")
-parse_ids: Final = _parser("Ids")
 parse_log: Final = _parser("Log")
 parse_metrics: Final = _parser("Metrics")
 parse_span: Final = _parser("Span")

@@ -195,12 +195,12 @@ class BaseScorer:
 
     @property
     def reads_calls(self) -> bool:
-        """Whether it cannot tell anything where the instrumentation records no tool calls."""
+        """Whether it has no result where the instrumentation records no tool calls."""
         return True
 
     @property
     def reads_failures(self) -> bool:
-        """Whether it cannot tell anything where it is unknown whether a call failed."""
+        """Whether it has no result where it is unknown whether a call failed."""
         return False
 
     @property

@@ -182,7 +182,7 @@ def _takes_a_trajectory(name: str, thing: Any, own: Mapping[str, Any]) -> None:
         )
     try:
         signature = inspect.signature(thing)
-    except (TypeError, ValueError):  # of some callables Python cannot tell
+    except (TypeError, ValueError):  # some callables have no signature
         return
     try:
         signature.bind(None, **own)

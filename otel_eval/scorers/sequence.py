@@ -256,7 +256,7 @@ class LoopDetection(BaseScorer):
 
     0 if some cycle of 1 to `max_cycle` identical calls is repeated more than `max_repeats` times in a row; identical as for
     `redundant_calls`. Details: `loops` [{first, length, times, tools}], the most repeated of each length. Skipped: the names
-    repeat, only the arguments could tell, and some were not recorded.
+    repeat, only the arguments could decide, and some were not recorded.
 
     Attributes:
         max_repeats: how often in a row a cycle may be repeated.

@@ -2,7 +2,7 @@
 
 Knows the journal and what each event of the pipeline is there; decides nothing about traces. Nothing raises here but
 `Overloaded` towards a sender: a disk that cannot be written stops intake and evaluation, not the process. A long-open trace is
-journaled again, so that a single run that waits for a person does not keep the segments that follow its first span.
+journaled again, so that a single run that waits for a human approval does not keep the segments that follow its first span.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ForwardedRequests:
     Args:
         journal: where requests stand.
         segment_refs: which segments are needed.
-        unwritten: told of a note that could not be written.
+        unwritten: called with a note that could not be written.
     """
 
     def __init__(self, journal: Journal, segment_refs: SegmentRefs, unwritten: Callable[[OSError], object]) -> None:
@@ -330,7 +330,7 @@ class Durable:
                 self._unfinished[trace_id] += 1
 
     def late(self, report: Report) -> bool:
-        """Write down results that came later; False if they are not to be told, because they will be asked for again."""
+        """Write down results that came later; False if they are not to be exported, because they will be asked for again."""
         if self._stopping.is_set():
             return False
         written = self._append([EvaluatedTrace(bytes.fromhex(report.trajectory.trace_id), reports=[report], late=True)])

@@ -1,4 +1,4 @@
-"""Records each evaluation before it begins, so that a trace whose evaluation ends the process is not evaluated for ever.
+"""Records each evaluation before it begins, so that a trace whose evaluation ends the process is not evaluated forever.
 
 `InProgress` is a file that outlives the process: which traces are being evaluated, and how many crashes each was part of. It is
 mapped into memory. To write an entry is a copy in memory, which survives the death of the process by any cause; it survives the

@@ -362,7 +362,7 @@ class SegmentRefs:
                 trace_id = next(iter(traces))
                 if is_open(trace_id):
                     return False
-                traces.discard(trace_id)  # for ever: an id that is forgotten is not opened again
+                traces.discard(trace_id)  # forever: an id that is forgotten is not opened again
             if self._retained[segment] > 0:
                 return False
             self._traces.pop(segment, None)

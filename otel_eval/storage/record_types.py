@@ -239,7 +239,7 @@ def unpack_delivered(payload: bytes) -> tuple[str, list[bytes]]:
 
 
 class ForwardedRequest(NamedTuple):
-    """A request, by the number of its segment and the end of its record there, and what tells which of its spans still wait.
+    """A request, by the number of its segment and the end of its record there, and what shows which of its spans still wait.
 
     `waiting` is 0 if none does, and then all of it was passed on.
     """
@@ -325,7 +325,7 @@ def weight_of(trace: ClosedTrace) -> int:
 
 
 def records_of(trace: ClosedTrace, *, is_open: bool) -> list[tuple[RecordKind, bytes]] | None:
-    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be told apart."""
+    """Records that restore the trace: evaluated spans, results, later spans. None if they cannot be distinguished."""
     if trace.part is not None and trace.released is not None:
         return _records_of_parts(trace, trace.part, trace.released)
     evaluated = not is_open or trace.changed is not None

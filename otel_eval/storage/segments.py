@@ -117,7 +117,7 @@ def scan(data: Bytes, damage: Damage) -> Iterator[Record]:
         if after is None:
             break
         at = after
-    # A file that is as long as it was before was not filled: what cannot be told from the former bytes is not counted as lost.
+    # A file that is as long as it was before was not filled: what may be former bytes is not counted as lost.
     end = min(ours, len(data)) if len(data) == header.stale else len(data)
     damage.torn = max(0, end - damage.tail)
 

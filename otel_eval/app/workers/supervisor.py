@@ -29,7 +29,7 @@ __all__ = ["SupervisedWorker", "WorkerProcess"]
 _log = logging.getLogger("otel_eval")
 
 _LOOK_S: Final = 1.0
-_ANSWER_S: Final = 2.0  # for a worker to tell how it is
+_ANSWER_S: Final = 2.0  # for a worker to report its state
 _PART_S: Final = 30.0  # for a worker to take a part of a request, its disk included
 _HEALTHY_S: Final = 10.0  # a worker that lived longer is started again without delay
 _ACCEPTED: Final = ExportResponse(ExportStatus.ACCEPTED)
@@ -154,7 +154,7 @@ class SupervisedWorker:
         self._backoff = Backoff(_POLICY, self._stopping)
         self._thread: Final = threading.Thread(target=self._keep, name=f"otel-eval-worker-{number}", daemon=True)
         self._restarts = 0
-        self._counts: Mapping[str, Any] = {}  # of the process, as it told last
+        self._counts: Mapping[str, Any] = {}  # of the process, as last reported
         self._ended: Mapping[str, Any] = {}  # what processes counted that have ended
         self._readiness = Readiness(False, "it starts")
 
@@ -289,7 +289,7 @@ class SupervisedWorker:
 
     @property
     def readiness(self) -> Readiness:
-        """Whether it works, as it told a second ago."""
+        """Whether it works, as it reported a second ago."""
         return self._readiness
 
     def scores(self) -> list[Family]:
@@ -301,7 +301,7 @@ class SupervisedWorker:
         return found
 
     def counts(self) -> dict[str, Any]:
-        """What its processes counted, as they told a second ago."""
+        """What its processes counted, as they reported a second ago."""
         label = {"worker": str(self.number)}
         own = {named_count("workers.up", label): int(self._ready is not None)}
         own[named_count("workers.restarts", label)] = self._restarts

@@ -3,7 +3,7 @@
 An alignment is a path down and right through the grid of groups. The groups that are paired form a monotone path: after group g
 met batch b, either g meets the next batch, or the next group meets b. What is already taken of the group (or batch) that goes on
 is the state. No polynomial algorithm is known where names repeat across groups, so dominated states are dropped, and beyond
-`limit` the heaviest are kept: exact for every alignment that a person writes down, and for larger ones a value that is reached
+`limit` the heaviest are kept: exact for every alignment that is written by hand, and for larger ones a value that is reached
 by some order but might not be the greatest.
 """
 

@@ -1,4 +1,4 @@
-"""JSON documents of traces, told apart by their keys: OTLP, Tempo and Jaeger, decoded or as a text of any size.
+"""JSON documents of traces, distinguished by their keys: OTLP, Tempo and Jaeger, decoded or as a text of any size.
 
 A text is read a few hundred spans at a time, by a cursor that holds a part of it. In the documents of every known writer, what a
 group holds for all its spans comes before them. Of a group in another order all is held at once. Each group is read by itself, so

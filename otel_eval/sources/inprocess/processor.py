@@ -130,7 +130,7 @@ class InProcessSource(SpanProcessor):
     # ------------------------------------------------------------------ per trace, on the caller's thread
 
     def _began(self, span: Any) -> None:
-        """The first span of a trace: the moment for all that is too dear for every span."""
+        """The first span of a trace: the place for what costs too much for every span."""
         self._worker.ensure()
         if not self._is_limiting:
             self._is_limiting = self._limiting.ensure()
@@ -189,7 +189,7 @@ class InProcessSource(SpanProcessor):
                 saw(SdkSpanReader(span), _scope_name(span), str(service))
 
     def pipeline(self) -> tuple[Any, Any] | None:
-        """The processors and the resource of the provider whose spans we saw last, if the SDK tells."""
+        """The processors and the resource of the provider whose spans were seen last, if the SDK shows them."""
         return None if self._pipeline is None else (self._pipeline, self._resource)
 
     def be_last_registered_at_exit(self) -> None:
@@ -197,7 +197,7 @@ class InProcessSource(SpanProcessor):
         atexit.unregister(self._exit_hook)
         atexit.register(self._exit_hook)
 
-    # ------------------------------------------------------------------ on the threads of ours
+    # ------------------------------------------------------------------ on the threads of the processor
 
     def _limit(self, _: object) -> None:
         self._limit_asked = False

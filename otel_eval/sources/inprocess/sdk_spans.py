@@ -68,7 +68,7 @@ def move_to_front(processor: Any, pipeline: Any) -> bool:
 def open_parent(span: Any, parent_context: Any) -> int | None:
     """The id of the span's parent if that is an open span of the same provider.
 
-    Asked for the first span that we see of a trace: such a parent started before we were added, and will tell us its end.
+    Asked for the first span of a trace that is seen: such a parent started before the processor was added, and will report it.
     A parent of another provider will not.
     """
     parent = span.parent
@@ -333,7 +333,7 @@ class SdkResourceScope:
         return made
 
     def rank(self, payload: ReadableSpan) -> tuple[Any, ...]:
-        """End, number of attributes, then all that tells two spans of one id apart."""
+        """End, number of attributes, then all that distinguishes two spans of one id."""
         items = _items(raw_attributes(payload))
         view = SdkSpanReader(payload)
         rank = (view.name, view.start_ns, view.status_code, view.status_message, sorted(plain(items).items()), [*view.events()])

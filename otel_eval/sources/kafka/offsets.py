@@ -168,7 +168,7 @@ class OffsetFinder:
             partitions: how many the topic has; 0: not known.
 
         Raises:
-            KafkaException: the cluster does not tell.
+            KafkaException: the cluster does not answer.
         """
         first, end = consumer.get_watermark_offsets(committed, timeout=_TIMEOUT_S)
         if committed.offset < 0:

@@ -186,7 +186,7 @@ class KafkaSource:
         return read
 
     def _note_ends(self, messages: Sequence[Any]) -> None:
-        """What messages tell that are no records: the end of a partition, or an error."""
+        """What messages that are no records mean: the end of a partition, or an error."""
         from confluent_kafka import KafkaError
 
         for message in messages:

@@ -44,7 +44,7 @@ def file_stamp(file: str) -> tuple[int, int, int] | None:
 def read_regular_file(file: str, most: int) -> bytes:
     """What it holds, or the first `most` bytes and one more.
 
-    A read from a pipe could wait for ever and a device has no end: only regular files are read.
+    A read from a pipe could wait forever and a device has no end: only regular files are read.
 
     Raises:
         OSError: it cannot be read, or is no file.

@@ -72,7 +72,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # two receivers on one port would share traces between them
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
-        # grpcio unpacks a message whole before it looks at its size: a bomb would have gone off by then.
+        # grpcio unpacks a message whole before it looks at its size: a decompression bomb would already have taken the memory.
         ("grpc.per_message_decompression", 0),
         # What a connection may send before anybody asks for it. Probing would raise that to 256 MiB for each call that has no
         # thread yet; a message that is waited for may come at once, whatever its size.
@@ -109,7 +109,7 @@ class _Guard(grpc.ServerInterceptor):  # type: ignore[misc]
 
     def __init__(self, tokens: BearerTokens, refused: Callable[[], None]) -> None:
         self._tokens, self._refused = tokens, refused
-        # A handler of streams is called before the first message is read; the client cannot tell the difference.
+        # A handler of streams is called before the first message is read; the client sees no difference.
         self._refusal: Final = grpc.stream_unary_rpc_method_handler(self._refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -149,14 +149,14 @@ class OtlpGrpcServer:
         logging.getLogger("grpc._cython.cygrpc").addFilter(_UNTOLD)
         self._pool = ThreadPoolExecutor(_WAITING, thread_name_prefix="otel-eval-grpc")
         self._working = threading.BoundedSemaphore(limits.threads)
-        # grpcio does not tell how much has arrived of messages that are not complete.
+        # grpcio does not report how much has arrived of messages that are not complete.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
         growth = RssMonitor(limits.max_inflight_bytes)
         self._patience = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, growth)
         guards = [_Guard(tokens, lambda: handler.unauthenticated("grpc"))] if tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
-            # As a stream, so that waiting for the message is ours and ends: grpcio itself waits for ever.
+            # As a stream, so that waiting for the message is ours and ends: grpcio itself waits forever.
             export = grpc.stream_unary_rpc_method_handler(self._export(signal))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": export})])
         health = health_handler(("", *_SERVICES.values()), lambda: handler.is_open() and ready())

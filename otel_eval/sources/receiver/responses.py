@@ -51,8 +51,8 @@ def retry_info(delay_s: float) -> Any:
 def status(answer: ExportResponse) -> Any:
     """A google.rpc.Status of an answer that is no success.
 
-    RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large for ever
-    into one that is sent for ever.
+    RetryInfo is given only where a retry helps: on RESOURCE_EXHAUSTED it would turn a body that is too large forever
+    into one that is sent forever.
     """
     message = status_pb2.Status(code=_CODES[answer.status], message=answer.message)
     if answer.status is ExportStatus.RETRYABLE:
