@@ -126,7 +126,7 @@ def is_awaited(scorer: Scorer) -> bool:
 def condition(wanted: Any) -> Callable[[Any], bool]:
     """A test of one attribute's value: text as a glob over the value's text, anything else by equality."""
     if not isinstance(wanted, str):
-        # The types are compared because `True == 1` in Python, and who writes true does not mean the number 1.
+        # The types are compared because `True == 1` in Python, and a user who writes true does not mean the number 1.
         return lambda value: type(value) is type(wanted) and value == wanted
     fits = glob_matcher(wanted)
     return lambda value: bool(fits(_text(value)))

@@ -194,7 +194,7 @@ def metrics_request(document: dict[str, Any]) -> bytes:
     Raises:
         InputError: the document is none.
     """
-    # Deferred: only who passes metrics on as JSON needs the message.
+    # Deferred: only forwarding metrics as JSON needs the message.
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
     for exemplar in _exemplars(document):

@@ -89,7 +89,7 @@ class ForwardedRequests:
         self._lock = threading.Lock()  # guards all acks
 
     def kept(self, ack: Ack, segment: Segment, end: int) -> None:
-        """The request stands there. Before anybody can pass on anything of it."""
+        """The request stands there; called before any of it can be passed on."""
         ack.place = (segment, end)
         self.needed(segment)
 

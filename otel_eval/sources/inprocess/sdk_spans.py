@@ -353,7 +353,7 @@ class SdkResourceScopes:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], SdkResourceScope] = {}
-        self._last: tuple[Any, Any, SdkResourceScope] = (self, self, SdkResourceScope(None, None))  # none of anybody's
+        self._last: tuple[Any, Any, SdkResourceScope] = (self, self, SdkResourceScope(None, None))  # of no span
 
     def of(self, span: ReadableSpan) -> SdkResourceScope:
         """The envelope of the span. It holds resource and scope, so their identities stay theirs."""

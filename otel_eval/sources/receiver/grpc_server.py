@@ -74,7 +74,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", limits.max_body_bytes),  # grpcio's default is 4 MiB
         # grpcio unpacks a message whole before it looks at its size: a decompression bomb would already have taken the memory.
         ("grpc.per_message_decompression", 0),
-        # What a connection may send before anybody asks for it. Probing would raise that to 256 MiB for each call that has no
+        # What a connection may send before the server asks for it. Probing would raise that to 256 MiB for each call that has no
         # thread yet; a message that is waited for may come at once, whatever its size.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _AHEAD),
