@@ -168,7 +168,7 @@ class AcceptedSignals:
         self._keys = [key for key in held if isinstance(key, str)] if isinstance(held, list) else []
 
     def has(self, key: str) -> bool:
-        """Whether it was accepted."""
+        """Whether an endpoint accepted the signal before, also before a restart."""
         return key in self._keys
 
     def add(self, key: str) -> None:

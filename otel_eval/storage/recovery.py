@@ -157,6 +157,7 @@ class Recovery:
                 self._closed.setdefault(trace_id, []).append(_Closed(trace, dict(trace.last_evaluations)))
 
     def _mark_evaluated(self, traces: Iterable[EvaluatedTrace], segment: Segment) -> None:
+        """Evaluated traces, by a record of the segment: note their pending results, and the reports still to be delivered."""
         for evaluated in traces:
             if self._resuming:
                 self._resuming.evaluated(evaluated)

@@ -207,6 +207,7 @@ class Aligner:
         return criterion.plain or [call.arguments for call in calls] == [visit.arguments for visit in visits]  # type: ignore[union-attr]
 
     def _by_words(self, wanted: Prepared, made: Sequence[Hashable], *, any_order: bool) -> Pairs:
+        """The pairs where calls agree if their words are equal, by the cheapest algorithm that the groups of both sides allow."""
         expectation, ran = self._criterion.expectation, self._batches
         if any_order or (ran is None and not expectation.nested):
             return self._equal_words(wanted, made, any_order=any_order)

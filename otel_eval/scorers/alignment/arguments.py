@@ -260,7 +260,7 @@ class _Shares:
         return sum([self._items.get(item, 0) for item in items]), keys
 
     def of(self, word: Hashable) -> dict[Hashable, float]:
-        """What the others weigh against these wanted arguments, where that is more than 0."""
+        """How much each set of actual arguments agrees with these expected ones, where that is more than 0."""
         (items, keys), own = self._wanted[word]
         objects = {key: value for key, value in own.items() if is_object(value)}
         found, size = {}, len(own)

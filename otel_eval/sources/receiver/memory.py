@@ -221,7 +221,7 @@ class IdleMemory:
         self._most_held, self._size_then = 0, size()
 
     def look(self) -> None:
-        """Trim if that is worth it now. To be called often; it looks once a second."""
+        """Give freed memory back to the system if there is enough of it. To be called often; it checks once a second."""
         now = self._clock()
         if now - self._looked < _LOOK_S:
             return
