@@ -30,6 +30,7 @@ from otel_eval.model import Report
 from otel_eval.otlp.endpoint import Endpoint
 from otel_eval.otlp.tls import ClientTls, PemFile
 from otel_eval.retry import RetryPolicy
+from otel_eval.wire import fields
 
 Reports = Callable[..., Report]
 
@@ -125,9 +126,9 @@ def backend_of(protocol: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def event_name(record: Any) -> str:
-    """Its own field, or the attribute that SDKs before 1.35 use."""
-    named = {pair.key: pair.value.string_value for pair in record.attributes}
-    return getattr(record, "event_name", "") or named["event.name"]
+    """Field 12, which the protobuf classes that come with older SDKs do not know and keep as they got it."""
+    body = record.SerializeToString()
+    return next(body[field.content : field.stop].decode() for field in fields(body, 0, len(body)) if field.number == 12)
 
 
 def send(sinks: list[Any], *reports: Report) -> list[bool]:
