@@ -200,7 +200,6 @@ class ToolReader:
         )
         self.everything: Final = Wanted(self.content.keys | self._described_by.keys)
         self._known: Final[dict[tuple[str, bytes], ToolFields]] = {}
-        self._plain: Final[dict[tuple[str, bytes], ToolFields]] = {}  # those of calls without a mark of failure
         self._call_id: Final = table.keys_wanted(Field.CALL_ID)
         self._result: Final = table.keys_wanted(Field.RESULT)
         self._no_ids: Final = table.placeholder_texts - {""}
@@ -218,10 +217,10 @@ class ToolReader:
         if found is None:
             return None
         fingerprint, call_id = found
-        fields = self._plain.get((view.name, fingerprint))
-        if fields is None or call_id in self._no_ids or self.table.is_masked(call_id):
+        fields = self._known.get((view.name, fingerprint))
+        if fields is None or not fields.is_call or fields.error_type or fields.failed or call_id in self._no_ids:
             return None
-        return fields, known_id(call_id)
+        return None if self.table.is_masked(call_id) else (fields, known_id(call_id))
 
     def read_fields(self, view: SpanReader) -> ToolFields:
         """The fields of the span."""
@@ -237,11 +236,8 @@ class ToolReader:
         fields = self.read(view.attributes(self._described_by), name)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
-            self._plain.clear()
         if len(mark) + len(name) <= MEMO_BYTES:
             self._known[name, mark] = fields
-            if fields.is_call and not (fields.error_type or fields.failed):
-                self._plain[name, mark] = fields
         return fields
 
     def read(self, attributes: Mapping[str, Any], span_name: str) -> ToolFields:
