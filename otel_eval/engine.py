@@ -86,7 +86,7 @@ class Engine:
         self._exported: Final = tuple(exported)
         self._reports_no_run: Final = no_run
         self._most_sampled: Final = max((each.sample for each in self.evaluations), default=0.0)
-        self._prepared: Final = [_Prepared(evaluation) for evaluation in self.evaluations]
+        self._prepared: Final = [_PreparedEvaluation(evaluation) for evaluation in self.evaluations]
         self._reads_inner: Final = any(each.match.runs == "all" for each in self.evaluations)
         self.waits: Final = any(each.later for each in self.evaluations)
         self._samples: Final = any(share < 1 for each in self.evaluations for share in (each.sample, *map(_share, each.later)))
@@ -204,10 +204,10 @@ class Engine:
         reason = NoRun(why, result_id(run.trace_id, "", "", "", revision))
         return [Report(run, "", revision, (), evidence=trace.evidence or evidence_of(trace.frames), stamp=stamp, no_run=reason)]
 
-    def _matching(self, run: Trajectory, draw: float) -> list[_Prepared]:
+    def _matching(self, run: Trajectory, draw: float) -> list[_PreparedEvaluation]:
         return [each for each in self._prepared if each.applies(run, draw)]
 
-    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_Prepared]:
+    def _no_longer_outermost(self, run: Run, last: LastEvaluation | None, draw: float) -> list[_PreparedEvaluation]:
         """The evaluations that reported the run while it was outermost, and are not for runs inside others."""
         if not _is_inner(run, last):
             return []
@@ -289,21 +289,21 @@ def _part_of(run: Run) -> Skipped:
     return Skipped(f"part of run {run.enclosing.hex()}")
 
 
-class _Prepared:
+class _PreparedEvaluation:
     """An evaluation, with what is the same for each of its results determined once."""
 
     def __init__(self, evaluation: ScorerSet) -> None:
         self.evaluation: Final = evaluation
         self.applies: Final = Matcher(evaluation)
         self._name: Final = evaluation.name
-        self._at_once: Final = [_Asked(self._name, scorer) for scorer in evaluation.at_once]
-        self._later: Final = [(_share(scorer), _Asked(self._name, scorer)) for scorer in evaluation.later]
+        self._at_once: Final = [_PreparedScorer(self._name, scorer) for scorer in evaluation.at_once]
+        self._later: Final = [(_share(scorer), _PreparedScorer(self._name, scorer)) for scorer in evaluation.later]
 
     def report(
         self, trajectory: Trajectory, revision: int, draw: float, occasion: _Occasion, steps: Steps, instead: Outcome | None
     ) -> Report:
         """What the evaluation reports of a run; with `instead`, that is the outcome of each scorer and none is called."""
-        ids = _Ids(trajectory.trace_id, trajectory.span_id, self._name, revision)
+        ids = _ResultIds(trajectory.trace_id, trajectory.span_id, self._name, revision)
         later = [asked for share, asked in self._later if draw < share]
         if instead is not None:
             results, pending = [each.result(ids, instead) for each in (*self._at_once, *later)], []
@@ -321,7 +321,7 @@ def _share(scorer: Scorer) -> float:
     return share
 
 
-class _Asked:
+class _PreparedScorer:
     """A scorer of an evaluation, with what is the same for each of its results determined once."""
 
     def __init__(self, evaluation: str, scorer: Scorer) -> None:
@@ -329,7 +329,7 @@ class _Asked:
         self._name, self._type, self._version = scorer.name, scorer.type, scorer.version
         self._threshold: float | None = getattr(scorer, "applied_threshold", None)
 
-    def result(self, ids: _Ids, outcome: Outcome) -> Result:
+    def result(self, ids: _ResultIds, outcome: Outcome) -> Result:
         """The result that has this outcome."""
         threshold = self._threshold if self._is_own else self._deciding(outcome)
         made_of = ids.of(self._name)
@@ -342,7 +342,7 @@ class _Asked:
             return threshold
         return threshold if outcome.passed == (outcome.value >= threshold) else None
 
-    def pending(self, ids: _Ids) -> Pending:
+    def pending(self, ids: _ResultIds) -> Pending:
         """The result that is still to come; a scorer that is not ours gets a copy of the run's values."""
         scorer: Any = self._scorer
         evaluate = scorer.evaluate if self._is_own else lambda trajectory: scorer.evaluate(private_copy(trajectory))
@@ -372,7 +372,7 @@ class _Asked:
             return failed_from(error)
 
 
-class _Ids:
+class _ResultIds:
     """The ids of the results of one revision of an evaluation of a run; what they share is hashed once."""
 
     def __init__(self, trace_id: str, span_id: str, evaluation: str, revision: int) -> None:
@@ -388,7 +388,7 @@ class _Ids:
 
 def result_id(trace_id: str, span_id: str, evaluation: str, scorer: str, revision: int) -> str:
     """32 hex digits that are the same for the same run, evaluation, scorer and revision, wherever it is scored."""
-    return _Ids(trace_id, span_id, evaluation, revision).of(scorer)
+    return _ResultIds(trace_id, span_id, evaluation, revision).of(scorer)
 
 
 def _bytes(text: str) -> bytes:

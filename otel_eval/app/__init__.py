@@ -277,10 +277,10 @@ def closed_traces(
     return whole_traces(paths, limits_of(config), on_problem=on_problem, on_notice=on_notice, on_progress=on_progress)
 
 
-def guarded(trace: ClosedTrace, judge: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
-    """What `judge` returns for a trace; an error is reported and skips this trace only."""
+def guarded(trace: ClosedTrace, evaluate: Callable[[ClosedTrace], Iterable[T]], on_problem: Problem) -> Iterable[T]:
+    """What `evaluate` returns for a trace; an error is reported and skips this trace only."""
     try:
-        return judge(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
+        return evaluate(replace(trace, cut=trace.cut or NO_SCOPES) if lacks_scopes(trace) else trace)
     except (InputError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         on_problem(f"trace {trace.trace_id.hex()}: cannot be evaluated: {type(error).__name__}")
         return ()

@@ -41,7 +41,7 @@ class KafkaIntake:
         backpressure: why nothing more must be evaluated, or "".
 
     Attributes:
-        undelivered: is told of each report that is queued, and of each that one exporter delivered.
+        undelivered: counts the reports that are queued and not delivered by every exporter.
 
     Raises:
         ConfigError: the file for dead letters cannot be written.

@@ -300,7 +300,7 @@ class SplittingHandler(ExportHandler):
 
 def _merged(answers: Sequence[ExportResponse]) -> ExportResponse:
     """Partial successes add up; the reason is the first worker's that has one."""
-    told = [each for each in answers if each.message]
-    if not told:
+    partial_ones = [each for each in answers if each.message]
+    if not partial_ones:
         return _ACCEPTED
-    return ExportResponse(ExportStatus.ACCEPTED, told[0].message, sum(each.rejected for each in answers))
+    return ExportResponse(ExportStatus.ACCEPTED, partial_ones[0].message, sum(each.rejected for each in answers))

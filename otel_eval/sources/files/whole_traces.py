@@ -28,7 +28,7 @@ from otel_eval.assembly.open_trace import SPAN_OVERHEAD_BYTES
 from otel_eval.errors import InputError
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.otlp import SpanBatch, read_logs, read_traces, reserialize_logs, reserialize_traces
-from otel_eval.sources.files.binary import Gap, Say
+from otel_eval.sources.files.binary import PIECE, Gap, Say
 from otel_eval.sources.files.reader import HEAD, Input, is_surely_text, read_pieces
 from otel_eval.sources.files.translation import hex_of
 
@@ -242,7 +242,6 @@ def trace_ids(source: Input) -> Iterator[tuple[int, dict[bytes, int]]]:
 
 _TRACE_ID: Final = re.compile(rb'"trace_?[iI][dD]"\s{0,32}:\s{0,32}"([^"]{1,64})"')
 _LONGEST: Final = 160  # bytes that the pattern may match
-_PIECE: Final = 2**20
 _IDS_AT_ONCE: Final = 2**16
 
 
@@ -250,7 +249,7 @@ def text_ids(stream: BufferedIOBase) -> Iterator[dict[bytes, int]]:
     """Trace ids in JSON of any of the formats, by the offset at which each was found last; in several parts."""
     found: dict[bytes, int] = {}
     kept, start = b"", 0
-    while piece := stream.read(_PIECE):
+    while piece := stream.read(PIECE):
         text = kept + piece
         for match in _TRACE_ID.finditer(text):
             found[match[1]] = start + match.start()
