@@ -40,7 +40,7 @@ class Counters:
         """The count of `name` over all labels that agree with these."""
         with self._lock:
             rows = list(self._counts.items())
-        return sum(count for (counted, told), count in rows if counted == name and labels.items() <= dict(told).items())
+        return sum(count for (counted, own), count in rows if counted == name and labels.items() <= dict(own).items())
 
     def snapshot(self) -> dict[str, int]:
         """Every count as `name{label=value,…}`."""

@@ -144,7 +144,7 @@ class Dataset:
             before = self._stamp
             self._look()
             if self._stamp != before:
-                self._tell()
+                self._count_and_log()
         return self._records.get(key)
 
     def place_of(self, key: str) -> Mapping[str, Any]:
@@ -176,7 +176,7 @@ class Dataset:
         except InvalidDataset as error:
             self._error = error
 
-    def _tell(self) -> None:
+    def _count_and_log(self) -> None:
         if self._error is None:
             self.changes += 1
             return

@@ -215,10 +215,12 @@ def _line(run: Trajectory, reports: Sequence[Report]) -> str:
     """One run for the log: what it is called, and how its results came out; no content."""
     outcomes = Counter([type(result.outcome).__name__.lower() for report in reports for result in report.results])
     outcomes["pending"] = sum(len(report.pending) for report in reports)
-    told = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
+    counts = " ".join(f"{name}={count}" for name, count in sorted(outcomes.items()) if count)
     matched = ",".join(report.evaluation for report in reports) or "none"
     called = f"agent={redacted_repr(run.agent)} service={redacted_repr(run.service)} calls={len(run.calls)}"
-    return f"run trace_id={run.trace_id} span_id={run.span_id} {called} {run.completeness} evaluations={matched} {told}".rstrip()
+    return (
+        f"run trace_id={run.trace_id} span_id={run.span_id} {called} {run.completeness} evaluations={matched} {counts}".rstrip()
+    )
 
 
 # ---------------------------------------------------------------------- once per process, after a minute

@@ -284,7 +284,7 @@ class Pipeline:
     def _evaluate(self, closed: Sequence[ClosedTrace]) -> None:
         if self._journal is None:
             for trace in closed:
-                self._tell(trace, self._reports(trace))
+                self._emit_all(trace, self._reports(trace))
             return
         for index in range(0, len(closed), _AT_ONCE):
             evaluated: list[tuple[ClosedTrace, list[Report]]] = []
@@ -295,7 +295,7 @@ class Pipeline:
             if not self._journal.evaluated():
                 return
             for trace, reports in evaluated:
-                self._tell(trace, reports)
+                self._emit_all(trace, reports)
 
     def _attempt(self, trace: ClosedTrace, attempts: EvaluationAttempts) -> list[Report]:
         """Evaluate a trace, unless the process crashed twice while it was evaluated."""
@@ -347,7 +347,7 @@ class Pipeline:
         for warning in self._tool_names.observe(trajectory, [each.name for each in evaluations]):
             _log.warning("%s", warning)
 
-    def _tell(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
+    def _emit_all(self, trace: ClosedTrace, reports: Sequence[Report]) -> None:
         for report in reports:
             self._tally.reports += not report.no_run
             self._emit(report)

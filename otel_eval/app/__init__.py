@@ -240,19 +240,19 @@ def replay(
     """
     counted = coverage or Coverage()
     engine = engine_of(config, lines=True)
-    outlet = replay_fanout(config) if export else None
+    exporters = replay_fanout(config) if export else None
     gathering = LateResults(lambda emit: later_of(config, engine, emit, unbounded=True))
     closed = closed_traces(paths, config, on_problem, on_progress, on_notice)
     evaluated = (report for trace in closed for report in guarded(trace, partial(counted.evaluate, engine), on_problem))
     try:
         for report in gathering.whole(evaluated):
-            if outlet:
-                outlet.export(report)
+            if exporters:
+                exporters.export(report)
             yield report
     finally:
         gathering.stop()
-        if outlet:
-            outlet.close(30.0)
+        if exporters:
+            exporters.close(30.0)
 
 
 def understand(

@@ -37,8 +37,8 @@ from otel_eval.sources.inprocess import HeldSpans, event_of, frames_of
 
 __all__ = ["EvalSpanExporter"]
 
-_SETTLE_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
-_SETTLE_PARTIAL_S: Final = 1.0
+_DECISION_WAIT_S: Final = 0.2  # of a process's own traces: spans come in the order in which they ended
+_DECISION_WAIT_PARTIAL_S: Final = 1.0
 _TICK_S: Final = 0.05
 _BATCH: Final = 512
 _SHUTDOWN_S: Final = 30.0
@@ -137,19 +137,19 @@ class EvalSpanExporter(SpanExporter):
         """The spans that leave at once; the others are held, and the pipeline takes every span that it can evaluate."""
         now = time.monotonic()
         try:
-            framed = frames_of([span for span in spans if _judgeable(span)])
-            roots = self._waiting.chosen(framed)
+            frames = frames_of([span for span in spans if _judgeable(span)])
+            roots = self._waiting.chosen(frames)
         except Exception as error:  # noqa: BLE001 - spans that we cannot read must reach the backend all the same
             self._tally.add("exporter.unread_spans", len(spans))
             self._warnings.once("unread", "spans were exported without being evaluated: %s", type(error).__name__)
             return spans
         held = {id(span): trace_id for trace_id, span_id, span in roots if self._held.hold(trace_id, span_id, span, now)}
-        self._take(framed, set(held.values()))
+        self._take(frames, set(held.values()))
         return [span for span in spans if id(span) not in held] if held else spans
 
-    def _take(self, framed: Sequence[Framed], roots: set[bytes]) -> None:
+    def _take(self, frames: Sequence[Framed], roots: set[bytes]) -> None:
         try:
-            self._core.spans(framed)
+            self._core.spans(frames)
         except Overloaded:
             self._unscored(roots)
             return
@@ -286,10 +286,10 @@ class _OnSpans(Exporter):
 
 def _limits(settings: EvalConfig) -> Limits:
     """The configured limits; waits that are not configured are shorter than in a receiver."""
-    limits, said = limits_of(settings), settings.traces.model_fields_set
-    settle = limits.decision_wait_s if "decision_wait" in said else _SETTLE_S
-    partial = limits.decision_wait_partial_s if "decision_wait_partial" in said else max(_SETTLE_PARTIAL_S, settle)
-    return replace(limits, decision_wait_s=settle, decision_wait_partial_s=max(partial, settle))
+    limits, given = limits_of(settings), settings.traces.model_fields_set
+    wait = limits.decision_wait_s if "decision_wait" in given else _DECISION_WAIT_S
+    partial = limits.decision_wait_partial_s if "decision_wait_partial" in given else max(_DECISION_WAIT_PARTIAL_S, wait)
+    return replace(limits, decision_wait_s=wait, decision_wait_partial_s=max(partial, wait))
 
 
 def _judgeable(span: ReadableSpan) -> bool:

@@ -70,7 +70,7 @@ class EvalSpanProcessor(InProcessSource):
         counters = Counters()
         exporters = exporters_of(settings, counters)
         if settings.exporters.otlp is None or settings.signals is not None:
-            ambient = GlobalProvidersExporter(
+            global_exporter = GlobalProvidersExporter(
                 settings.signals,
                 tracer_provider,
                 logger_provider,
@@ -81,7 +81,7 @@ class EvalSpanProcessor(InProcessSource):
                 window=window_limits(settings),
                 only=not exporters,
             )
-            exporters.append(ambient)
+            exporters.append(global_exporter)
         self._outlet = Fanout(exporters, counters)
         self._providers = (tracer_provider, logger_provider, meter_provider)
         self._settings, self._counters = settings, counters

@@ -60,13 +60,13 @@ class _Intake:
     def __init__(self, pipeline: Pipeline, expected: ExpectedResults | None) -> None:
         self._pipeline, self._expected = pipeline, expected
 
-    def spans(self, framed: SpanBatch) -> None:
-        self._pipeline.spans(framed.spans, framed.origin)
+    def spans(self, batch: SpanBatch) -> None:
+        self._pipeline.spans(batch.spans, batch.origin)
         if self._expected is not None:
-            self._expected.note(framed.spans)
+            self._expected.note(batch.spans)
 
-    def logs(self, framed: SpanBatch) -> None:
-        self._pipeline.logs(framed.logs, framed.origin)
+    def logs(self, batch: SpanBatch) -> None:
+        self._pipeline.logs(batch.logs, batch.origin)
 
 
 class Server:
@@ -98,7 +98,7 @@ class Server:
         self._durable: Final = Durable(config.storage) if config.storage else None
         self._forward: Final = forward_of(config, engine, self._counters, self._durable)
         accepted = self._durable.accepted if self._durable else None
-        self._delivery: Final = export_queues_of(config, self._counters, self._settled, accepted)
+        self._delivery: Final = export_queues_of(config, self._counters, self._delivered_to, accepted)
         forward: list[Exporter] = [self._forward] if self._forward else []
         self._metrics: Final = metrics_of(config, self._counters)
         # Results of detached runs are measured when they are final.
@@ -184,11 +184,11 @@ class Server:
             self._kafka.undelivered.made(report, len(self._delivery.exporters_for(report)))
         self._delivery.put(report)
 
-    def _settled(self, sink: str, reports: Sequence[Report]) -> None:
+    def _delivered_to(self, exporter: str, reports: Sequence[Report]) -> None:
         if self._kafka:
             self._kafka.undelivered.delivered(reports)
         if self._durable:
-            self._durable.delivered(sink, reports)
+            self._durable.delivered(exporter, reports)
 
     def _set_aside(self, reports: Sequence[Report], why: str) -> bool:
         """Write failed results to the dead-letter file, and count them; False if that is not possible."""
@@ -218,7 +218,7 @@ class Server:
             return
         self._durable.takers = self._delivery.exporters_for
         self._durable.attempts.set_aside = self._set_aside
-        resuming = ForwardingRecovery(self._durable.onward, self._forward) if self._forward else None
+        resuming = ForwardingRecovery(self._durable.forwarded, self._forward) if self._forward else None
         limits = (max_attributes_of(self._config), resuming)
         recovery = Recovery(self._durable, self._delivery.requeue, *limits, self._delivery.revised)
         self._pipeline.recover(recovery)

@@ -262,7 +262,7 @@ def forward_of(config: EvalConfig, engine: Engine, counters: Counters, durable: 
     if given is None:
         return None
     to = given.address("exporters.forward")
-    journal = durable.onward if durable else None
+    journal = durable.forwarded if durable else None
     kept: dict[str, Any] = {"journal": journal, "before": durable.accepted if durable else None}
     kept["name_of"] = known_scorers(config).name_of if given.score_attributes else None
     forward = Forwarder(to, engine, counters, limit_bytes=given.max_queue_size, signals=given.signals, **kept)

@@ -235,7 +235,7 @@ class Guard:
 class _Guarded:
     """One scorer, called on a thread of its own. Called for one run at a time."""
 
-    def __init__(self, scorer: Scorer, limit_s: float, hung: Callable[[str, int], None]) -> None:
+    def __init__(self, scorer: Scorer, limit_s: float, on_timeout: Callable[[str, int], None]) -> None:
         self.name: Final = scorer.name
         self.type: Final = scorer.type
         self.version: Final = scorer.version
@@ -243,7 +243,7 @@ class _Guarded:
         self.applied_threshold: Final[float | None] = getattr(scorer, "applied_threshold", None)
         self.tool_names: Final = getattr(scorer, "tool_names", None)
         self.attribute_keys: Final[frozenset[str]] = getattr(scorer, "attribute_keys", frozenset())
-        self._scorer, self._limit_s, self._tell = scorer, limit_s, hung
+        self._scorer, self._limit_s, self._on_timeout = scorer, limit_s, on_timeout
         self._thread: _Thread | None = None
         self._times = 0
 
@@ -257,7 +257,7 @@ class _Guarded:
             return outcome
         self._thread = None
         self._times += 1
-        self._tell(self.name, self._times)
+        self._on_timeout(self.name, self._times)
         return Failed("timeout", f"did not return within {self._limit_s:g} s")
 
 
@@ -266,22 +266,22 @@ class _Thread:
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
-        self._asked: SimpleQueue[Trajectory | None] = SimpleQueue()
-        self._told: SimpleQueue[Outcome] = SimpleQueue()
+        self._trajectories: SimpleQueue[Trajectory | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         threading.Thread(target=self._work, name=f"otel-eval-{scorer.name}", daemon=True).start()
 
     def ask(self, trajectory: Trajectory, within_s: float) -> Outcome | None:
         """The outcome; None if it did not come in time, and then the thread ends by itself should it ever come."""
-        self._asked.put(trajectory)
+        self._trajectories.put(trajectory)
         try:
-            return self._told.get(timeout=within_s)
+            return self._outcomes.get(timeout=within_s)
         except Empty:
-            self._asked.put(None)
+            self._trajectories.put(None)
             return None
 
     def _work(self) -> None:
-        while (trajectory := self._asked.get()) is not None:
-            self._told.put(self._outcome(trajectory))
+        while (trajectory := self._trajectories.get()) is not None:
+            self._outcomes.put(self._outcome(trajectory))
 
     def _outcome(self, trajectory: Trajectory) -> Outcome:
         try:

@@ -68,7 +68,7 @@ class BufferCounts:
 class Wait(Enum):
     """How long to wait for more of a trace."""
 
-    SETTLE = "settle"
+    COMPLETE = "complete"
     PARTIAL = "partial"
     OPEN = "open"
 
@@ -91,7 +91,7 @@ def closing_state(frames: Mapping[bytes, Frame]) -> tuple[Wait, Completeness]:
     if (len(tops) == 1 and not tops[0][0]) or (tops and not any(frame[0] for frame in tops)):
         envelopes = {frame[2] for frame in frames.values()}  # far fewer than spans
         services = {envelope.service for envelope in envelopes} if len(envelopes) > 1 else envelopes
-        return (Wait.SETTLE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
+        return (Wait.COMPLETE if len(services) == 1 else Wait.PARTIAL), Completeness.COMPLETE
     return (Wait.PARTIAL if any(map(is_local_root, tops)) else Wait.OPEN), Completeness.REMOTE_PARENT
 
 

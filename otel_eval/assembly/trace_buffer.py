@@ -93,7 +93,7 @@ class TraceBuffer(TraceStore):
             return None
         frames, most, most_bytes = trace.frames, self.limits.max_spans_per_trace, self.limits.max_bytes_per_trace
         if span_id in frames:
-            return self._settle_duplicate(trace_id, trace, span_id, frame, size)
+            return self._keep_higher_rank(trace_id, trace, span_id, frame, size)
         if len(frames) >= most or trace.size + size > most_bytes:
             return self._cut(trace_id, trace, most if len(frames) >= most else 0)
         frames[span_id] = frame
@@ -173,7 +173,7 @@ class TraceBuffer(TraceStore):
             reopen(late)
         return late
 
-    def _settle_duplicate(self, trace_id: bytes, trace: OpenTrace, span_id: bytes, frame: Frame, size: int) -> None:
+    def _keep_higher_rank(self, trace_id: bytes, trace: OpenTrace, span_id: bytes, frame: Frame, size: int) -> None:
         known = self._version(trace, span_id)
         found = rank(frame)
         if found > known.rank and trace.size - known.size + size > self.limits.max_bytes_per_trace:
@@ -330,7 +330,7 @@ class TraceBuffer(TraceStore):
                 self._schedule(trace_id, trace, soonest)
                 continue
             state = closing_state(trace.frames)
-            following = None if state[0] is Wait.SETTLE else self._look(trace_id, trace, now)
+            following = None if state[0] is Wait.COMPLETE else self._look(trace_id, trace, now)
             trace.look = trace.look if trace.look > now else float("inf")
             if following is not None:
                 self._schedule(trace_id, trace, following)
@@ -355,9 +355,9 @@ class TraceBuffer(TraceStore):
         limits = self.limits
         if wait is Wait.OPEN:
             reason = Completeness.IDLE
-        if wait is Wait.SETTLE:
-            quiet = trace.touched + limits.decision_wait_s
+        if wait is Wait.COMPLETE:
+            idle_until = trace.touched + limits.decision_wait_s
         else:
-            quiet = trace.touched + (limits.decision_wait_partial_s if wait is Wait.PARTIAL else limits.idle_s)
+            idle_until = trace.touched + (limits.decision_wait_partial_s if wait is Wait.PARTIAL else limits.idle_s)
         aged = trace.created + limits.max_age_s
-        return (aged, Completeness.AGED) if aged < quiet else (quiet, reason)
+        return (aged, Completeness.AGED) if aged < idle_until else (idle_until, reason)

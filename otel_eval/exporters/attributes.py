@@ -115,8 +115,8 @@ def event_attributes(report: Report, result: Result) -> dict[str, Any]:
     own = own_attributes(result)
     if DETAILS in own:
         own[DETAILS] = as_json(own[DETAILS])
-    told = kind_attributes(result) | own
-    return run_attributes(report) | {key: sendable(value) if type(value) is str else value for key, value in told.items()}
+    attributes = kind_attributes(result) | own
+    return run_attributes(report) | {key: sendable(value) if type(value) is str else value for key, value in attributes.items()}
 
 
 def kind_attributes(result: Result) -> dict[str, Any]:

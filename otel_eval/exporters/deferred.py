@@ -58,7 +58,7 @@ class DeferredReports:
     def _due_at(self, each: _Deferred, hurry: bool) -> float:
         return each.tried + (self._retry.last_s if hurry else each.delay_s)
 
-    def settle(self, reports: Sequence[Report], deferred: dict[int, Report]) -> list[Report]:
+    def finish(self, reports: Sequence[Report], deferred: dict[int, Report]) -> list[Report]:
         """After an attempt: keep what was deferred, by its place in the batch.
 
         Returns:

@@ -216,7 +216,7 @@ class ExportQueue(Exporter):
                 half = len(reports) // 2
                 self._deliver(reports[:half])
                 return self._deliver(reports[half:])
-            if result.status != "retryable" and self._settle(result, reports):
+            if result.status != "retryable" and self._finish_batch(result, reports):
                 return None
             self._outage.began()
             self._failed(result.reason)
@@ -240,7 +240,7 @@ class ExportQueue(Exporter):
             self._failures, self._last_failure = self._failures + 1, reason
             self._changed.notify_all()
 
-    def _settle(self, result: ExportResult, reports: Sequence[Report]) -> bool:
+    def _finish_batch(self, result: ExportResult, reports: Sequence[Report]) -> bool:
         """Count and acknowledge the reports; False if what was refused could not be written to the dead-letter file."""
         count = results_of(reports)
         refused: list[tuple[str, Sequence[Report], int]] = [(result.reason, reports, count)]
@@ -262,7 +262,7 @@ class ExportQueue(Exporter):
             self._counters.add("results.export_failed", number, exporter=self.name)
             self._failed(refused[-1][0])
         with self._changed:
-            finished = self._deferred.settle(reports, deferred)
+            finished = self._deferred.finish(reports, deferred)
             self._changed.notify_all()
         self._acknowledge(self.name, finished)
         if deferred:

@@ -144,13 +144,13 @@ class Fanout:
 
     def final(self, runs: Sequence[tuple[str, str]]) -> None:
         """Tell the exporters that count each run once that the results of these runs are final. Never raises."""
-        self._tell(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
+        self._for_each(lambda exporter: exporter.final(runs) if isinstance(exporter, FinalResults) else None)
 
     def expect(self, evaluation: str, scorers: Sequence[Scorer], service: str, agent: str) -> None:
         """Tell the exporters that results of these scorers may come. Never raises."""
-        self._tell(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
+        self._for_each(lambda exporter: exporter.expect(evaluation, scorers, service, agent))
 
-    def _tell(self, what: Callable[[Exporter], None]) -> None:
+    def _for_each(self, what: Callable[[Exporter], None]) -> None:
         with self._lock:
             for exporter in self._exporters:
                 try:

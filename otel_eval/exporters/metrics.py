@@ -179,8 +179,8 @@ class MetricsExporter(ProviderExporter):
             if report.revision > 0:
                 self._revisions.add(1, labels, context=context)
                 continue
-            told = {names.SCORE_LABEL: names.label_of(result), names.OUTCOME: names.outcome_of(result)}
-            self._count.add(1, labels | told, context=context)
+            outcome = {names.SCORE_LABEL: names.label_of(result), names.OUTCOME: names.outcome_of(result)}
+            self._count.add(1, labels | outcome, context=context)
             if isinstance(result.outcome, Scored):
                 self._scores.record(float(result.outcome.value), labels, context=context)
 

@@ -200,7 +200,7 @@ class ForwardQueue:
             backoff.wait(result.after_s)
             if self._closed:
                 return False
-        self._settle(result, items)
+        self._count_outcome(result, items)
         return True
 
     def _attempt(self, body: bytes) -> ExportResult:
@@ -209,7 +209,7 @@ class ForwardQueue:
         except Exception as error:  # noqa: BLE001 - the thread must live on; what cannot be sent must not block what can
             return ExportResult("permanent", type(error).__name__)
 
-    def _settle(self, result: ExportResult, items: int) -> None:
+    def _count_outcome(self, result: ExportResult, items: int) -> None:
         if result.status == "unsupported":
             self._counters.add("forward.discarded", items, signal=self._signal)
             return

@@ -52,7 +52,7 @@ class PendingSpans:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards what follows
         self._traces: dict[bytes, _Trace] = {}
-        self._told: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
+        self._earlier_scores: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
 
     def hold(self, roots: Iterable[PendingSpan]) -> None:
         """Keep them."""
@@ -94,24 +94,24 @@ class PendingSpans:
         # A client that got no response sends the span again. A run that did not change has no new results: it keeps the earlier.
         events = trace.scores.get(root.span_id)
         if events is None:
-            return self._told.get(key, b"")
-        self._tell(key, events)
+            return self._earlier_scores.get(key, b"")
+        self._remember(key, events)
         return events
 
-    def _tell(self, key: tuple[bytes, bytes], events: bytes) -> None:
-        self._told[key] = events
-        if len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+    def _remember(self, key: tuple[bytes, bytes], events: bytes) -> None:
+        self._earlier_scores[key] = events
+        if len(self._earlier_scores) > REMEMBERED:
+            self._earlier_scores.popitem(last=False)
 
-    def told(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
+    def remember(self, trace_id: bytes, span_id: bytes, events: bytes) -> None:
         """Remember scores that a span of this run had before a restart."""
         with self._lock:
-            self._tell((trace_id, span_id), events)
+            self._remember((trace_id, span_id), events)
 
     def scores_of(self, root: PendingSpan) -> bytes:
         """The scores that a span of this run had before."""
         with self._lock:
-            return self._told.get((root.trace_id, root.span_id), b"")
+            return self._earlier_scores.get((root.trace_id, root.span_id), b"")
 
     def moved(self, roots: Sequence[PendingSpan], ack: Any) -> list[Any]:
         """Assign those of the spans that are still held to another request; returns the acks they had."""

@@ -25,20 +25,20 @@ class ForwardingRelay:
     def __init__(self, forward: Forwarder, pipeline: Pipeline, durable: Durable | None) -> None:
         self._forward, self._pipeline, self._durable = forward, pipeline, durable
 
-    def traces(self, body: bytes, framed: SpanBatch) -> None:
+    def traces(self, body: bytes, batch: SpanBatch) -> None:
         """To assembly and to the backend."""
-        items: Final = len(framed.spans) + framed.own + framed.rejected
+        items: Final = len(batch.spans) + batch.own + batch.rejected
 
         def take(ack: Ack | None) -> None:
-            if framed.spans or ack is not None:
-                self._pipeline.spans(framed.spans, _kept(framed.origin, ack))
+            if batch.spans or ack is not None:
+                self._pipeline.spans(batch.spans, _kept(batch.origin, ack))
 
-        self._forward.take("traces", body, items, take, framed.spans, self._pipeline.undecided)
+        self._forward.take("traces", body, items, take, batch.spans, self._pipeline.undecided)
 
-    def logs(self, body: bytes, framed: SpanBatch) -> None:
+    def logs(self, body: bytes, batch: SpanBatch) -> None:
         """To assembly, as far as they belong to runs, and to the backend."""
-        items: Final = len(framed.logs) + framed.own + framed.ignored + framed.rejected
-        self._forward.take("logs", body, items, lambda ack: self._pipeline.logs(framed.logs, _kept(framed.origin, ack)))
+        items: Final = len(batch.logs) + batch.own + batch.ignored + batch.rejected
+        self._forward.take("logs", body, items, lambda ack: self._pipeline.logs(batch.logs, _kept(batch.origin, ack)))
 
     def metrics(self, body: bytes) -> bool:
         """To the backend, if metrics are forwarded."""
@@ -55,30 +55,30 @@ def _kept(origin: Any, ack: Ack | None) -> Any:
     return origin if ack is None else AcknowledgedRequest(origin, ack)
 
 
-_TOLD: Final = 1024  # reports that spans which are sent again may need
+_MOST_REPORTS: Final = 1024  # reports that spans which are sent again may need
 
 
 class ForwardingRecovery:
     """Collects what the journal has of requests that are forwarded.
 
     Args:
-        onward: keeps them from now on.
+        forwarded: keeps them from now on.
         forward: passes them on.
     """
 
-    def __init__(self, onward: ForwardedRequests, forward: Forwarder) -> None:
-        self._onward, self._forward = onward, forward
+    def __init__(self, forwarded: ForwardedRequests, forward: Forwarder) -> None:
+        self._forwarded, self._forward = forwarded, forward
         self._requests: Final[dict[tuple[int, int], UnsentRequest]] = {}
         self._of_trace: Final[defaultdict[bytes, set[UnsentRequest]]] = defaultdict(set)
-        self._reports: deque[Report] = deque(maxlen=_TOLD)
+        self._reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
 
-    def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
+    def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
         """A request that has to be forwarded; `held`: spans of one trace that wait, which replace earlier records of them."""
-        items = max(1, len(framed.spans) + len(framed.logs) + framed.own + framed.ignored + framed.rejected)
-        request = UnsentRequest(origin.signal, origin.body, items, framed.spans, (entry.segment, entry.end), held)
-        traces = {item[0] for item in framed.spans}
+        items = max(1, len(batch.spans) + len(batch.logs) + batch.own + batch.ignored + batch.rejected)
+        request = UnsentRequest(origin.signal, origin.body, items, batch.spans, (entry.segment, entry.end), held)
+        traces = {item[0] for item in batch.spans}
         for former in {former for trace_id in traces if held for former in self._of_trace[trace_id]}:
-            former.moved.update((item[0], item[1]) for item in framed.spans)
+            former.moved.update((item[0], item[1]) for item in batch.spans)
         for trace_id in traces:
             self._of_trace[trace_id].add(request)
         self._requests[entry.segment.number, entry.end] = request
@@ -111,7 +111,7 @@ class ForwardingRecovery:
 
     def take_over(self, undecided: Callable[[bytes], bool]) -> None:
         """Forward the rest."""
-        self._forward.told(self._reports)
+        self._forward.remember(self._reports)
         for request in self._requests.values():
-            self._onward.needed(request.place[0])
+            self._forwarded.needed(request.place[0])
             self._forward.resume(request, undecided)

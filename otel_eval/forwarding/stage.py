@@ -198,14 +198,14 @@ class Forwarder(Exporter):
         events = b"".join([self._fields_of(report) for report in evaluated or () if report.trajectory.span_id == span_id])
         queue.add([(root.container, root.payload + (events or self._pending.scores_of(root)), root.ack)])
 
-    def told(self, reports: Iterable[Report]) -> None:
+    def remember(self, reports: Iterable[Report]) -> None:
         """Remember results of runs from before a restart, for their own spans that clients send again."""
         scores: dict[tuple[bytes, bytes], bytes] = {}
         for report in reports:
             key = (bytes.fromhex(report.trajectory.trace_id), bytes.fromhex(report.trajectory.span_id))
             scores[key] = scores.get(key, b"") + self._fields_of(report)
         for (trace_id, span_id), events in scores.items():
-            self._pending.told(trace_id, span_id, events)
+            self._pending.remember(trace_id, span_id, events)
 
     def waiting(self, trace_id: bytes) -> tuple[list[PendingSpan], bytes]:
         """The held spans of a trace, of journaled requests, and a request of these spans."""

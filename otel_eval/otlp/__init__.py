@@ -73,6 +73,6 @@ def read_request(origin: RawRequest, max_attributes: int = UNLIMITED) -> SpanBat
     Raises:
         InputError: its body cannot be read.
     """
-    framed = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body, max_attributes)
-    framed.origin = origin
-    return framed
+    batch = _DECODERS[Signal(origin.signal), Encoding(origin.encoding)](origin.body, max_attributes)
+    batch.origin = origin
+    return batch

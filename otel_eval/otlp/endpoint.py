@@ -219,10 +219,10 @@ def _connecting(to: Endpoint, parts: SplitResult) -> Callable[[], http.client.HT
     host, port = parts.hostname or "", parts.port
 
     def connect() -> http.client.HTTPConnection:
-        at, door = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        at, at_port = (proxy.hostname or "", proxy.port) if proxy else (host, port)
         if context is None:
-            return http.client.HTTPConnection(at, door, timeout=to.timeout_s)
-        connection = http.client.HTTPSConnection(at, door, timeout=to.timeout_s, context=context)
+            return http.client.HTTPConnection(at, at_port, timeout=to.timeout_s)
+        connection = http.client.HTTPSConnection(at, at_port, timeout=to.timeout_s, context=context)
         if to.proxy:
             connection.set_tunnel(host, port or 443, _proxy_headers(to.proxy))
         return connection

@@ -172,7 +172,7 @@ class Durable:
         self.segment_refs: Final = SegmentRefs()
         self._in_progress: Final = InProgress(self._directory, sync=given.sync)
         self.attempts: Final = RecordedAttempts(self._in_progress)
-        self.onward: Final = ForwardedRequests(self.journal, self.segment_refs, self._unwritten)
+        self.forwarded: Final = ForwardedRequests(self.journal, self.segment_refs, self._unwritten)
         self.now: Final = now
         self._clock: Final = clock
         self._max: Final = given.max_size
@@ -190,8 +190,8 @@ class Durable:
 
     def taken(self, origin: RawRequest | AcknowledgedRequest, trace_ids: Iterable[bytes]) -> int:
         """Write the request down."""
-        origin, ticket = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
-        form = form_of(origin.signal, origin.encoding, onward=ticket is not None)
+        origin, ack = origin if isinstance(origin, AcknowledgedRequest) else (origin, None)
+        form = form_of(origin.signal, origin.encoding, forwarded=ack is not None)
         try:
             mark, segment, end = self.journal.append(RecordKind.BODY, [form, origin.body], bounded=True)
         except StorageFull:
@@ -199,8 +199,8 @@ class Durable:
             raise Overloaded("storage.max_size is reached; retry later") from None
         except OSError as error:
             raise self._unwritten(error) from None
-        if ticket is not None:
-            self.onward.kept(ticket, segment, end)
+        if ack is not None:
+            self.forwarded.kept(ack, segment, end)
         self.segment_refs.add_traces(segment, trace_ids)
         return mark
 
@@ -296,7 +296,7 @@ class Durable:
                 self._move(trace.trace_id, records)
 
     def _move(self, trace_id: bytes, records: Sequence[tuple[RecordKind, bytes]]) -> None:
-        roots, held = self.onward.waiting(trace_id)
+        roots, held = self.forwarded.waiting(trace_id)
         try:
             mark, segment, end = self.journal.append(RecordKind.MOVED, record_types.pack_nested(trace_id, [*records, *held]))
             self.journal.commit(mark)
@@ -304,7 +304,7 @@ class Durable:
             self._unwritten(error)
             return
         self.segment_refs.moved(trace_id, segment)
-        self.onward.moved(roots, segment, end)
+        self.forwarded.moved(roots, segment, end)
 
     def _write_tombstones(self, buffer: TraceBuffer) -> None:
         ahead = self.now() - self._clock()
@@ -316,11 +316,11 @@ class Durable:
 
     # ---------------------------------------------------------- what is owed
 
-    def expect_delivery(self, report: Report, segment: Segment, sinks: Collection[str] | None = None) -> None:
+    def expect_delivery(self, report: Report, segment: Segment, exporters: Collection[str] | None = None) -> None:
         """The report stands in the segment and is to be delivered."""
         key = key_of(report)
         if key is not None:
-            self.segment_refs.add_unacknowledged(key, segment, self.takers(report) if sinks is None else sinks)
+            self.segment_refs.add_unacknowledged(key, segment, self.takers(report) if exporters is None else exporters)
 
     def await_results(self, trace_id: bytes, pending: Iterable[Pending]) -> None:
         """These results are still to come: the trace's spans are needed until they are there."""
@@ -345,12 +345,12 @@ class Durable:
                         del self._unfinished[trace_id]
         return True
 
-    def delivered(self, sink: str, reports: Iterable[Report]) -> None:
+    def delivered(self, exporter: str, reports: Iterable[Report]) -> None:
         """An exporter has taken the reports, or refused them permanently."""
-        keys = self.segment_refs.acknowledge(sink, [key for report in reports if (key := key_of(report)) is not None])
+        keys = self.segment_refs.acknowledge(exporter, [key for report in reports if (key := key_of(report)) is not None])
         if keys:
             try:
-                self.journal.append(RecordKind.DELIVERED, [record_types.pack_delivered(sink, keys)])
+                self.journal.append(RecordKind.DELIVERED, [record_types.pack_delivered(exporter, keys)])
             except OSError as error:  # then they are delivered once more after a restart, under the same ids
                 self._unwritten(error)
 

@@ -226,14 +226,14 @@ def unpack_evaluated(payload: bytes) -> Iterator[EvaluatedTrace]:
         yield EvaluatedTrace(bytes.fromhex(trace_id), evaluated, [report_from_json(report) for report in reports], late, pending)
 
 
-def pack_delivered(sink: str, keys: Iterable[bytes]) -> bytes:
+def pack_delivered(exporter: str, keys: Iterable[bytes]) -> bytes:
     """The payload of DELIVERED."""
-    name = sink.encode()
+    name = exporter.encode()
     return bytes((len(name),)) + name + b"".join(keys)
 
 
 def unpack_delivered(payload: bytes) -> tuple[str, list[bytes]]:
-    """The sink and the keys of a DELIVERED record."""
+    """The exporter and the keys of a DELIVERED record."""
     start = 1 + payload[0]
     return payload[1:start].decode(), [payload[at : at + 16] for at in range(start, len(payload), 16)]
 
@@ -291,17 +291,17 @@ def unpack_nested(payload: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
 
 _FORMS: Final = (("traces", "protobuf"), ("traces", "json"), ("logs", "protobuf"), ("logs", "json"), ("metrics", "protobuf"))
 """By their place here they are on disks."""
-_ONWARD: Final = 0x80
+_IS_FORWARDED: Final = 0x80
 
 
-def form_of(signal: str, encoding: str, *, onward: bool = False) -> bytes:
+def form_of(signal: str, encoding: str, *, forwarded: bool = False) -> bytes:
     """The byte before a request's own."""
-    return bytes((_FORMS.index((signal, encoding)) | _ONWARD * onward,))
+    return bytes((_FORMS.index((signal, encoding)) | _IS_FORWARDED * forwarded,))
 
 
-def is_onward(payload: bytes) -> bool:
+def is_forwarded(payload: bytes) -> bool:
     """Whether the request of a record has to be forwarded."""
-    return bool(payload[0] & _ONWARD)
+    return bool(payload[0] & _IS_FORWARDED)
 
 
 def origin_of(payload: bytes) -> RawRequest:
@@ -310,7 +310,7 @@ def origin_of(payload: bytes) -> RawRequest:
     Raises:
         IndexError: this version does not know such requests.
     """
-    return RawRequest(*_FORMS[payload[0] & ~_ONWARD], payload[1:])
+    return RawRequest(*_FORMS[payload[0] & ~_IS_FORWARDED], payload[1:])
 
 
 _TRACES: Final = form_of("traces", "protobuf")

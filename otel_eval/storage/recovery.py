@@ -23,7 +23,7 @@ from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import WHY
 from otel_eval.storage.journal import JournalRecord, Segment
-from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_onward, key_of, origin_of
+from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, key_of, origin_of
 
 _log = logging.getLogger("otel_eval")
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("otel_eval")
 class ForwardingRecords(Protocol):
     """Collects what the journal has of requests that are to be forwarded (`forwarding.relay.ForwardingRecovery`)."""
 
-    def took(self, entry: JournalRecord, origin: RawRequest, framed: SpanBatch, *, held: bool = False) -> None:
+    def took(self, entry: JournalRecord, origin: RawRequest, batch: SpanBatch, *, held: bool = False) -> None:
         """A request, or the spans of one trace that wait."""
         ...
 
@@ -134,16 +134,16 @@ class Recovery:
     def _push(self, buffer: TraceBuffer, entry: JournalRecord, now: float) -> None:
         try:
             origin = origin_of(entry.payload)
-            framed = read_request(origin, self._max_attributes) if origin.signal != "metrics" else SpanBatch()
+            batch = read_request(origin, self._max_attributes) if origin.signal != "metrics" else SpanBatch()
         except (InputError, IndexError):
             self._unreadable += 1
             return
-        if self._resuming and is_onward(entry.payload):
-            self._resuming.took(entry, origin, framed)
-        items = (*framed.spans, *framed.logs)
+        if self._resuming and is_forwarded(entry.payload):
+            self._resuming.took(entry, origin, batch)
+        items = (*batch.spans, *batch.logs)
         self._durable.segment_refs.add_traces(entry.segment, {item[0] for item in items})
-        buffer.push_many(framed.spans, now)
-        buffer.push_logs(framed.logs, now)
+        buffer.push_many(batch.spans, now)
+        buffer.push_logs(batch.logs, now)
 
     def _hold(self, entry: JournalRecord) -> None:
         if self._resuming:
@@ -184,10 +184,10 @@ class Recovery:
         return closed
 
     def _deliver(self, payload: bytes) -> None:
-        sink, keys = record_types.unpack_delivered(payload)
+        exporter, keys = record_types.unpack_delivered(payload)
         for key in keys:
             if key in self._reports:
-                self._reports[key][2].discard(sink)
+                self._reports[key][2].discard(exporter)
                 if not self._reports[key][2]:
                     del self._reports[key]
 
@@ -199,9 +199,9 @@ class Recovery:
     # ------------------------------------------------------------ afterwards
 
     def _take_over(self) -> None:
-        for segment, report, sinks in self._reports.values():
-            self._durable.expect_delivery(report, segment, sinks)
-        self._deliver_to([(report, sinks) for _, report, sinks in self._reports.values()])
+        for segment, report, exporters in self._reports.values():
+            self._durable.expect_delivery(report, segment, exporters)
+        self._deliver_to([(report, exporters) for _, report, exporters in self._reports.values()])
 
     def unfinished(self, engine: Engine) -> list[Report]:
         """Reports with nothing but what was pending in them and never came, those that were worked on at a crash first."""
@@ -293,8 +293,8 @@ class PendingResults:
             "in the dead-letter file" if aside else "exported",
         )
         if aside:
-            for sink in self.durable.takers(failed):
-                self.durable.delivered(sink, [failed])
+            for exporter in self.durable.takers(failed):
+                self.durable.delivered(exporter, [failed])
         else:
             self.emit(failed)
 

@@ -185,7 +185,7 @@ class Forwarding:
         self.tally, self._signal, self.is_impatient = Counters(), signal, endpoint.hangs
         self._durable = Durable(Storage(directory=str(folder)), segment_bytes=2**16) if kept else None
         before = self._durable.accepted if self._durable else None
-        journal = self._durable.onward if self._durable else None
+        journal = self._durable.forwarded if self._durable else None
         self._forward = Forwarder(
             place_of(endpoint, ca), ENGINE, self.tally, signals=(signal,), journal=journal, retry=clock.retry, before=before
         )

@@ -183,7 +183,7 @@ class Partition:
             self.watermark.read(record.offset, record.time_s, ids)
         self._drop_finished(decided)
         self.watermark.position = records[-1].offset + 1
-        self._settle_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
+        self._finish_at_once({trace_id for ids in found.trace_ids for trace_id in ids})
         return True
 
     def _is_finished(self, record: TopicRecord) -> bool:
@@ -234,7 +234,7 @@ class Partition:
         else:
             self.watermark.finish(trace_id)
 
-    def _settle_at_once(self, trace_ids: set[bytes]) -> None:
+    def _finish_at_once(self, trace_ids: set[bytes]) -> None:
         """Finish traces of which the pipeline took nothing: their spans came too late, or a limit had closed them."""
         self._undelivered -= trace_ids  # with new spans they are evaluated again
         for trace_id in trace_ids - self.pipeline.undecided(trace_ids):

@@ -140,7 +140,7 @@ class KafkaSource:
                 self._warnings.say(f"step {type(error)}", "reading %s failed: %s", self._services.topic, _described(error))
                 self._stopping.wait(_FAILED_S)
         self._ending.wait()
-        self._settle()
+        self._finish_delivered()
         try:
             self._consumer.close()  # calls `_on_revoke`
         except Exception as error:  # noqa: BLE001 - the process ends
@@ -166,7 +166,7 @@ class KafkaSource:
                 partition.evaluate()
         self._note_ends(messages)
         self._pause_or_resume(is_paused)
-        self._settle()
+        self._finish_delivered()
         if now - self._committed_at >= _COMMIT_S:
             self._committed_at = now
             self._commit(self._partitions.values())
@@ -214,7 +214,7 @@ class KafkaSource:
                 if wanted:
                     self._counters.add("kafka.pauses")
 
-    def _settle(self) -> None:
+    def _finish_delivered(self) -> None:
         while not self._delivered.empty():
             evaluator, trace_id = self._delivered.get()
             if (partition := self._by_evaluator.get(evaluator)) is not None:
@@ -308,7 +308,7 @@ class KafkaSource:
         self._share()
 
     def _on_revoke(self, _: Any, revoked: Sequence[Any]) -> None:
-        self._settle()
+        self._finish_delivered()
         self._commit([self._partitions[each.partition] for each in revoked if each.partition in self._partitions], is_last=True)
         self._give_away(revoked, "revoked")
 

@@ -27,23 +27,23 @@ class Deadlines:
 
     Args:
         limit_s: how long one may take.
-        many: how many at once are too many to be patient with.
-        pressed_s: how long one may take while there are more than that.
-        few: so many may be read at once whatever they take: that is bounded otherwise.
-        growth: of the process; while more than `few` wait and it is much, all but the `few` oldest get a quarter of a second.
+        many: so many waits at once shorten the deadline to `pressed_s`.
+        pressed_s: the deadline while there are more than `many`.
+        few: up to so many unread messages keep `limit_s`; their size is bounded by the limit of a message.
+        rss: of the process. While more than `few` wait and its memory is much, all but the `few` oldest get 0.25 s.
     """
 
-    def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, growth: RssMonitor) -> None:
+    def __init__(self, limit_s: float, many: int, pressed_s: float, few: int, rss: RssMonitor) -> None:
         self._limit_s: Final = limit_s
         self._many: Final = many
         self._pressed_s: Final = min(limit_s, pressed_s)
         self._few: Final = few
-        self._growth: Final = growth
+        self._rss: Final = rss
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards _waits
         self._waits: dict[int, tuple[float, Callable[[], object]]] = {}  # since when, oldest first
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="otel-eval-patience", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="otel-eval-deadlines", daemon=True)
 
     @contextmanager
     def with_(self, end: Callable[[], object]) -> Iterator[None]:
@@ -75,8 +75,8 @@ class Deadlines:
         with self._lock:
             waiting = len(self._waits)
             if waiting <= self._few:
-                self._growth.at_ease()
-            is_pressed = waiting > self._few and self._growth.much
+                self._rss.at_ease()
+            is_pressed = waiting > self._few and self._rss.much
             found = self._older_than(self._pressed_s if is_pressed or waiting > self._many else self._limit_s)
             if is_pressed:
                 found += self._older_than(_MOMENT_S)[max(len(found), self._few) :]

@@ -151,8 +151,8 @@ class OtlpGrpcServer:
         self._working = threading.BoundedSemaphore(limits.threads)
         # grpcio does not report how much has arrived of messages that are not complete.
         few = max(1, limits.max_inflight_bytes // limits.max_body_bytes)
-        growth = RssMonitor(limits.max_inflight_bytes)
-        self._patience = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, growth)
+        rss = RssMonitor(limits.max_inflight_bytes)
+        self._deadlines = Deadlines(limits.request_s, _MANY, _PRESSED_S, few, rss)
         guards = [_Guard(tokens, lambda: handler.unauthenticated("grpc"))] if tokens else []
         self._server = grpc.server(self._pool, interceptors=guards, options=_options(limits))
         for signal, service in _SERVICES.items():
@@ -164,7 +164,7 @@ class OtlpGrpcServer:
 
     def _export(self, signal: Signal) -> Callable[[Iterator[bytes], Any], bytes]:
         def export(messages: Iterator[bytes], context: Any) -> bytes:
-            with self._patience.with_(context.cancel):
+            with self._deadlines.with_(context.cancel):
                 body = next(messages, None)
             if body is None:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
@@ -195,7 +195,7 @@ class OtlpGrpcServer:
 
     def start(self) -> None:
         """Serve, on threads of its own."""
-        self._patience.start()
+        self._deadlines.start()
         self._server.start()
 
     def stop(self, grace_s: float) -> Callable[[], None]:
@@ -204,7 +204,7 @@ class OtlpGrpcServer:
 
         def wait() -> None:
             stopped.wait(grace_s + 1.0)
-            self._patience.stop()
+            self._deadlines.stop()
             self._pool.shutdown(wait=False)
 
         return wait

@@ -28,10 +28,10 @@ __all__ = ["IdleMemory", "MemoryLimiter", "Reservation", "RssMonitor", "resident
 class Reservation:
     """The room that one request holds; given back when the `with` block ends."""
 
-    __slots__ = ("_admission", "_held")
+    __slots__ = ("_held", "_limiter")
 
-    def __init__(self, admission: MemoryLimiter, held: int) -> None:
-        self._admission = admission
+    def __init__(self, limiter: MemoryLimiter, held: int) -> None:
+        self._limiter = limiter
         self._held = held
 
     def grow(self, size: int) -> None:
@@ -40,14 +40,14 @@ class Reservation:
         Raises:
             Overloaded: there is none, and another request holds some.
         """
-        self._admission._more(self._held, size)
+        self._limiter._more(self._held, size)
         self._held += size
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._admission._leave(self._held)
+        self._limiter._leave(self._held)
 
 
 class MemoryLimiter:

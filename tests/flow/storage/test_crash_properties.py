@@ -75,8 +75,8 @@ class Lives:
         self.durable.takers = lambda _: ("all",)
         self._append = self.durable.journal.append
         self.durable.journal.append = self.append  # type: ignore[method-assign]
-        onward = self.durable.onward
-        self.forward = onward.forward = Forwarder(BACKEND, engine, Counters(), journal=onward)
+        forwarded = self.durable.forwarded
+        self.forward = forwarded.forward = Forwarder(BACKEND, engine, Counters(), journal=forwarded)
         self.pipeline = Pipeline(
             engine,
             self.tell,
@@ -87,8 +87,8 @@ class Lives:
         )
         self.relay = ForwardingRelay(self.forward, self.pipeline, self.durable)
         owed: list[Any] = []
-        resuming = ForwardingRecovery(onward, self.forward)
-        resuming._told = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that nobody knows what was said of these
+        resuming = ForwardingRecovery(forwarded, self.forward)
+        resuming._reports = deque(maxlen=self.rng.choice((0, 100)))  # so many runs that the scores of these are forgotten
         self.pipeline.recover(Recovery(self.durable, owed.extend, resuming=resuming))
         for report, _ in owed:
             self.emit(report)
@@ -137,7 +137,7 @@ class Lives:
                 self.arrived[int.from_bytes(trace_id), int.from_bytes(span_id)].append(scores)
             if self.burn():
                 raise Died
-            self.durable.onward.passed(requests, spans)
+            self.durable.forwarded.passed(requests, spans)
 
     def die(self) -> None:
         self.durable.journal.close()
