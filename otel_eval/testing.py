@@ -1,4 +1,4 @@
-"""The test kit: trajectories, spans and traces built by hand.
+"""Trajectories built by hand.
 
 Public: users test their own scorers with it.
 
@@ -9,13 +9,12 @@ Public: users test their own scorers with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otel_eval.interfaces import ClosedTrace, Deployment, Frame, SpanEvent, Wanted
-from otel_eval.model import UNRECORDED, Completeness, ToolCall, ToolError, Trajectory
+from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
 
-__all__ = ["FakeEnvelope", "FakeSpan", "call", "closed", "span", "trajectory"]
+__all__ = ["call", "trajectory"]
 
 
 def call(
@@ -71,70 +70,3 @@ def trajectory(*calls: ToolCall, **facts: Any) -> Trajectory:
         # The order that trajectories of real spans have: by start, end and span id.
         calls = tuple(sorted(calls, key=lambda c: (c.start_ns, c.end_ns if c.end_ns is not None else c.start_ns, c.span_id)))
     return Trajectory(calls=tuple(calls), **facts)
-
-
-class FakeSpan:
-    """A span as a dictionary would hold it; it is its own view."""
-
-    def __init__(self, span_id: str, parent: str, name: str, **fields: Any) -> None:
-        self.span_id, self.parent, self.name = span_id, parent, name
-        self.start_ns: int = fields.get("start_ns", 0)
-        self.end_ns: int = fields.get("end_ns", 0)
-        self.span_kind: int = fields.get("kind", 1)
-        self.status_code: int = fields.get("status", 0)
-        self.status_message: str = fields.get("message", "")
-        self.remote: bool | None = fields.get("remote")
-        self.given: Mapping[str, Any] = fields.get("attributes", {})
-        self.given_events: Sequence[SpanEvent] = fields.get("events", ())
-        self.envelope = FakeEnvelope(fields.get("service", "test"), fields.get("scope", "test"))
-
-    def attributes(self, wanted: Wanted) -> dict[str, Any]:
-        """The wanted attributes that the span has."""
-        return {k: v for k, v in self.given.items() if k in wanted.keys or k.startswith(wanted.prefixes or "\0")}
-
-    def events(self) -> Sequence[SpanEvent]:
-        """The events given."""
-        return self.given_events
-
-
-class FakeEnvelope:
-    """Reads `FakeSpan`s."""
-
-    def __init__(self, service: str, scope_name: str, attributes: Mapping[str, Any] | None = None) -> None:
-        self.service, self.scope_name = service, scope_name
-        self.resource: Mapping[str, Any] = dict(attributes or {}) | {"service.name": service}
-        self.deployment = Deployment.of(self.resource)
-
-    def shared(self, wanted: Wanted) -> dict[str, Any]:
-        """The wanted resource attributes."""
-        return {k: v for k, v in self.resource.items() if k in wanted.keys}
-
-    def view(self, payload: FakeSpan) -> FakeSpan:
-        """The span itself."""
-        return payload
-
-    def rank(self, payload: FakeSpan) -> tuple[Any, ...]:
-        """End, number of attributes, then the text of all of them."""
-        return (payload.end_ns, len(payload.given), repr(sorted(payload.given.items())))
-
-    def parent_is_remote(self, payload: FakeSpan) -> bool | None:
-        """As given."""
-        return payload.remote
-
-
-def span(span_id: str, parent: str = "", name: str = "", /, **fields: Any) -> FakeSpan:
-    """A span with made-up ids: `span("a")` is a root, `span("b", "a", "execute_tool x", attributes={…})` its child.
-
-    Fields: start_ns, end_ns, kind (OTLP number), status (0–2), message, remote, attributes, events, service, scope.
-    """
-    return FakeSpan(span_id, parent, name or span_id, **fields)
-
-
-def frames(spans: Iterable[FakeSpan]) -> dict[bytes, Frame]:
-    """The spans as assembly holds them."""
-    return {each.span_id.encode(): (each.parent.encode(), each, each.envelope) for each in spans}
-
-
-def closed(*spans: FakeSpan, reason: Completeness = Completeness.COMPLETE, cut: str = "") -> ClosedTrace:
-    """A closed trace of the spans, ready to be read."""
-    return ClosedTrace(trace_id=b"t" * 16, frames=frames(spans), reason=reason, cut=cut)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_spans import frames, span
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_eval import EvalSpanProcessor
@@ -16,7 +17,6 @@ from otel_eval.assembly import Limits
 from otel_eval.config import load
 from otel_eval.model import Completeness, Report
 from otel_eval.pipeline import Pipeline
-from otel_eval.testing import frames, span
 
 TRACE = b"t" * 16
 NOW = 1_700_000_000 * 10**9

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import split_traces
+from made_spans import frames, span
 
 from otel_eval import merge_results
 from otel_eval.app import engine_of
 from otel_eval.config import load
-from otel_eval.testing import frames, span
 
 
 @pytest.mark.parametrize("runs", ["outermost", "all"])

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from made_spans import FakeEnvelope, FakeSpan
+
 from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanEvent
 from otel_eval.model import Completeness
-from otel_eval.testing import FakeEnvelope, FakeSpan
 
 FOLDER = Path(__file__).parents[1] / "traces"
 TRUTH: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())  # what really happened in each recorded trace

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_spans import span
 
 from otel_eval.assembly import Limits, TraceBuffer
 from otel_eval.assembly.trace_store import Tombstones
-from otel_eval.testing import span
 
 
 def of(number: int) -> bytes:

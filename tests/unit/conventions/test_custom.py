@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
+from made_spans import span
 
 from otel_eval.conventions import TABLES, WRAPPERS, Convention, Field, Reader, ReadTable, convention_from_mapping, unwrap
 from otel_eval.conventions.message_formats import Wrapper
 from otel_eval.errors import ConfigError
 from otel_eval.interfaces import SpanEvent
-from otel_eval.testing import span
 
 MINE: dict[str, Any] = {
     "name": "mine",

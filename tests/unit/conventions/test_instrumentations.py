@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
 OP = "gen_ai.operation.name"

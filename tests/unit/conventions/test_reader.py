@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_spans import span
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -14,7 +15,6 @@ from otel_eval.conventions import DROPPED, TABLES, UNRECOGNIZED, Convention, Rea
 from otel_eval.interfaces import LONG_TEXT, SpanReader
 from otel_eval.model import Kind
 from otel_eval.otlp.spans import read_span
-from otel_eval.testing import span
 
 SEARCHED = Convention(
     name="searched",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from made_spans import span
 
 from otel_eval.conventions import DROPPED, TABLES, Convention, Reader, Rule
 from otel_eval.conventions.message_formats import WRAPPERS
 from otel_eval.conventions.values import TEXT_WRAPPERS
 from otel_eval.model import Kind
-from otel_eval.testing import span
 
 READER = Reader(TABLES)
 OP = "gen_ai.operation.name"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from made_spans import FakeSpan, closed, frames, span
+
 from otel_eval.engine import Engine, result_id
 from otel_eval.evaluations import RunFilter, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Failed, NoRun, Report, Result, Scored, Skipped, Stamp, Trajectory
 from otel_eval.scorers import create_scorer
-from otel_eval.testing import FakeSpan, closed, frames, span
 
 OP = "gen_ai.operation.name"
 COUNT = create_scorer({"type": "tool_call_count", "criteria": {"search": "<= 1"}})

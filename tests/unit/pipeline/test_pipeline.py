@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from made_spans import FakeSpan, span
 from waiting import wait_until
 
 from otel_eval.assembly import Limits
@@ -17,7 +18,6 @@ from otel_eval.interfaces import Scorer
 from otel_eval.model import Completeness, Report, Scored, Trajectory
 from otel_eval.pipeline import Pipeline
 from otel_eval.scorers import create_scorer
-from otel_eval.testing import FakeSpan, span
 
 OP = "gen_ai.operation.name"
 SIZE = 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from made_spans import closed, span
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
@@ -12,7 +13,6 @@ from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Scored, Trajectory
 from otel_eval.scorers import create_scorer, scorer
 from otel_eval.scorers.build import FunctionScorer
-from otel_eval.testing import closed, span
 
 ARGS = {"type": "tool_call_args", "expected": [{"name": "search", "arguments": {"q": {"city": "Rome"}}}]}
 

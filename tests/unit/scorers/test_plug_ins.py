@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from made_spans import closed, span
 
 from otel_eval import config
 from otel_eval.cli import main
@@ -16,7 +17,7 @@ from otel_eval.model import Failed, Scored, Skipped
 from otel_eval.scorers import create_scorer, list_scorers, registry, scorer
 from otel_eval.scorers.build import FunctionScorer
 from otel_eval.scorers.registry import unused_entry_points
-from otel_eval.testing import call, closed, span, trajectory
+from otel_eval.testing import call, trajectory
 
 RUN = trajectory(call("a"))
 CODE = """

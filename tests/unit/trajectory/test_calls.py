@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import UNRECORDED, ToolCall, ToolError, Trajectory
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
 PLAN = Plan(needs=ALL_NEEDS)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_spans import FakeSpan, closed, span
 
 from otel_eval.model import Completeness, Trajectory
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import Plan, build
 from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_spans import FakeSpan, closed, span
 
 from otel_eval.interfaces import ClosedTrace, SpanEvent
 from otel_eval.model import UNRECORDED, Trajectory
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
 PLAN = Plan(needs=ALL_NEEDS)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from cpu_time import is_in_proportion
+from made_spans import FakeSpan, closed, span
 
 from otel_eval.engine import Engine
 from otel_eval.evaluations import ScorerSet
 from otel_eval.interfaces import STEP_LIMIT, ClosedTrace, Steps
 from otel_eval.model import Report, Skipped
 from otel_eval.scorers import create_scorer
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
 TIMES = 8

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_spans import closed, span
 from recorded_traces import traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.testing import closed, span
 from otel_eval.trajectory import Ignored, Plan, RunOrigin, SpanExplanation, TraceExplanation, build, explain_trace
 
 FILES = sorted(

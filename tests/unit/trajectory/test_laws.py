@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_spans import FakeSpan, closed, span
 from recorded_traces import TRUTH, traces
 
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Kind
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build, explain_trace
 
 PLAN = Plan(needs=ALL_NEEDS)

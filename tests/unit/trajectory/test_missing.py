@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from made_spans import FakeSpan, closed, span
 
 from otel_eval.conventions import TABLES, convention_from_mapping
 from otel_eval.interfaces import SpanEvent
 from otel_eval.model import Trajectory
-from otel_eval.testing import FakeSpan, closed, span
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 
 OP = "gen_ai.operation.name"

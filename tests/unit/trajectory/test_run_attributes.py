@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from made_spans import FakeEnvelope, FakeSpan, closed, span
+
 from otel_eval.model import Trajectory
-from otel_eval.testing import FakeEnvelope, FakeSpan, closed, span
 from otel_eval.trajectory import build
 from otel_eval.trajectory.classify import Plan
 

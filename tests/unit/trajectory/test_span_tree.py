@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from made_spans import FakeEnvelope
 
 from otel_eval.interfaces import Frame
-from otel_eval.testing import FakeEnvelope
 from otel_eval.trajectory.classify import span_tree_of
 
 IDS = [bytes([number]) * 8 for number in range(1, 9)]

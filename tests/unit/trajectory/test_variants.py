@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from made_spans import FakeEnvelope, FakeSpan
 from recorded_traces import traces
 
 from otel_eval.conventions import TABLES, Field
 from otel_eval.interfaces import ClosedTrace, Frame, SpanEvent
 from otel_eval.model import UNRECORDED, Completeness, ToolCall, Trajectory
-from otel_eval.testing import FakeEnvelope, FakeSpan
 from otel_eval.trajectory import ALL_NEEDS, Plan, build
 from otel_eval.trajectory.runs import CUT, NEVER_ARRIVED
 
