@@ -16,6 +16,7 @@ from otel_eval.model import Completeness, Evidence, Outcome, Trajectory
 __all__ = [
     "DEPLOYMENT",
     "LONG_TEXT",
+    "MOST_CRASHES",
     "NO_RUN",
     "STEP_LIMIT",
     "TOO_LARGE",
@@ -205,6 +206,10 @@ class LastEvaluation(NamedTuple):
 
 NO_RUN: Final = b""
 """The key of the last evaluation of a trace of which no result was reported, in the place of a run's span id."""
+
+
+MOST_CRASHES: Final = 2
+"""Of the process during the evaluation of one trace, before it fails without another attempt."""
 
 
 class Crashes(NamedTuple):

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from otel_eval.assembly import Closing, Limits, TraceBuffer
@@ -19,16 +19,22 @@ from otel_eval.counters import Progress, ProgressState
 from otel_eval.engine import Engine
 from otel_eval.errors import Overloaded
 from otel_eval.evaluations import ScorerSet
-from otel_eval.interfaces import ClosedTrace, Frame, LogFrame, SpanReader
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, Frame, LogFrame
 from otel_eval.model import Completeness, Report, Stamp, Trajectory
-from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults, EvaluationAttempts, EvaluationJournal, Watch
 from otel_eval.scorers.tool_names import ToolNameCheck
+
+if TYPE_CHECKING:
+    from otel_eval.judges import AsyncEvaluator
+    from otel_eval.storage.durable import Durable
+    from otel_eval.storage.in_progress import RecordedAttempts
 
 __all__ = ["FOREVER", "Pipeline"]
 
 FOREVER: Final = -1.0  # as a lock's timeout
 
 _log = logging.getLogger("otel_eval")
+
+_Found = list[tuple[Trajectory, Sequence[ScorerSet]]]  # runs, each with the evaluations that match it
 
 _TICK_S: Final = 0.1  # how late a result may be beyond the configured waits
 _MOMENT_S: Final = 0.05  # that a thread of the host may wait for the evaluation of another trace
@@ -68,7 +74,7 @@ class Pipeline:
         now_ns: Unix nanoseconds, of which reports carry when they were made.
         since_ns: since when all spans arrive here: runs that began before are `joined`; 0: none is.
         may_be_joined: whether that can be so of a trace.
-        watch: takes each evaluated trace, for diagnostics.
+        watch: takes each evaluated trace with its runs and the reports on them, for diagnostics.
         final: called with the ids of traces and runs that were `detached`, once no other run can turn out to be around them.
     """
 
@@ -79,15 +85,15 @@ class Pipeline:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         evaluated: Callable[[bytes], None] = lambda _: None,
-        later: AsyncResults | None = None,
-        journal: EvaluationJournal | None = None,
+        later: AsyncEvaluator | None = None,
+        journal: Durable | None = None,
         backpressure: Callable[[], str] = lambda: "",
         evaluator: str | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         since_ns: int = 0,
         may_be_joined: Callable[[bytes], bool] = lambda _: True,
         between: Callable[[], None] = lambda: None,
-        watch: Watch = lambda *_: None,
+        watch: Callable[[Engine, ClosedTrace, _Found, Sequence[Report]], None] = lambda *_: None,
         final: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         if engine.waits and later is None:
@@ -100,7 +106,7 @@ class Pipeline:
         self._engine, self._emit, self._clock, self._evaluated = engine, emit, clock, evaluated
         self._tool_names = _tool_name_check(engine)
         self._watch: Final = watch
-        self._found: list[tuple[Trajectory, Sequence[ScorerSet]]] = []  # runs of the trace that is evaluated now
+        self._found: _Found = []  # runs of the trace that is evaluated now
         self._buffer: Final = TraceBuffer(limits, lambda frame: self._engine.is_agent(frame))
         self._evaluator: Final = evaluator or uuid4().hex
         self._now_ns: Final = now_ns
@@ -148,10 +154,6 @@ class Pipeline:
             self._tally.spans_refused += len(items)
             raise
 
-    def describes_agent(self, view: SpanReader, scope_name: str) -> bool:
-        """Whether a span, which may be open, is an agent's."""
-        return self._engine.describes_agent(view, scope_name)
-
     def close_and_evaluate(
         self, trace_id: bytes, spans: Iterable[tuple[bytes, bytes, Frame, int]], why: Completeness | None = None
     ) -> None:
@@ -178,7 +180,7 @@ class Pipeline:
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
 
-    def use_engine(self, engine: Engine, later: AsyncResults | None) -> None:
+    def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on. `later` as at the beginning; one that was there stays."""
         if engine.waits and later is None:
             raise ValueError("some scorers are waited for; pass later")
@@ -297,7 +299,7 @@ class Pipeline:
             for trace, reports in evaluated:
                 self._emit_all(trace, reports)
 
-    def _attempt(self, trace: ClosedTrace, attempts: EvaluationAttempts) -> list[Report]:
+    def _attempt(self, trace: ClosedTrace, attempts: RecordedAttempts) -> list[Report]:
         """Evaluate a trace, unless the process crashed twice while it was evaluated."""
         crashes = attempts.begin(trace)
         try:

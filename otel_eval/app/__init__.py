@@ -6,15 +6,15 @@ counted.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from otel_eval.app.exporting import replay_fanout
 from otel_eval.app.wiring import engine_of, later_of, limits_of, plan_of, tables_of
@@ -25,12 +25,14 @@ from otel_eval.errors import InputError
 from otel_eval.evaluations import FailedCondition, ScorerSet
 from otel_eval.interfaces import ClosedTrace
 from otel_eval.model import Completeness, Report, Result, Stamp, Trajectory
-from otel_eval.pipeline_ports import AsyncResults
 from otel_eval.scorers.build import is_own_scorer
 from otel_eval.scorers.tool_names import ToolNameCheck
 from otel_eval.scorers.values import Reference, references_of
 from otel_eval.sources.files import NO_SCOPES, lacks_scopes, whole_traces
 from otel_eval.trajectory import Plan, Run, TraceExplanation, build, explain_trace
+
+if TYPE_CHECKING:
+    from otel_eval.judges import AsyncEvaluator
 
 __all__ = [
     "Coverage",
@@ -147,59 +149,44 @@ def _files(evaluations: Sequence[ScorerSet]) -> Iterator[tuple[Dataset, Referenc
                     yield reference.records, reference, min(evaluation.sample, getattr(scorer, "sample", 1.0))
 
 
-_AHEAD: Final = 64
+_AHEAD: Final = 32
 _LOOK_S: Final = 1.0  # a wait is interrupted this often, so that Ctrl-C works
 
 
 class LateResults:
     """Completes reports whose results come later, in the order of the reports.
 
-    Up to 64 reports are waited for at one time, so that judges work on several runs in parallel.
+    32 reports are waited for at one time, so that judges work on several runs in parallel.
 
     Args:
-        later: makes what runs it, given what takes a late report; None if nothing comes later.
+        later: makes what evaluates them, given what takes a late report; None if nothing comes later.
     """
 
-    def __init__(self, later: Callable[[Callable[[Report], None]], AsyncResults | None]) -> None:
-        self._came: Final = threading.Condition()  # guards _results
-        self._results: Final[defaultdict[str, deque[Result]]] = defaultdict(deque)
+    def __init__(self, later: Callable[[Callable[[Report], None]], AsyncEvaluator | None]) -> None:
+        self._results: Final[defaultdict[str, deque[Result]]] = defaultdict(deque)  # by id, in the order of the reports
         self._later: Final = later(self._take)
 
     def _take(self, report: Report) -> None:
-        with self._came:
-            for result in report.results:
-                self._results[result.result_id].append(result)
-            self._came.notify_all()
+        for result in report.results:
+            self._results[result.result_id].append(result)
 
     def whole(self, reports: Iterable[Report]) -> Iterator[Report]:
         """The reports with all their results, late ones last."""
-        later = self._later
-        if later is None:
+        if self._later is None:
             yield from reports
             return
-        waiting: deque[Report] = deque()
-        for report in reports:
-            later.put(report)
-            waiting.append(report)
-            while waiting and (len(waiting) > _AHEAD or self._is_there(waiting[0])):
-                yield self._joined(waiting.popleft())
-        while waiting:
-            yield self._joined(waiting.popleft())
-
-    def _is_there(self, report: Report) -> bool:
-        return all(self._results.get(pending.result_id) for pending in report.pending)
+        reports = iter(reports)
+        while few := list(islice(reports, _AHEAD)):
+            for report in few:
+                self._later.put(report)
+            while not self._later.wait(_LOOK_S):
+                pass
+            yield from map(self._joined, few)
+            self._results.clear()
 
     def _joined(self, report: Report) -> Report:
-        with self._came:
-            while not self._is_there(report):
-                self._came.wait(_LOOK_S)
-                if self._later is not None:
-                    self._later.wait(0.0)  # lets the evaluator replace a thread that is blocked
-            came = [self._results[pending.result_id].popleft() for pending in report.pending]
-            for pending in report.pending:
-                if not self._results[pending.result_id]:
-                    del self._results[pending.result_id]
-        return replace(report, results=(*report.results, *came), pending=())
+        late = [self._results[pending.result_id].popleft() for pending in report.pending]
+        return replace(report, results=(*report.results, *late), pending=())
 
     def stop(self) -> None:
         """Stop waiting for results."""

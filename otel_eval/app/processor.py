@@ -95,7 +95,7 @@ class EvalSpanProcessor(InProcessSource):
             began_before=self._note_early,
             tick=self._expire,
             blocked=self._outlet.blocked_s,
-            is_agent=lambda view, scope_name: self._core.describes_agent(view, scope_name),
+            is_agent=lambda view, scope_name: self._engine.describes_agent(view, scope_name),
             reserve=lambda size: self._core.reserve(size),
             # One span more, so that the core sees that a limit cut it.
             limits=InProcessLimits(**asdict(replace(limits, max_spans_per_trace=limits.max_spans_per_trace + 1))),
@@ -105,7 +105,7 @@ class EvalSpanProcessor(InProcessSource):
         """Start empty: at construction, and in a forked child, whose parent evaluates what began there."""
         guard = Guard(self._settings.async_scoring.scorer_timeout, self._counters)
         lines, clients = self._settings.exporters.jsonl is not None, Clients(self._counters.add)
-        engine = engine_of(self._settings, guard, lines=lines, clients=clients)
+        self._engine = engine = engine_of(self._settings, guard, lines=lines, clients=clients)
         self._diagnostics = Diagnostics(self.counts, self._unseen, one_process=True)
         emit = self._diagnostics.counted(self._outlet.export)
         later = later_of(self._settings, engine, emit)

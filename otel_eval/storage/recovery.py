@@ -10,18 +10,20 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_eval.assembly import Closing, TraceBuffer
 from otel_eval.engine import Engine
 from otel_eval.errors import InputError
-from otel_eval.interfaces import ClosedTrace, LastEvaluation
+from otel_eval.interfaces import MOST_CRASHES, ClosedTrace, LastEvaluation
 from otel_eval.model import Failed, Report, Stamp
 from otel_eval.otlp import UNLIMITED, RawRequest, SpanBatch, read_request, read_traces
-from otel_eval.pipeline_ports import MOST_CRASHES, AsyncResults
 from otel_eval.storage import record_types
 from otel_eval.storage.durable import Durable
 from otel_eval.storage.in_progress import WHY
+
+if TYPE_CHECKING:
+    from otel_eval.judges import AsyncEvaluator
 from otel_eval.storage.journal import JournalRecord, Segment
 from otel_eval.storage.record_types import EvaluatedTrace, RecordKind, is_forwarded, key_of, origin_of
 
@@ -246,7 +248,7 @@ class PendingResults:
 
     reports: Sequence[Report]
     durable: Durable
-    later: AsyncResults
+    later: AsyncEvaluator
     emit: Callable[[Report], None]
     caught_up: threading.Event
     timeout_s: float

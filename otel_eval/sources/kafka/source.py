@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_eval.assembly import Limits
 from otel_eval.counters import Warnings, total_counts
@@ -17,10 +17,12 @@ from otel_eval.engine import Engine
 from otel_eval.exporters.kafka import ClientLog
 from otel_eval.model import Completeness
 from otel_eval.pipeline import Pipeline
-from otel_eval.pipeline_ports import AsyncResults
 from otel_eval.sources.kafka.offsets import CommitNote, OffsetFinder, Start
 from otel_eval.sources.kafka.partition import Partition, RecordClock, Services
 from otel_eval.sources.kafka.records import TopicRecord
+
+if TYPE_CHECKING:
+    from otel_eval.judges import AsyncEvaluator
 
 _log = logging.getLogger("otel_eval")
 
@@ -123,7 +125,7 @@ class KafkaSource:
         """Whether records are read and evaluated; not if that has made no progress for a minute."""
         return self._thread.is_alive() and not self._stopping.is_set() and time.monotonic() - self._moved < _STALLED_S
 
-    def use_engine(self, engine: Engine, later: AsyncResults | None) -> None:
+    def use_engine(self, engine: Engine, later: AsyncEvaluator | None) -> None:
         """Evaluate with another engine from the next trace on."""
         for partition in list(self._partitions.values()):
             partition.pipeline.use_engine(engine, later)
